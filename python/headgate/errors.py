@@ -1,0 +1,395 @@
+"""Everything Headgate raises: one class per code, four lines per error.
+
+A leaf: this module imports nothing of Headgate and nothing outside the standard library, so that
+the native module, the Python API and the Spark layer can all use it. The native module raises
+through :func:`from_code`.
+
+The text of an error is always the same four lines::
+
+    [HG-2101] this exchange needs 16 task slots at the same time; the cluster has 8
+      asked   num_partitions=16        have  2 executors x 4 cores
+      do one  num_partitions=7 · spark.executor.instances=4
+      more    python -m headgate explain HG-2101
+
+A line whose parts are all empty is left out. Codes: 1xxx options and environment, 2xxx scheduling,
+3xxx network, 4xxx schema and data, 5xxx memory, 6xxx your function, 9xxx a bug of ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Self
+
+
+class HeadgateWarning(UserWarning):
+    """Something works, but not in the way that was asked for. Given in the driver only, once.
+
+    Attributes:
+        code: as ``"HG-2101"``, or ``""`` for a plain text.
+    """
+
+    code: str = ""
+
+
+class HeadgateError(Exception):
+    """Root of all errors of Headgate.
+
+    Args:
+        summary: one line: what is wrong, with names, values and limits.
+        asked: what the caller asked for.
+        have: what there is.
+        remedy: what to do, alternatives parted by " · "; the class's own default when empty.
+        details: the same facts for programs; values must be picklable.
+
+    Attributes:
+        code: as ``"HG-2101"``; the page of that name says more.
+        cause_text: text of the cause (often a traceback of another process), or ``""``.
+    """
+
+    code: ClassVar[str] = ""
+    default_remedy: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        summary: str,
+        *,
+        asked: str = "",
+        have: str = "",
+        remedy: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(summary)
+        self.summary = summary
+        self.asked = asked
+        self.have = have
+        self.remedy = remedy or self.default_remedy
+        self.details: dict[str, Any] = dict(details or {})
+        self.cause_text = ""
+
+    def __str__(self) -> str:
+        """Return the four lines."""
+        lines = [f"[{self.code}] {self.summary}" if self.code else self.summary]
+        facts = {"asked   ": self.asked, "have  ": self.have}
+        if any(facts.values()):
+            said = (name + text for name, text in facts.items() if text)
+            lines.append("  " + "        ".join(said))
+        if self.remedy:
+            lines.append(f"  do one  {self.remedy}")
+        if self.code:
+            lines.append(f"  more    python -m headgate explain {self.code}")
+        return "\n".join(lines)
+
+    def caused_by(self, text: str) -> Self:
+        """Attach the text of a cause that cannot be chained, as a note; return self."""
+        if text and text != self.cause_text:
+            self.cause_text = text
+            self.add_note(f"caused by:\n{text}")
+        return self
+
+    def as_warning(self) -> HeadgateWarning:
+        """Return a warning with the same text and code, for what falls back instead of failing."""
+        warning = HeadgateWarning(str(self))
+        warning.code = self.code
+        return warning
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the fields, the notes and the cause (as text: a traceback cannot travel)."""
+        return _rebuild, (type(self), self._state())
+
+    def _state(self) -> dict[str, Any]:
+        cause_text = self.cause_text
+        notes = list(getattr(self, "__notes__", ()))
+        cause = self.__cause__ or (None if self.__suppress_context__ else self.__context__)
+        if cause is not None and not cause_text:
+            import traceback  # noqa: PLC0415 - slow to import, needed only when an error travels
+
+            cause_text = "".join(traceback.format_exception(cause)).rstrip("\n")
+            notes.append(f"caused by:\n{cause_text}")
+        return {
+            "summary": self.summary,
+            "asked": self.asked,
+            "have": self.have,
+            "remedy": self.remedy,
+            "details": self.details,
+            "cause_text": cause_text,
+            "notes": notes,
+        }
+
+
+def _rebuild(cls: type[HeadgateError], state: Mapping[str, Any]) -> HeadgateError:
+    error = cls(
+        state["summary"],
+        asked=state["asked"],
+        have=state["have"],
+        remedy=state["remedy"],
+        details=state["details"],
+    )
+    error.cause_text = state["cause_text"]
+    for note in state["notes"]:
+        error.add_note(note)
+    return error
+
+
+# 1xxx: options and environment
+
+
+class OptionError(HeadgateError, ValueError):
+    """An option has an unknown name, the wrong type or a value outside its limits."""
+
+    code = "HG-1001"
+    default_remedy = "give a value within the limits of docs/options.md"
+
+
+class ClosedError(HeadgateError, RuntimeError):
+    """An environment, partition, writer, gate or reader was used after it was closed."""
+
+    code = "HG-1002"
+    default_remedy = "keep the object open while it is used · create a new one"
+
+
+class ForkError(HeadgateError, RuntimeError):
+    """An environment was used in a forked child; it belongs to the process that created it."""
+
+    code = "HG-1003"
+    default_remedy = "create the environment in the child · start the child with spawn"
+
+
+class JavaNotFound(HeadgateError, RuntimeError):
+    """Spark needs Java 17 or newer, and none was found."""
+
+    code = "HG-1101"
+    default_remedy = "apt-get install openjdk-17-jre-headless · set JAVA_HOME to a Java 17 or newer"
+
+
+# 2xxx: scheduling
+
+
+class NotEnoughSlots(HeadgateError, RuntimeError):
+    """The consumers and one producer cannot run at the same time on this cluster."""
+
+    code = "HG-2101"
+    default_remedy = 'a smaller num_partitions · more slots · on_no_slots="shuffle"'
+
+
+class SlotsExhausted(HeadgateError, RuntimeError):
+    """All slots are held by consumers that wait for producers: nothing could ever run."""
+
+    code = "HG-2102"
+    default_remedy = (
+        "a smaller num_partitions for each exchange · more slots · cache one of the inputs"
+    )
+
+
+class NotBuiltError(HeadgateError, NotImplementedError):
+    """The call is sensible, but this version of Headgate cannot do it."""
+
+    code = "HG-2201"
+    default_remedy = "a classic Spark session · df.repartition(n, key).mapInArrow(f, schema)"
+
+
+class CancelledError(HeadgateError, RuntimeError):
+    """The run was cancelled from outside. Never the cause of a failure, only its consequence."""
+
+    code = "HG-2301"
+    default_remedy = "nothing, if you cancelled it · look at the first error of the job otherwise"
+
+
+# 3xxx: network
+
+
+class PeerLostError(HeadgateError, ConnectionError):
+    """A process or its connection is gone without a goodbye."""
+
+    code = "HG-3001"
+    default_remedy = "look for an out-of-memory kill in that executor's log · run the action again"
+
+
+class HandshakeError(HeadgateError, ConnectionError):
+    """The peer could not prove that it belongs to this exchange, run and epoch."""
+
+    code = "HG-3002"
+    default_remedy = "give both ends the same secret, exchange_id, run and epoch"
+
+
+class VersionError(HeadgateError, ConnectionError):
+    """The two ends speak no common version of the protocol."""
+
+    code = "HG-3003"
+    default_remedy = "install the same version of headgate on the driver and on all executors"
+
+
+class ProtocolError(HeadgateError, ConnectionError):
+    """The peer sent something that is no frame, or a frame outside the agreed limits."""
+
+    code = "HG-3004"
+    default_remedy = "point the address at a Headgate process · install the same version everywhere"
+
+
+class IntegrityError(HeadgateError, ConnectionError):
+    """Data arrived changed, twice, out of order or not at all: checksum, sequence or totals differ."""
+
+    code = "HG-3005"
+    default_remedy = "run the action again · test that host's memory and network when it repeats"
+
+
+class PartitionNotFoundError(HeadgateError, ConnectionError, LookupError):
+    """The producer's process knows no such partition, or its subpartition is taken already."""
+
+    code = "HG-3006"
+    default_remedy = "use the address while the partition is open · one gate per subpartition"
+
+
+class ConnectError(HeadgateError, ConnectionError):
+    """A producer could not be reached."""
+
+    code = "HG-3007"
+    default_remedy = (
+        "open that port between the executors · give an address that the peer can reach"
+    )
+
+
+class CoordinatorError(HeadgateError, ConnectionError):
+    """The coordinator on the Spark driver could not be reached, or hung up."""
+
+    code = "HG-3008"
+    default_remedy = (
+        "set spark.driver.host to an address that executors can reach · look at the driver"
+    )
+
+
+# 4xxx: schema and data
+
+
+class UnknownColumnError(HeadgateError, LookupError):
+    """A column was named that the data does not have."""
+
+    code = "HG-4001"
+    default_remedy = "name one of the columns"
+
+
+class UnsupportedTypeError(HeadgateError, TypeError):
+    """A column has a type that Headgate cannot send, or cannot hash."""
+
+    code = "HG-4002"
+    default_remedy = "cast the column · drop it before the exchange"
+
+
+class SchemaMismatchError(HeadgateError, TypeError):
+    """A batch does not have the schema that was agreed on."""
+
+    code = "HG-4003"
+    default_remedy = "cast the batch to the schema · give the schema that the batches have"
+
+
+class SelectorError(HeadgateError, ValueError):
+    """A selector returned something that is not one channel number per row."""
+
+    code = "HG-4004"
+    default_remedy = "return one integer from 0 to num_subpartitions - 1 for each row"
+
+
+class CorruptPageError(HeadgateError, ValueError):
+    """The bytes of a page are not a record batch of the agreed schema."""
+
+    code = "HG-4005"
+    default_remedy = "run the action again · report it with both versions when it repeats"
+
+
+# 5xxx: memory
+
+
+class PoolTooSmallError(HeadgateError, MemoryError):
+    """The pool has fewer segments than the channels need at the least."""
+
+    code = "HG-5001"
+    default_remedy = "a larger memory · a smaller segment_size · fewer partitions"
+
+
+class RecordTooLargeError(HeadgateError, ValueError):
+    """One record is larger than max_record_size."""
+
+    code = "HG-5002"
+    default_remedy = "a larger max_record_size · smaller rows"
+
+
+# 6xxx: the user's function
+
+
+class UserFunctionError(HeadgateError):
+    """The map or reduce function raised; its own traceback is in ``cause_text``."""
+
+    code = "HG-6001"
+    default_remedy = "mend the function: its traceback is below"
+
+
+class ProducerFailedError(HeadgateError):
+    """A producer ended before its data was complete."""
+
+    code = "HG-6002"
+    default_remedy = "mend the cause below · run the action again"
+
+
+# 9xxx: ours
+
+
+class InternalError(HeadgateError):
+    """A bug in Headgate."""
+
+    code = "HG-9001"
+    default_remedy = "report it with the versions of headgate, pyarrow, pyspark and Python"
+
+
+#: Every code and its class, in the order of the codes.
+ERRORS: dict[str, type[HeadgateError]] = {c.code: c for c in HeadgateError.__subclasses__()}
+
+
+def code_text(code: int | str) -> str:
+    """Return a code as it is written: 2101, "2101", "hg2101" and "HG-2101" all give "HG-2101"."""
+    text = str(code).strip().upper().removeprefix("HG").removeprefix("-")
+    return f"HG-{text}"
+
+
+def from_code(
+    code: int | str,
+    summary: str,
+    asked: str = "",
+    have: str = "",
+    remedy: str = "",
+    details: Mapping[str, Any] | None = None,
+) -> HeadgateError:
+    """Return (not raise) the error of a code, as the native module and other processes name it.
+
+    An unknown code (a newer peer's) becomes an :class:`InternalError` that names it in summary and
+    details.
+    """
+    known = ERRORS.get(code_text(code))
+    if known is None:
+        return InternalError(
+            f"{summary} (unknown code {code_text(code)})",
+            asked=asked,
+            have=have,
+            remedy=remedy,
+            details={**(details or {}), "code": code_text(code)},
+        )
+    return known(summary, asked=asked, have=have, remedy=remedy, details=details)
+
+
+def close_matches(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
+    """Return at most ``limit`` of the candidates that look like ``name``, the closest first.
+
+    Case does not count; a candidate that contains the name, or is contained in it, counts as close.
+    """
+    import difflib  # noqa: PLC0415 - needed only to word an error
+
+    by_folded: dict[str, str] = {}
+    for candidate in candidates:
+        by_folded.setdefault(candidate.casefold(), candidate)
+    folded = name.casefold()
+    found = difflib.get_close_matches(folded, by_folded, n=limit, cutoff=0.6)
+    if len(folded) > 1:
+        parts = (c for c in by_folded if len(c) > 1 and (folded in c or c in folded))
+        found += [c for c in parts if c not in found]
+    return [by_folded[c] for c in found[:limit]]
