@@ -229,7 +229,7 @@ class ProtocolError(HeadgateError, ConnectionError):
 
 
 class IntegrityError(HeadgateError, ConnectionError):
-    """Data arrived changed, twice, out of order or not at all: checksum, sequence or totals differ."""
+    """Data arrived changed, twice, out of order or not at all."""
 
     code = "HG-3005"
     default_remedy = "run the action again · test that host's memory and network when it repeats"
