@@ -1,1 +1,33 @@
-//! Placeholder until its first commit.
+//! Memory of the exchange: fixed-size segments, the pools that bound them, and counted buffers.
+//!
+//! ```text
+//!   GlobalPool (byte budget, N segments, committed lazily)
+//!      |  try_request                      ^  recycled exactly once, on the last drop
+//!      v                                   |
+//!   LocalPool (min .. size .. max) --> PooledSegment --freeze--> Buffer --slice--> Buffer
+//!                                          |
+//!                                          +--into_builder--> BufferBuilder --> BufferConsumer
+//! ```
+//!
+//! A [`PooledSegment`] has one owner who may write all of it. A [`BufferBuilder`] shares it with a
+//! [`BufferConsumer`] while it still grows: the builder publishes a write position, the consumer
+//! sees what lies below it. A [`Buffer`] is a read-only, counted view.
+//!
+//! Raw pointers stay inside `segment.rs` and `block.rs`; the invariants M1 to M4 they rest on are
+//! spelled out in `SAFETY.md`.
+
+mod block;
+mod buffer;
+mod builder;
+mod error;
+mod ledger;
+mod pool;
+mod position;
+mod segment;
+mod sync;
+
+pub use buffer::Buffer;
+pub use builder::{BufferBuilder, BufferConsumer};
+pub use error::{PoolTooSmall, RequestError};
+pub use pool::{GlobalPool, LocalPool, PoolStats, PooledSegment, SegmentListener};
+pub use segment::SEGMENT_ALIGNMENT;

@@ -1,0 +1,7 @@
+//! The only place that names the primitives two threads share; loom's stand in for them in models.
+
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicUsize, Ordering};

@@ -1,0 +1,126 @@
+//! The pools from outside: admission, lending, waiting, pinning, and every segment home at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use headgate_memory::{Buffer, GlobalPool, RequestError, SegmentListener};
+
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl SegmentListener for Count {
+    fn segment_available(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn spec_1_05_an_excess_is_lent_and_drained() {
+    let global = GlobalPool::new(1024, 64);
+    let first = global.create_local_pool(511, 1024).unwrap();
+    let taken: Vec<_> = (0..513)
+        .map(|_| first.try_request().unwrap().unwrap())
+        .collect();
+    let second = global.create_local_pool(513, 1024).unwrap();
+    assert_eq!((first.usage().0, second.usage().0), (511, 513));
+    assert!(first.try_request().unwrap().is_none());
+    let other: Vec<_> = (0..511)
+        .map(|_| second.try_request().unwrap().unwrap())
+        .collect();
+    assert!(second.try_request().unwrap().is_none());
+    drop(taken.into_iter().next());
+    assert!(second.try_request().unwrap().is_some());
+    drop(other);
+    drop((first, second));
+    assert_eq!(global.stats().held, 0);
+}
+
+#[test]
+fn a_closed_pool_refuses_and_its_segments_come_home() {
+    let global = GlobalPool::new(4, 64);
+    let pool = global.create_local_pool(3, 4).unwrap();
+    let out: Vec<_> = (0..3)
+        .map(|_| pool.try_request().unwrap().unwrap())
+        .collect();
+    let told = Arc::new(Count::default());
+    let fourth = pool.try_request().unwrap();
+    assert!(pool.request_or_listen(|| told.clone()).unwrap().is_none());
+    pool.close();
+    assert_eq!(told.0.load(Ordering::Relaxed), 1);
+    assert_eq!(pool.try_request().unwrap_err(), RequestError::Closed);
+    drop((out, fourth));
+    assert_eq!((global.stats().held, global.stats().idle), (0, 4));
+    global.close();
+    assert_eq!(global.stats().idle, 0);
+    assert!(global.create_local_pool(1, 1).is_err());
+}
+
+#[test]
+fn a_listener_is_told_once_when_a_segment_arrives() {
+    let global = GlobalPool::new(1, 64);
+    let pool = global.create_local_pool(1, 1).unwrap();
+    let held = pool.try_request().unwrap().unwrap();
+    let told = Arc::new(Count::default());
+    assert!(pool.request_or_listen(|| told.clone()).unwrap().is_none());
+    drop(held);
+    assert_eq!(told.0.load(Ordering::Relaxed), 1);
+    drop(pool.try_request().unwrap());
+    assert_eq!(told.0.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn pinned_segments_leave_the_minimums_alone() {
+    let global = GlobalPool::new(8, 64);
+    let pool = global.create_local_pool(3, usize::MAX).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        let segment = pool
+            .request(Duration::from_secs(5))
+            .unwrap()
+            .expect("never starved");
+        let buffer = Buffer::freeze(segment, 8);
+        if buffer.pin() {
+            kept.push(buffer);
+        }
+    }
+    assert_eq!(kept.len(), 4, "half of the budget");
+    assert_eq!((global.stats().pinned, global.stats().held), (4, 0));
+    assert_eq!(pool.usage(), (4, 0));
+    let slice = kept[0].slice(0, 4);
+    kept.clear();
+    assert_eq!(global.stats().pinned, 1, "a slice keeps its segment");
+    drop(slice);
+    assert_eq!(global.stats().pinned, 0);
+    assert_eq!(pool.usage().0, 8);
+}
+
+#[test]
+fn threads_that_share_too_few_segments_all_get_through() {
+    let global = GlobalPool::new(5, 64);
+    let pools: Vec<_> = (0..4)
+        .map(|_| Arc::new(global.create_local_pool(1, usize::MAX).unwrap()))
+        .collect();
+    thread::scope(|scope| {
+        for pool in &pools {
+            for seed in 0..2_usize {
+                scope.spawn(move || {
+                    for round in 0..2_000 {
+                        let segment = pool.request(Duration::from_secs(30)).unwrap().unwrap();
+                        let buffer = Buffer::freeze(segment, 1);
+                        if (round + seed) % 7 == 0 {
+                            buffer.pin();
+                        }
+                        let copy = buffer.clone();
+                        drop(buffer);
+                        drop(copy);
+                    }
+                });
+            }
+        }
+    });
+    let stats = global.stats();
+    assert_eq!((stats.held, stats.pinned), (0, 0));
+    assert!(stats.peak <= 5);
+}
