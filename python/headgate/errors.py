@@ -319,7 +319,7 @@ class RecordTooLargeError(HeadgateError, ValueError):
 
 
 class UserFunctionError(HeadgateError):
-    """The map or reduce function raised; its own traceback is in ``cause_text``."""
+    """The map or reduce function raised; its own traceback comes with the error."""
 
     code = "HG-6001"
     default_remedy = "mend the function: its traceback is below"

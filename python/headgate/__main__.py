@@ -1,0 +1,51 @@
+"""The command line: ``python -m headgate {demo,explain}``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m headgate",
+        description="Flink's exchange layer over Arrow for PySpark.",
+    )
+    parser.add_argument("--version", action="version", version=f"headgate {_version()}")
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    explain = commands.add_parser(
+        "explain", help="what an error code means and what to do about it"
+    )
+    explain.add_argument("code", nargs="*", help="as HG-2101; none lists them all")
+    commands.add_parser(
+        "demo",
+        help="the same job by Headgate and by Spark, compared row by row",
+        add_help=False,
+    )
+    options, rest = parser.parse_known_args(argv)
+    if options.command == "demo":
+        # The demo needs the extras, so it has its own parser and is imported on demand.
+        return int(import_module("headgate.demo").main(rest) or 0)
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    from headgate.explain import main as explain_main  # noqa: PLC0415 - not needed by the demo
+
+    return explain_main(options.code)
+
+
+def _version() -> str:
+    try:
+        return version("headgate")
+    except PackageNotFoundError:  # a source tree without an installed wheel
+        return "(not installed)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

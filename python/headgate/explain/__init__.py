@@ -1,0 +1,77 @@
+"""The error catalogue, offline: one Markdown page per code, shipped in the wheel.
+
+``python -m headgate explain`` lists them, ``python -m headgate explain HG-2101`` prints one.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from headgate.errors import ERRORS, close_matches, code_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def codes() -> list[str]:
+    """Return the codes that have a page, sorted."""
+    pages = files(__package__).joinpath("pages")
+    names = (page.name for page in pages.iterdir())
+    return sorted(name.removesuffix(".md") for name in names if name.endswith(".md"))
+
+
+def page(code: str) -> str:
+    """Return the page of a code.
+
+    Args:
+        code: as ``"HG-2101"``; ``2101``, ``hg-2101`` and the class name work as well.
+
+    Raises:
+        LookupError: there is no such code; the text names close ones.
+    """
+    found = _resolve(code)
+    if found is None:
+        raise LookupError(_unknown(code))
+    return files(__package__).joinpath("pages", f"{found}.md").read_text(encoding="utf-8")
+
+
+def summary(code: str) -> str:
+    """Return one line for a code: the code, its class, and what the class says."""
+    cls = ERRORS[code]
+    doc = (cls.__doc__ or "").strip().splitlines()
+    return f"{code}  {cls.__name__:<22}  {doc[0] if doc else ''}"
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Print the pages of the codes, or the list of all codes; return the exit code (2: unknown)."""
+    if not wanted:
+        print("\n".join(summary(code) for code in codes()))
+        return 0
+    status = 0
+    for code in wanted:
+        try:
+            text = page(code)
+        except LookupError as error:
+            print(error.args[0], file=sys.stderr)
+            status = 2
+        else:
+            print(text.rstrip("\n"))
+    return status
+
+
+def _resolve(code: str) -> str | None:
+    by_name = {cls.__name__.casefold(): known for known, cls in ERRORS.items()}
+    found = by_name.get(code.strip().casefold(), code_text(code))
+    return found if found in ERRORS else None
+
+
+def _unknown(code: str) -> str:
+    names = {cls.__name__: known for known, cls in ERRORS.items()}
+    near = close_matches(code_text(code), ERRORS)
+    near += [names[name] for name in close_matches(code, names)]
+    lines = [f"there is no error {code!r}"]
+    lines += [f"  close   {summary(known)}" for known in dict.fromkeys(near[:3])]
+    lines.append("  more    python -m headgate explain")
+    return "\n".join(lines)
