@@ -1,0 +1,343 @@
+"""Every option of Headgate, in one table: names, types, defaults, limits and what they mean.
+
+The table is the only source: the parsers, the error texts and ``docs/options.md`` come from it. A
+value is taken from the first place that gives one:
+
+1. the call: ``memory="64m"``; ``None`` counts as not given
+2. the session's conf: ``spark.headgate.memory``, names in camelCase as Spark's own
+3. the environment: ``HEADGATE_MEMORY``
+4. the default
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from headgate._units import duration_text, parse_duration, parse_size, size_text
+from headgate.errors import OptionError, close_matches
+
+CONF_PREFIX: Final = "spark.headgate."
+ENV_PREFIX: Final = "HEADGATE_"
+
+Scope = Literal["environment", "exchange"]
+Kind = Literal["address", "choice", "duration", "int", "schema", "size"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row of the table.
+
+    Attributes:
+        name: the keyword argument.
+        kind: how a value is written; sizes become bytes (int), durations seconds (float).
+        default: as a user would write it; None when something else decides, as ``doc`` says.
+        scopes: the calls that take it.
+        doc: one sentence or two, for the reference page.
+        minimum: smallest value, as a user would write it.
+        maximum: largest value, as a user would write it.
+        choices: the values of a choice.
+        since: the version that brought it.
+        call_only: True where a conf or a variable could not hold the value.
+    """
+
+    name: str
+    kind: Kind
+    default: str | int | None
+    scopes: tuple[Scope, ...]
+    doc: str
+    minimum: str | int | None = None
+    maximum: str | int | None = None
+    choices: tuple[str, ...] = ()
+    since: str = "0.1"
+    call_only: bool = False
+
+    @property
+    def conf(self) -> str:
+        """The key in a Spark session's conf."""
+        first, *others = self.name.split("_")
+        return CONF_PREFIX + first + "".join(part.capitalize() for part in others)
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def limits(self) -> str:
+        """The values it takes, in words."""
+        if self.choices:
+            return " or ".join(f'"{choice}"' for choice in self.choices)
+        if self.kind == "address":
+            return '"HOST:PORT", port 0 for any free one'
+        if self.kind == "schema":
+            return "a DDL string or a StructType"
+        if self.maximum is None:
+            return f"at least {self.minimum}"
+        return f"{self.minimum} to {self.maximum}"
+
+
+OPTIONS: Final[dict[str, Option]] = {
+    option.name: option
+    for option in (
+        Option(
+            "memory",
+            "size",
+            "64m",
+            ("environment", "exchange"),
+            "The budget of a process: the pool of segments that all exchange data lives in. "
+            "Committed as it is used, never exceeded.",
+            minimum="64k",
+            maximum="1t",
+        ),
+        Option(
+            "segment_size",
+            "size",
+            "256k",
+            ("environment", "exchange"),
+            "The fixed size of a segment: unit of memory, of a page and of a credit. Larger ones "
+            "cost less work per row; smaller ones let more channels share the pool.",
+            minimum="4k",
+            maximum="64m",
+        ),
+        Option(
+            "max_record_size",
+            "size",
+            "256m",
+            ("environment", "exchange"),
+            "The largest single record: one row, one bytes record or one Python object. What does "
+            "not fit a segment is put together in ordinary memory, and this bounds it.",
+            minimum="1k",
+            maximum="1g",
+        ),
+        Option(
+            "listen",
+            "address",
+            "127.0.0.1:0",
+            ("environment",),
+            "Where other processes reach this one.",
+        ),
+        Option(
+            "num_partitions",
+            "int",
+            None,
+            ("exchange",),
+            "How many consumer tasks, and partitions of the result; half of the slots, at least 1, "
+            "when it is not given.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        Option(
+            "on_no_slots",
+            "choice",
+            "shuffle",
+            ("exchange",),
+            "What to do when the consumers and one producer do not fit the slots: run the job "
+            "through Spark's own repartition with a warning, or raise.",
+            choices=("shuffle", "error"),
+        ),
+        Option(
+            "consumer_timeout",
+            "duration",
+            "60s",
+            ("exchange",),
+            "How long a task tries to reach the coordinator on the driver before it takes it for "
+            "lost.",
+            minimum="1s",
+            maximum="1h",
+        ),
+        Option(
+            "progress",
+            "choice",
+            "auto",
+            ("exchange",),
+            "Progress on the driver: a line on a terminal and a log line each 10 s elsewhere "
+            "(auto), log lines only, or nothing.",
+            choices=("auto", "log", "off"),
+        ),
+        Option(
+            "map_schema",
+            "schema",
+            None,
+            ("exchange",),
+            "What map returns, when both map and reduce are given; the input's schema when it is "
+            "not given.",
+            call_only=True,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options(Mapping[str, Any]):
+    """The values of all options of one call, parsed, and where each came from."""
+
+    values_by_name: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the parsed value: bytes for a size, seconds for a duration."""
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the table."""
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        """Return how many options the call has."""
+        return len(self.values_by_name)
+
+
+def resolve(
+    scope: Scope,
+    call: Mapping[str, Any],
+    conf: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Options:
+    """Return the values of all options of a scope.
+
+    Args:
+        scope: which call it is for.
+        call: keyword arguments as given; None counts as not given.
+        conf: the session's conf; keys outside ``spark.headgate.`` are ignored.
+        environ: environment variables, by default those of the process.
+
+    Raises:
+        OptionError: an unknown name, or a value that its option does not take.
+    """
+    conf = conf or {}
+    environ = os.environ if environ is None else environ
+    table = {name: option for name, option in OPTIONS.items() if scope in option.scopes}
+    _refuse_unknown(call, table, f"option of {_CALLS[scope]}")
+    ours = [key for key in conf if key.startswith(CONF_PREFIX)]
+    _refuse_unknown(ours, {option.conf: option for option in OPTIONS.values()}, "conf")
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, option in table.items():
+        raw, source = _find(option, call, conf, environ)
+        values[name] = None if raw is None else parse(option, raw, source)
+        sources[name] = source
+    _check_together(values, sources)
+    return Options(values, sources)
+
+
+def parse(option: Option, raw: Any, source: str = "argument") -> Any:
+    """Return the value of an option in its own unit.
+
+    Raises:
+        OptionError: the value cannot be read, or lies outside the limits.
+    """
+    try:
+        return _read_within_limits(option, raw)
+    except (TypeError, ValueError) as error:
+        near = close_matches(raw, option.choices) if isinstance(raw, str) else []
+        raise OptionError(
+            f"{option.name}={raw!r} is {error}",
+            asked=f"{option.name}={raw!r} ({source})",
+            have=f"{option.name} takes {option.limits}",
+            remedy=" · ".join([f'{option.name}="{choice}"' for choice in near] or _advice(option)),
+            details={"option": option.name, "value": raw, "source": source},
+        ) from None
+
+
+def describe(name: str, value: Any) -> str:
+    """Return a value as a user would write it: 262144 bytes as ``256k``."""
+    kind = OPTIONS[name].kind
+    if value is None:
+        return "-"
+    if kind == "size":
+        return size_text(value)
+    return duration_text(value) if kind == "duration" else str(value)
+
+
+_CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
+
+
+def _read_within_limits(option: Option, raw: Any) -> Any:
+    value = _read(option, raw)
+    if option.minimum is not None and value < _read(option, option.minimum):
+        raise ValueError(f"below the limit of {option.minimum}")
+    if option.maximum is not None and value > _read(option, option.maximum):
+        raise ValueError(f"above the limit of {option.maximum}")
+    return value
+
+
+def _read(option: Option, raw: Any) -> Any:
+    match option.kind:
+        case "size":
+            return parse_size(raw)
+        case "duration":
+            return parse_duration(raw)
+        case "int":
+            return _read_int(raw)
+        case "choice":
+            if raw not in option.choices:
+                raise ValueError("not one of its values")
+            return raw
+        case "address":
+            return _read_address(raw)
+        case _:
+            return raw
+
+
+def _read_int(raw: Any) -> int:
+    if isinstance(raw, bool) or not isinstance(raw, (int, str)):
+        raise TypeError("not a whole number")
+    try:
+        return int(raw)
+    except ValueError:
+        raise ValueError("not a whole number") from None
+
+
+def _read_address(raw: Any) -> str:
+    host, colon, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError("not an address")
+    return str(raw)
+
+
+def _find(
+    option: Option, call: Mapping[str, Any], conf: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[Any, str]:
+    if call.get(option.name) is not None:
+        return call[option.name], "argument"
+    if not option.call_only:
+        if option.conf in conf:
+            return conf[option.conf], option.conf
+        if option.variable in environ:
+            return environ[option.variable], option.variable
+    return option.default, "default"
+
+
+def _refuse_unknown(given: Any, known: Mapping[str, Option], what: str) -> None:
+    for name in given:
+        if name not in known:
+            near = close_matches(name, known)
+            raise OptionError(
+                f"{name!r} is no {what}",
+                asked=name,
+                have=", ".join(known),
+                remedy=" · ".join(near),
+                details={"option": name, "close": near},
+            )
+
+
+def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    memory, segment = values.get("memory"), values.get("segment_size")
+    if memory is not None and segment is not None and segment > memory:
+        raise OptionError(
+            f"segment_size={size_text(segment)} is larger than memory={size_text(memory)}",
+            asked=f"segment_size={size_text(segment)} ({sources['segment_size']})",
+            have=f"memory={size_text(memory)} ({sources['memory']})",
+            remedy="a larger memory · a smaller segment_size",
+            details={"option": "segment_size", "value": segment, "memory": memory},
+        )
+
+
+def _advice(option: Option) -> list[str]:
+    if option.choices:
+        return [f'{option.name}="{choice}"' for choice in option.choices]
+    example = {"duration": '"10s", "100ms"', "size": '"64m", "256k"'}.get(option.kind)
+    return [f"give {option.limits}" + (f", written as {example}" if example else "")]

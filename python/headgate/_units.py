@@ -1,0 +1,81 @@
+"""Sizes and durations as Spark writes them: ``64m``, ``256k``, ``100ms``, ``10s``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+#: Bytes per unit. As in Spark, k and kb both mean 1024.
+_SIZES: Final[dict[str, int]] = {
+    unit: 1024**power
+    for power, units in enumerate((("", "b"), ("k", "kb"), ("m", "mb"), ("g", "gb"), ("t", "tb")))
+    for unit in units
+}
+
+#: Seconds per unit. As in Spark, m and min both mean a minute.
+_DURATIONS: Final[dict[str, float]] = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "": 1.0,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+}
+
+_NUMBER: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
+
+
+def parse_size(raw: Any) -> int:
+    """Return bytes; a plain number, or a string of one, is bytes already.
+
+    Raises:
+        TypeError: neither a string nor an integer.
+        ValueError: the text is not a size.
+    """
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    number, unit = _split(raw, "size")
+    if unit not in _SIZES:
+        raise ValueError("not a size")
+    return number * _SIZES[unit]
+
+
+def parse_duration(raw: Any) -> float:
+    """Return seconds; a plain number, or a string of one, is seconds already.
+
+    Raises:
+        TypeError: neither a string nor a number.
+        ValueError: the text is not a duration.
+    """
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        return float(raw)
+    number, unit = _split(raw, "duration")
+    if unit not in _DURATIONS:
+        raise ValueError("not a duration")
+    return number * _DURATIONS[unit]
+
+
+def size_text(size: int) -> str:
+    """Return bytes in the largest unit that divides them: 262144 as ``256k``."""
+    for unit in ("t", "g", "m", "k"):
+        if size and size % _SIZES[unit] == 0:
+            return f"{size // _SIZES[unit]}{unit}"
+    return str(size)
+
+
+def duration_text(seconds: float) -> str:
+    """Return seconds as ``10s``, or ``100ms`` below one second."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    return f"{seconds:g}s"
+
+
+def _split(raw: Any, what: str) -> tuple[int, str]:
+    if not isinstance(raw, str):
+        raise TypeError(f"not a {what}")
+    match = _NUMBER.fullmatch(raw.strip().lower())
+    if match is None:
+        raise ValueError(f"not a {what}")
+    return int(match[1]), match[2]

@@ -1,0 +1,57 @@
+"""Write docs/options.md from the table of options; --check only says whether it is current."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headgate._options import OPTIONS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
+
+HEAD = """\
+# Options
+
+<!-- Written by scripts/options_page.py from python/headgate/_options.py. -->
+
+Each option is a keyword argument of `ShuffleEnvironment` or `exchange()`, a conf of the Spark session, and an
+environment variable. The call wins over the session, the session over the variable, the variable over the default.
+
+Sizes are written as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Durations:
+`"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. A value outside its limits, and a name that does not exist, is
+an `OptionError` ([HG-1001](../python/headgate/explain/pages/HG-1001.md)).
+
+| Option | Default | Takes | Of | Meaning |
+|---|---|---|---|---|
+"""
+
+CALLS = {"environment": "`ShuffleEnvironment`", "exchange": "`exchange`"}
+
+
+def page() -> str:
+    """Return the whole page."""
+    rows = []
+    for option in OPTIONS.values():
+        names = f"`{option.name}`"
+        if not option.call_only:
+            names += f"<br>`{option.conf}`<br>`{option.variable}`"
+        default = "-" if option.default is None else f"`{option.default}`"
+        calls = ", ".join(CALLS[scope] for scope in option.scopes)
+        meaning = f"{option.doc} Since {option.since}."
+        rows.append(f"| {names} | {default} | {option.limits} | {calls} | {meaning} |\n")
+    return HEAD + "".join(rows)
+
+
+def main() -> int:
+    """Write the page, or with --check compare it; return 1 if it is not current."""
+    if "--check" in sys.argv[1:]:
+        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page()
+        if not current:
+            print("docs/options.md is not current: run python scripts/options_page.py")
+        return 0 if current else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
