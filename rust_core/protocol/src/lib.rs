@@ -1,1 +1,44 @@
-//! Placeholder until its first commit.
+//! The protocol between two Headgate processes as pure state machines: no I/O, no clock, no threads
+//! and no payload bytes. The driver owns sockets and memory and asks these types what comes next.
+//!
+//! A connection begins with the handshake ([`ClientHandshake`], [`ServerHandshake`]). Then the
+//! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]).
+//! The producer's half is one [`SendQueue`] per connection, the consumer's half one
+//! [`ReceiveChannel`] per channel.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod credit;
+mod data_type;
+mod decoder;
+mod deque;
+mod frame;
+mod frame_error;
+mod handshake;
+mod ids;
+mod ledger;
+mod receive;
+mod send_queue;
+mod totals;
+mod wire;
+
+pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
+pub use credit::{CreditError, SendCredit};
+pub use data_type::{DataType, UnknownDataType};
+pub use decoder::{FrameDecoder, Limits, Side};
+pub use deque::{NotFound, PrioritizedDeque};
+pub use frame::{
+    BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind,
+    MAGIC, MAX_ERROR_TEXT, MAX_PAYLOAD, PartitionRequest,
+};
+pub use frame_error::FrameError;
+pub use handshake::{
+    ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer, Refusal,
+    ServerHandshake, Step, VERSION, VersionRange,
+};
+pub use ids::{ChannelId, Generation, PartitionId, Sequence};
+pub use ledger::{BufferKind, LedgerError, ReceiveLedger, Recycled};
+pub use receive::{Arrival, ReceiveChannel, ReceiveError};
+pub use send_queue::{Next, SendQueue, SendQueueError};
+pub use totals::{Totals, TotalsError};

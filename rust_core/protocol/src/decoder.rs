@@ -1,0 +1,305 @@
+//! Bytes to frames, trusting nothing.
+
+use std::num::NonZeroU32;
+
+use crate::frame::{
+    BUFFER_HEADER_LEN, BufferHeader, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC,
+    MAX_ERROR_TEXT, PartitionRequest,
+};
+use crate::frame_error::FrameError;
+use crate::wire::{fill, take, take_u8, take_u16, take_u32};
+use crate::{ChannelId, DataType, Generation, PartitionId, Sequence};
+
+/// Which end of a connection we are; it decides which frames may arrive.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Side {
+    /// Receives buffers and errors.
+    Consumer,
+    /// Receives requests, cancels and credits.
+    Producer,
+}
+
+/// What the handshake agreed on, in bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Largest frame, payload included.
+    pub max_frame: u32,
+    /// Largest payload of a buffer.
+    pub max_payload: u32,
+}
+
+impl Limits {
+    /// Limits for payloads of up to one segment.
+    #[must_use]
+    pub const fn for_segment(size: u32) -> Self {
+        // Frames without payload must pass however small segments are.
+        let least = (FrameKind::Error.fixed_len() + MAX_ERROR_TEXT) as u32;
+        let max_frame = size.saturating_add(BUFFER_HEADER_LEN as u32);
+        Self {
+            max_frame: if max_frame < least { least } else { max_frame },
+            max_payload: size,
+        }
+    }
+}
+
+/// Decodes the frames of one connection, wherever the bytes are cut.
+///
+/// Holds at most one frame without payload (about 1 KiB). Every length is compared with the limits
+/// before it is used.
+#[derive(Clone, Debug)]
+pub struct FrameDecoder {
+    limits: Limits,
+    side: Side,
+    stage: Stage,
+    buffer: Vec<u8>,
+    failed: Option<FrameError>,
+}
+
+impl FrameDecoder {
+    /// A decoder for what arrives at `side`.
+    #[must_use]
+    pub const fn new(limits: Limits, side: Side) -> Self {
+        Self {
+            limits,
+            side,
+            stage: Stage::Header,
+            buffer: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Consumes bytes up to the end of one frame and returns it; `None` needs more bytes.
+    ///
+    /// After [`Frame::Buffer`] the caller takes `size` payload bytes off the input before it calls
+    /// again. After an error the connection is useless: the same error comes again.
+    pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while fill(&mut self.buffer, self.stage.want(), input) {
+            match self.advance() {
+                Ok(None) => {}
+                Ok(frame) => {
+                    self.buffer.clear();
+                    self.stage = Stage::Header;
+                    return Ok(frame);
+                }
+                Err(error) => {
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes without which [`decode`](Self::decode) cannot get any further; a driver that reads no
+    /// more than these never has payload bytes in the wrong place.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.stage.want().saturating_sub(self.buffer.len())
+    }
+
+    /// Whether the bytes so far end with a whole frame: an end of stream is clean only then.
+    #[must_use]
+    pub fn is_between_frames(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The buffer holds what the stage wanted: moves to the next stage, or gives the frame.
+    fn advance(&mut self) -> Result<Option<Frame>, FrameError> {
+        match self.stage {
+            Stage::Header => {
+                let (kind, length) = check_header(&self.buffer, self.limits, self.side)?;
+                if kind == FrameKind::CloseRequest {
+                    return Ok(Some(Frame::CloseRequest));
+                }
+                self.stage = Stage::Body { kind, length };
+                Ok(None)
+            }
+            Stage::Body {
+                kind: FrameKind::Error,
+                length,
+            } => {
+                let text = check_text_len(&self.buffer, length)?;
+                self.stage = Stage::Text {
+                    want: self.buffer.len() + text,
+                };
+                Ok(None)
+            }
+            Stage::Body { kind, length } => {
+                parse_body(&self.buffer[FRAME_HEADER_LEN..], kind, length, self.limits).map(Some)
+            }
+            Stage::Text { .. } => parse_error(&self.buffer[FRAME_HEADER_LEN..]).map(Some),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Header,
+    Body { kind: FrameKind, length: u32 },
+    Text { want: usize },
+}
+
+impl Stage {
+    const fn want(self) -> usize {
+        match self {
+            Self::Header => FRAME_HEADER_LEN,
+            Self::Body { kind, .. } => kind.fixed_len(),
+            Self::Text { want } => want,
+        }
+    }
+}
+
+fn check_header(
+    mut bytes: &[u8],
+    limits: Limits,
+    side: Side,
+) -> Result<(FrameKind, u32), FrameError> {
+    let (length, magic) = (take_u32(&mut bytes), take_u32(&mut bytes));
+    if magic != MAGIC {
+        return Err(FrameError::BadMagic { got: magic });
+    }
+    let id = take_u8(&mut bytes);
+    let kind = FrameKind::from_id(id).ok_or(FrameError::UnknownId { id })?;
+    let receiver = match kind {
+        FrameKind::Buffer | FrameKind::Error => Side::Consumer,
+        FrameKind::PartitionRequest
+        | FrameKind::CancelPartitionRequest
+        | FrameKind::CloseRequest
+        | FrameKind::AddCredit => Side::Producer,
+    };
+    if receiver != side {
+        return Err(FrameError::WrongDirection { kind, side });
+    }
+    let (got, least) = (u64::from(length), kind.fixed_len() as u64);
+    let most = match kind {
+        FrameKind::Buffer => u64::from(limits.max_frame),
+        FrameKind::Error => least + MAX_ERROR_TEXT as u64,
+        _ => least,
+    };
+    if got < least {
+        return Err(FrameError::TooShort {
+            kind,
+            length,
+            least,
+        });
+    }
+    if got > most {
+        return Err(FrameError::TooLong {
+            kind,
+            length,
+            limit: most,
+        });
+    }
+    Ok((kind, length))
+}
+
+fn parse_body(
+    mut bytes: &[u8],
+    kind: FrameKind,
+    length: u32,
+    limits: Limits,
+) -> Result<Frame, FrameError> {
+    let input = &mut bytes;
+    Ok(match kind {
+        FrameKind::Buffer => Frame::Buffer(parse_buffer(input, length, limits)?),
+        FrameKind::PartitionRequest => Frame::PartitionRequest(PartitionRequest {
+            partition: PartitionId(take(input)),
+            subpartition: take_u32(input),
+            channel: parse_channel(input)?,
+            generation: Generation(take_u32(input)),
+            initial_credit: parse_credit(input)?,
+            schema_hash: take(input),
+        }),
+        FrameKind::CancelPartitionRequest => Frame::CancelPartitionRequest {
+            channel: parse_channel(input)?,
+        },
+        FrameKind::AddCredit => Frame::AddCredit {
+            credit: parse_credit(input)?,
+            channel: parse_channel(input)?,
+        },
+        FrameKind::CloseRequest => Frame::CloseRequest,
+        FrameKind::Error => parse_error(input)?,
+    })
+}
+
+fn parse_buffer(
+    input: &mut &[u8],
+    length: u32,
+    limits: Limits,
+) -> Result<BufferHeader, FrameError> {
+    let channel = parse_channel(input)?;
+    let generation = Generation(take_u32(input));
+    let sequence = Sequence(take_u32(input));
+    let backlog = take_u32(input);
+    let data_type = take_u8(input);
+    let data_type = DataType::try_from(data_type)
+        .map_err(|_| FrameError::UnknownDataType { channel, data_type })?;
+    let reserved = take_u8(input);
+    if reserved != 0 {
+        return Err(FrameError::ReservedByte {
+            channel,
+            got: reserved,
+        });
+    }
+    let size = take_u32(input);
+    if size > limits.max_payload {
+        return Err(FrameError::PayloadTooLarge {
+            channel,
+            size,
+            limit: limits.max_payload,
+        });
+    }
+    if u64::from(length) != u64::from(size) + BUFFER_HEADER_LEN as u64 {
+        return Err(FrameError::SizeMismatch {
+            channel,
+            length,
+            size,
+        });
+    }
+    if size == 0 && data_type.is_event() {
+        return Err(FrameError::EmptyEvent { channel, data_type });
+    }
+    let crc = take_u32(input);
+    Ok(BufferHeader {
+        channel,
+        generation,
+        sequence,
+        backlog,
+        data_type,
+        size,
+        crc,
+    })
+}
+
+/// Length of the text of an error frame, from the fixed part of the frame.
+fn check_text_len(bytes: &[u8], length: u32) -> Result<usize, FrameError> {
+    let fixed = FrameKind::Error.fixed_len();
+    let text = take_u16(&mut &bytes[fixed - 2..]);
+    if u64::from(length) != fixed as u64 + u64::from(text) {
+        return Err(FrameError::TextMismatch { length, text });
+    }
+    Ok(usize::from(text))
+}
+
+fn parse_error(mut bytes: &[u8]) -> Result<Frame, FrameError> {
+    let input = &mut bytes;
+    let channel = ChannelId(take_u32(input));
+    let code = take_u16(input);
+    let _text_len = take_u16(input);
+    let text = std::str::from_utf8(input).map_err(|_| FrameError::TextNotUtf8)?;
+    Ok(Frame::Error(ErrorFrame::new(Some(channel), code, text)))
+}
+
+fn parse_channel(input: &mut &[u8]) -> Result<ChannelId, FrameError> {
+    match ChannelId(take_u32(input)) {
+        ChannelId::CONNECTION => Err(FrameError::ReservedChannel),
+        channel => Ok(channel),
+    }
+}
+
+fn parse_credit(input: &mut &[u8]) -> Result<NonZeroU32, FrameError> {
+    NonZeroU32::new(take_u32(input)).ok_or(FrameError::ZeroCredit)
+}

@@ -1,0 +1,133 @@
+//! The queue of a subpartition, gate or channel: priority elements first.
+
+use std::collections::VecDeque;
+
+use thiserror::Error;
+
+/// A queue with a leading section of priority elements; first in, first out within each section.
+///
+/// Not for sharing: the caller locks. Elements are found by a predicate, never by equality, so that
+/// two equal buffers stay two.
+#[derive(Clone, Debug)]
+pub struct PrioritizedDeque<T> {
+    elements: VecDeque<T>,
+    priority_len: usize,
+}
+
+impl<T> PrioritizedDeque<T> {
+    /// An empty queue.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            elements: VecDeque::new(),
+            priority_len: 0,
+        }
+    }
+
+    /// Appends an ordinary element.
+    pub fn add(&mut self, element: T) {
+        self.elements.push_back(element);
+    }
+
+    /// Adds an element after the priority elements there are and before all others.
+    pub fn add_priority(&mut self, element: T) {
+        self.elements.insert(self.priority_len, element);
+        self.priority_len += 1;
+    }
+
+    /// Moves the first element that matches to the end of the priority section, unless it is in that
+    /// section already. Returns false if none matches.
+    pub fn prioritize(&mut self, pred: impl FnMut(&T) -> bool) -> bool {
+        let Some(at) = self.elements.iter().position(pred) else {
+            return false;
+        };
+        if at >= self.priority_len {
+            let element = self
+                .elements
+                .remove(at)
+                .expect("position() returned this index");
+            self.add_priority(element);
+        }
+        true
+    }
+
+    /// Takes the first element.
+    pub fn poll(&mut self) -> Option<T> {
+        let element = self.elements.pop_front()?;
+        self.priority_len = self.priority_len.saturating_sub(1);
+        Some(element)
+    }
+
+    /// The first element.
+    #[must_use]
+    pub fn peek(&self) -> Option<&T> {
+        self.elements.front()
+    }
+
+    /// The first element, to change in place.
+    #[must_use]
+    pub fn peek_mut(&mut self) -> Option<&mut T> {
+        self.elements.front_mut()
+    }
+
+    /// The last element; a priority element if there are no others.
+    #[must_use]
+    pub fn peek_last(&self) -> Option<&T> {
+        self.elements.back()
+    }
+
+    /// The last element, to change in place.
+    #[must_use]
+    pub fn peek_last_mut(&mut self) -> Option<&mut T> {
+        self.elements.back_mut()
+    }
+
+    /// Takes the first element that matches out of the queue.
+    pub fn remove_first(&mut self, pred: impl FnMut(&T) -> bool) -> Result<T, NotFound> {
+        let at = self.elements.iter().position(pred).ok_or(NotFound)?;
+        if at < self.priority_len {
+            self.priority_len -= 1;
+        }
+        self.elements.remove(at).ok_or(NotFound)
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.elements.len()
+    }
+
+    /// Whether there is no element.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.elements.is_empty()
+    }
+
+    /// Number of priority elements; they are the first ones.
+    #[must_use]
+    pub const fn priority_len(&self) -> usize {
+        self.priority_len
+    }
+
+    /// The elements in the order they would be polled.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.elements.iter()
+    }
+
+    /// Drops all elements.
+    pub fn clear(&mut self) {
+        self.elements.clear();
+        self.priority_len = 0;
+    }
+}
+
+impl<T> Default for PrioritizedDeque<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// No element of the queue matched.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("no element of the queue matches")]
+pub struct NotFound;

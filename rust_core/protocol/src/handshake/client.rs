@@ -1,0 +1,128 @@
+//! The consumer's side: it dials.
+
+use super::key::Prover;
+use super::message::{Challenge, Hello, Inbox, Kind, MAC_LEN, ROLE_CONSUMER, encode_proof};
+use super::{HandshakeConfig, HandshakeError, Key, Peer, Refusal, Step, VersionRange};
+
+/// The handshake of the side that dials.
+#[derive(Debug)]
+pub struct ClientHandshake {
+    key: Key,
+    config: HandshakeConfig,
+    nonce: [u8; 32],
+    inbox: Inbox,
+    state: State,
+}
+
+impl ClientHandshake {
+    /// Begins a handshake; the bytes are to be written. `nonce` must be fresh random bytes.
+    #[must_use]
+    pub fn start(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> (Self, Vec<u8>) {
+        let hello = Hello {
+            versions: config.versions,
+            role: ROLE_CONSUMER,
+            exchange: config.exchange,
+            run: config.run,
+            epoch: config.epoch,
+            process: config.process,
+            max_segment: config.max_segment,
+            nonce,
+        }
+        .encode();
+        let state = State::AwaitChallenge {
+            hello: hello.clone(),
+        };
+        (
+            Self {
+                key,
+                config,
+                nonce,
+                inbox: Inbox::default(),
+                state,
+            },
+            hello,
+        )
+    }
+
+    /// Consumes bytes of the peer. After an error or [`Step::Done`] only
+    /// [`HandshakeError::Over`] follows.
+    pub fn handle(&mut self, input: &mut &[u8]) -> Result<Step, HandshakeError> {
+        // Taken out, so that any error leaves the handshake over.
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::AwaitChallenge { hello } => {
+                match self
+                    .inbox
+                    .receive(Kind::Challenge, self.config.versions, input)?
+                {
+                    Some(message) => self.on_challenge(hello, &message),
+                    None => self.wait(State::AwaitChallenge { hello }),
+                }
+            }
+            State::AwaitAccept { peer } => {
+                match self
+                    .inbox
+                    .receive(Kind::Accept, self.config.versions, input)?
+                {
+                    Some(_) => Ok(Step::Done {
+                        peer,
+                        send: Vec::new(),
+                    }),
+                    None => self.wait(State::AwaitAccept { peer }),
+                }
+            }
+            State::Over => Err(HandshakeError::Over),
+        }
+    }
+
+    fn on_challenge(&mut self, hello: Vec<u8>, message: &[u8]) -> Result<Step, HandshakeError> {
+        let (challenge, proof) = Challenge::decode(message);
+        if !self.config.versions.contains(challenge.version) {
+            let theirs = VersionRange {
+                min: challenge.version,
+                max: challenge.version,
+            };
+            return Err(HandshakeError::Version {
+                ours: self.config.versions,
+                theirs,
+            });
+        }
+        if challenge.process == self.config.process || challenge.nonce == self.nonce {
+            return Err(HandshakeError::Refused {
+                cause: Refusal::Reflected,
+            });
+        }
+        let mut transcript = hello;
+        transcript.extend_from_slice(&message[..message.len() - MAC_LEN]);
+        if !self.key.verify(Prover::Server, &transcript, &proof) {
+            return Err(HandshakeError::Refused {
+                cause: Refusal::Proof,
+            });
+        }
+        let max_segment = challenge.max_segment.min(self.config.max_segment);
+        if max_segment == 0 {
+            return Err(HandshakeError::ZeroSegment);
+        }
+        transcript.extend_from_slice(&proof);
+        let peer = Peer {
+            process: challenge.process,
+            version: challenge.version,
+            max_segment,
+        };
+        self.state = State::AwaitAccept { peer };
+        Ok(Step::Send(encode_proof(
+            &self.key.prove(Prover::Client, &transcript),
+        )))
+    }
+
+    fn wait(&mut self, state: State) -> Result<Step, HandshakeError> {
+        self.state = state;
+        Ok(Step::NeedMore)
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitAccept { peer: Peer },
+    AwaitChallenge { hello: Vec<u8> },
+    Over,
+}

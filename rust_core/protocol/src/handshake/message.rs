@@ -1,0 +1,220 @@
+//! The messages of the handshake and how they are cut out of a stream.
+
+use super::{HandshakeError, Refusal, VersionRange};
+use crate::wire::{fill, take, take_u8, take_u16, take_u32};
+
+const MAGIC: [u8; 4] = *b"HDGT";
+const HEAD_LEN: usize = 5;
+pub(super) const HELLO_LEN: usize = 86;
+pub(super) const CHALLENGE_LEN: usize = 91;
+pub(super) const PROOF_LEN: usize = 37;
+pub(super) const REJECT_LEN: usize = 10;
+/// Length of a proof, the last field of CHALLENGE and PROOF.
+pub(super) const MAC_LEN: usize = 32;
+/// Role of the side that dials.
+pub(super) const ROLE_CONSUMER: u8 = 1;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    Hello = 1,
+    Challenge = 2,
+    Proof = 3,
+    Accept = 4,
+    Reject = 5,
+}
+
+impl Kind {
+    const fn len(self) -> usize {
+        match self {
+            Self::Hello => HELLO_LEN,
+            Self::Challenge => CHALLENGE_LEN,
+            Self::Proof => PROOF_LEN,
+            Self::Accept => HEAD_LEN,
+            Self::Reject => REJECT_LEN,
+        }
+    }
+
+    fn start(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len());
+        out.extend_from_slice(&MAGIC);
+        out.push(self as u8);
+        out
+    }
+}
+
+/// Collects one message at a time, wherever the bytes are cut.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    buffer: Vec<u8>,
+}
+
+impl Inbox {
+    /// The whole message of kind `want`, or `None` if more bytes are needed.
+    pub(super) fn receive(
+        &mut self,
+        want: Kind,
+        ours: VersionRange,
+        input: &mut &[u8],
+    ) -> Result<Option<Vec<u8>>, HandshakeError> {
+        let headed = fill(&mut self.buffer, HEAD_LEN, input);
+        let magic = self.buffer.len().min(MAGIC.len());
+        if self.buffer[..magic] != MAGIC[..magic] {
+            return Err(HandshakeError::BadMagic);
+        }
+        if !headed {
+            return Ok(None);
+        }
+        let got = self.buffer[HEAD_LEN - 1];
+        let rejected = got == Kind::Reject as u8;
+        if got != want as u8 && !rejected {
+            return Err(HandshakeError::OutOfTurn {
+                got,
+                want: want as u8,
+            });
+        }
+        let len = if rejected { REJECT_LEN } else { want.len() };
+        if !fill(&mut self.buffer, len, input) {
+            return Ok(None);
+        }
+        if rejected {
+            return Err(Reject::decode(&self.buffer[HEAD_LEN..]).into_error(ours));
+        }
+        Ok(Some(std::mem::take(&mut self.buffer)))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hello {
+    pub(super) versions: VersionRange,
+    pub(super) role: u8,
+    pub(super) exchange: [u8; 16],
+    pub(super) run: u32,
+    pub(super) epoch: u32,
+    pub(super) process: [u8; 16],
+    pub(super) max_segment: u32,
+    pub(super) nonce: [u8; 32],
+}
+
+impl Hello {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Kind::Hello.start();
+        out.extend_from_slice(&self.versions.min.to_be_bytes());
+        out.extend_from_slice(&self.versions.max.to_be_bytes());
+        out.push(self.role);
+        out.extend_from_slice(&self.exchange);
+        out.extend_from_slice(&self.run.to_be_bytes());
+        out.extend_from_slice(&self.epoch.to_be_bytes());
+        out.extend_from_slice(&self.process);
+        out.extend_from_slice(&self.max_segment.to_be_bytes());
+        out.extend_from_slice(&self.nonce);
+        out
+    }
+
+    pub(super) fn decode(message: &[u8]) -> Self {
+        let input = &mut &message[HEAD_LEN..];
+        Self {
+            versions: VersionRange {
+                min: take_u16(input),
+                max: take_u16(input),
+            },
+            role: take_u8(input),
+            exchange: take(input),
+            run: take_u32(input),
+            epoch: take_u32(input),
+            process: take(input),
+            max_segment: take_u32(input),
+            nonce: take(input),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Challenge {
+    pub(super) version: u16,
+    pub(super) process: [u8; 16],
+    pub(super) max_segment: u32,
+    pub(super) nonce: [u8; 32],
+}
+
+impl Challenge {
+    /// All of the message but the proof, which covers these bytes.
+    pub(super) fn encode_unproved(&self) -> Vec<u8> {
+        let mut out = Kind::Challenge.start();
+        out.extend_from_slice(&self.version.to_be_bytes());
+        out.extend_from_slice(&self.process);
+        out.extend_from_slice(&self.max_segment.to_be_bytes());
+        out.extend_from_slice(&self.nonce);
+        out
+    }
+
+    pub(super) fn decode(message: &[u8]) -> (Self, [u8; MAC_LEN]) {
+        let input = &mut &message[HEAD_LEN..];
+        let challenge = Self {
+            version: take_u16(input),
+            process: take(input),
+            max_segment: take_u32(input),
+            nonce: take(input),
+        };
+        (challenge, take(input))
+    }
+}
+
+pub(super) fn encode_proof(proof: &[u8; MAC_LEN]) -> Vec<u8> {
+    let mut out = Kind::Proof.start();
+    out.extend_from_slice(proof);
+    out
+}
+
+pub(super) fn decode_proof(message: &[u8]) -> [u8; MAC_LEN] {
+    take(&mut &message[HEAD_LEN..])
+}
+
+pub(super) fn encode_accept() -> Vec<u8> {
+    Kind::Accept.start()
+}
+
+/// What a rejected peer is told: never why its proof failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reject {
+    Refused,
+    Version(VersionRange),
+}
+
+impl Reject {
+    const VERSION: u8 = 1;
+    const REFUSED: u8 = 2;
+
+    pub(super) fn encode(self) -> Vec<u8> {
+        let (reason, versions) = match self {
+            Self::Refused => (Self::REFUSED, VersionRange { min: 0, max: 0 }),
+            Self::Version(versions) => (Self::VERSION, versions),
+        };
+        let mut out = Kind::Reject.start();
+        out.push(reason);
+        out.extend_from_slice(&versions.min.to_be_bytes());
+        out.extend_from_slice(&versions.max.to_be_bytes());
+        out
+    }
+
+    fn decode(mut body: &[u8]) -> Self {
+        let input = &mut body;
+        if take_u8(input) == Self::VERSION {
+            Self::Version(VersionRange {
+                min: take_u16(input),
+                max: take_u16(input),
+            })
+        } else {
+            Self::Refused
+        }
+    }
+
+    const fn into_error(self, ours: VersionRange) -> HandshakeError {
+        match self {
+            Self::Refused => HandshakeError::Refused {
+                cause: Refusal::ByPeer,
+            },
+            Self::Version(theirs) => HandshakeError::Version { ours, theirs },
+        }
+    }
+}

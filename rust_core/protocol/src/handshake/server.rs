@@ -1,0 +1,138 @@
+//! The producer's side: it listens.
+
+use super::key::Prover;
+use super::message::{Challenge, Hello, Inbox, Kind, ROLE_CONSUMER, decode_proof, encode_accept};
+use super::{HandshakeConfig, HandshakeError, Key, Peer, Refusal, Step};
+
+/// The handshake of the side that listens.
+#[derive(Debug)]
+pub struct ServerHandshake {
+    key: Key,
+    config: HandshakeConfig,
+    nonce: [u8; 32],
+    inbox: Inbox,
+    state: State,
+}
+
+impl ServerHandshake {
+    /// Waits for a client. `nonce` must be fresh random bytes.
+    #[must_use]
+    pub fn new(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> Self {
+        Self {
+            key,
+            config,
+            nonce,
+            inbox: Inbox::default(),
+            state: State::AwaitHello,
+        }
+    }
+
+    /// Consumes bytes of the peer. After an error or [`Step::Done`] only
+    /// [`HandshakeError::Over`] follows; write [`HandshakeError::rejection`] before closing.
+    pub fn handle(&mut self, input: &mut &[u8]) -> Result<Step, HandshakeError> {
+        // Taken out, so that any error leaves the handshake over.
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::AwaitHello => {
+                match self
+                    .inbox
+                    .receive(Kind::Hello, self.config.versions, input)?
+                {
+                    Some(message) => self.on_hello(message),
+                    None => self.wait(State::AwaitHello),
+                }
+            }
+            State::AwaitProof { transcript, peer } => {
+                match self
+                    .inbox
+                    .receive(Kind::Proof, self.config.versions, input)?
+                {
+                    Some(message) => self.on_proof(&transcript, peer, &message),
+                    None => self.wait(State::AwaitProof { transcript, peer }),
+                }
+            }
+            State::Over => Err(HandshakeError::Over),
+        }
+    }
+
+    fn on_hello(&mut self, message: Vec<u8>) -> Result<Step, HandshakeError> {
+        let hello = Hello::decode(&message);
+        let (ours, theirs) = (self.config.versions, hello.versions);
+        let version = ours
+            .agree(theirs)
+            .ok_or(HandshakeError::Version { ours, theirs })?;
+        if let Some(cause) = self.refusal(&hello) {
+            return Err(HandshakeError::Refused { cause });
+        }
+        let max_segment = hello.max_segment.min(self.config.max_segment);
+        if max_segment == 0 {
+            return Err(HandshakeError::ZeroSegment);
+        }
+        let challenge = Challenge {
+            version,
+            process: self.config.process,
+            max_segment: self.config.max_segment,
+            nonce: self.nonce,
+        };
+        let mut send = challenge.encode_unproved();
+        let mut transcript = message;
+        transcript.extend_from_slice(&send);
+        let proof = self.key.prove(Prover::Server, &transcript);
+        transcript.extend_from_slice(&proof);
+        send.extend_from_slice(&proof);
+        let peer = Peer {
+            process: hello.process,
+            version,
+            max_segment,
+        };
+        self.state = State::AwaitProof { transcript, peer };
+        Ok(Step::Send(send))
+    }
+
+    fn refusal(&self, hello: &Hello) -> Option<Refusal> {
+        let config = &self.config;
+        if hello.role != ROLE_CONSUMER {
+            Some(Refusal::Role)
+        } else if hello.exchange != config.exchange {
+            Some(Refusal::Exchange)
+        } else if (hello.run, hello.epoch) != (config.run, config.epoch) {
+            Some(Refusal::StaleAttempt)
+        } else if hello.process == config.process || hello.nonce == self.nonce {
+            Some(Refusal::Reflected)
+        } else {
+            None
+        }
+    }
+
+    fn on_proof(
+        &self,
+        transcript: &[u8],
+        peer: Peer,
+        message: &[u8],
+    ) -> Result<Step, HandshakeError> {
+        if self
+            .key
+            .verify(Prover::Client, transcript, &decode_proof(message))
+        {
+            Ok(Step::Done {
+                peer,
+                send: encode_accept(),
+            })
+        } else {
+            Err(HandshakeError::Refused {
+                cause: Refusal::Proof,
+            })
+        }
+    }
+
+    fn wait(&mut self, state: State) -> Result<Step, HandshakeError> {
+        self.state = state;
+        Ok(Step::NeedMore)
+    }
+}
+
+#[derive(Debug)]
+enum State {
+    AwaitHello,
+    AwaitProof { transcript: Vec<u8>, peer: Peer },
+    Over,
+}
