@@ -1,0 +1,36 @@
+# Every target sets up what it needs in .venv; a second run is quick. What they do is in scripts/.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench wheel develop clean
+
+NAME ?=
+ARGS ?=
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## the same job by Headgate and by Spark on real data, compared row by row
+	@scripts/java.sh
+	@scripts/develop.sh
+	@.venv/bin/python -m headgate demo $(ARGS)
+
+test: ## all tests: cargo's, then pytest's; ARGS="-k name" goes to pytest
+	@scripts/java.sh
+	@scripts/test.sh $(ARGS)
+
+check: ## formats, clippy, ruff, mypy, stubs, floors
+	@scripts/check.sh
+
+bench: ## all benches, or one: make bench NAME=loopback
+	@scripts/java.sh
+	@scripts/bench.sh $(NAME) $(ARGS)
+
+wheel: ## dist/*.whl for manylinux, checked in a clean environment
+	@scripts/wheel.sh
+
+develop: ## the native module, built and installed into .venv
+	@scripts/develop.sh
+
+clean: ## remove what the other targets made here; compiled crates stay in the cache
+	@rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis python/headgate/*.so

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Everything that can be said about the code without running it.
+source "$(dirname "$0")/env.sh"
+
+scripts/rust.sh fmt clippy
+scripts/venv.sh lint
+scripts/develop.sh
+
+run() {
+    say "$*"
+    "$@"
+}
+
+export PYO3_PYTHON="$PWD/$VENV_PYTHON"
+run cargo fmt --all --check
+run cargo clippy --locked --workspace --all-targets -- -D warnings
+run "$VENV_PYTHON" -m ruff check
+run "$VENV_PYTHON" -m ruff format --check
+run "$VENV_PYTHON" -m mypy
+run "$VENV_PYTHON" -m mypy.stubtest headgate._native
+run "$VENV_PYTHON" scripts/options_page.py --check
+run "$VENV_PYTHON" -m pytest -q tests/test_architecture.py

@@ -1,0 +1,135 @@
+"""Check a built wheel: name, size, contents, a clean installation, and how `import headgate` behaves.
+
+python scripts/check_wheel.py dist/headgate-*.whl
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 10 * 1024 * 1024
+MAX_IMPORT_SECONDS = 0.050
+IMPORT_RUNS = 9
+
+NAME = re.compile(r"headgate-[0-9][^-]*-cp311-abi3-manylinux_2_\d+_x86_64\.whl")
+WANTED = (
+    "headgate/__init__.py",
+    "headgate/_native.abi3.so",
+    "headgate/_native.pyi",
+    "headgate/py.typed",
+    "headgate/explain/pages/HG-2101.md",
+)
+UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
+
+# Run in a fresh interpreter of the clean environment.
+PROBE = """
+import json, sys, threading, time
+before = set(sys.modules)
+start = time.perf_counter()
+import headgate
+seconds = time.perf_counter() - start
+with open("/proc/self/status") as status:
+    threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+print(json.dumps({
+    "seconds": seconds,
+    "threads": threads,
+    "modules": sorted(set(sys.modules) - before),
+}))
+"""
+
+
+def check_contents(wheel: Path) -> list[str]:
+    """Return what is wrong with the file itself."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        required = re.findall(
+            r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE
+        )
+    wrong = []
+    if not NAME.fullmatch(wheel.name):
+        wrong.append(f"{wheel.name} is not a cp311-abi3 manylinux wheel")
+    if wheel.stat().st_size > MAX_BYTES:
+        wrong.append(f"{wheel.stat().st_size:,} bytes, more than {MAX_BYTES:,}")
+    wrong += [f"{name} is missing" for name in WANTED if name not in names]
+    wrong += [f"{name} does not belong in it" for name in names if UNWANTED.search(name)]
+    base = [line for line in required if "extra ==" not in line]
+    if not (len(base) == 1 and re.fullmatch(r"pyarrow>=[0-9.]+", base[0])):
+        wrong.append(f"it requires {base}, not pyarrow with a floor only")
+    return wrong
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Make an environment with this wheel and what it requires; return its interpreter."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", wheel], check=True)
+    return python
+
+
+def probe(python: Path) -> dict[str, Any]:
+    """Import the package once in a fresh process; return what was seen."""
+    done = subprocess.run(
+        [python, "-c", PROBE], check=True, capture_output=True, text=True, cwd=python.parent
+    )
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def check_import(python: Path) -> list[str]:
+    """Return what is wrong with the import; print its median time."""
+    probe(python)  # once to write the bytecode
+    seen = [probe(python) for _ in range(IMPORT_RUNS)]
+    median = statistics.median(run["seconds"] for run in seen)
+    print(f"  import    {median * 1000:.1f} ms median of {IMPORT_RUNS}")
+    wrong = []
+    if median > MAX_IMPORT_SECONDS:
+        wrong.append(
+            f"import takes {median * 1000:.1f} ms, more than {MAX_IMPORT_SECONDS * 1000:.0f}"
+        )
+    if any(run["threads"] != 1 for run in seen):
+        wrong.append("import starts a thread")
+    foreign = {name.partition(".")[0] for run in seen for name in run["modules"]}
+    if "headgate" not in foreign:
+        wrong.append("nothing was imported")
+    wrong += [
+        f"import brings in {name}" for name in ("numpy", "pandas", "pyspark") if name in foreign
+    ]
+    return wrong
+
+
+def main() -> int:
+    """Check the wheels that the command line names; return 1 if anything is wrong."""
+    wheels = [Path(name).resolve() for name in sys.argv[1:]]
+    if len(wheels) != 1:
+        print(f"one wheel expected, got {len(wheels)}", file=sys.stderr)
+        return 1
+    (wheel,) = wheels
+    print(f"{wheel.name}\n  size      {wheel.stat().st_size / 1e6:.2f} MB")
+    wrong = check_contents(wheel)
+    with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
+        python = install(wheel, Path(folder) / "venv")
+        wrong += check_import(python)
+        version = subprocess.run(
+            [python, "-m", "headgate", "--version"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        subprocess.run(
+            [python, "-m", "headgate", "explain", "HG-2101"], check=True, stdout=subprocess.DEVNULL
+        )
+    print(f"  runs      {version} in a clean environment")
+    for line in wrong:
+        print(f"  wrong     {line}", file=sys.stderr)
+    print("  ok" if not wrong else f"  {len(wrong)} things are wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+# Sourced by the other scripts: where things are, and how to complain.
+# shellcheck shell=bash
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+VENV_PYTHON=.venv/bin/python
+STAMPS=.venv/.stamps
+export PATH="$HOME/.cargo/bin:$PATH"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# Outside the clone, so that a fresh clone uses the crates that an earlier one compiled.
+if [[ -z "${CARGO_TARGET_DIR:-}" ]]; then
+    CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/headgate/target"
+    mkdir -p "$CARGO_TARGET_DIR" 2>/dev/null || CARGO_TARGET_DIR="$PWD/target"
+fi
+export CARGO_TARGET_DIR
+
+say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
+
+# die WHAT REMEDY...: what is missing, then one line per thing to do.
+die() {
+    printf 'error: %s\n' "$1" >&2
+    shift
+    printf '  do one  %s\n' "$@" >&2
+    exit 1
+}
+
+on_debian_as_root() { [[ "$(id -u)" == 0 && -f /etc/debian_version ]] && command -v apt-get >/dev/null; }
+
+apt_install() {
+    say "installing $*"
+    apt-get update -q >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "$@" >&2
+}
+
+# fingerprint PATH...: one hash over names and contents.
+fingerprint() { find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
+
+# current STAMP VALUE: whether the stamp holds the value.
+current() { [[ -f "$STAMPS/$1" && "$(<"$STAMPS/$1")" == "$2" ]]; }
+
+stamp() {
+    mkdir -p "$STAMPS"
+    printf '%s' "$2" >"$STAMPS/$1"
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# test.sh [PYTEST ARGUMENTS]: all tests, Rust's first.
+source "$(dirname "$0")/env.sh"
+
+scripts/rust.sh
+scripts/develop.sh
+say "cargo test"
+# The bindings are linked by Python; tests/ tests them.
+cargo test --locked --workspace --exclude headgate-bindings
+say "pytest"
+"$VENV_PYTHON" -m pytest "$@"

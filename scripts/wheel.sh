@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Build dist/*.whl for manylinux_2_28 and check it in a clean environment.
+source "$(dirname "$0")/env.sh"
+
+scripts/rust.sh
+scripts/venv.sh wheel
+rm -rf dist
+# Zig links against an old glibc wherever it runs; so the tag is kept on any distribution.
+.venv/bin/maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
+"$VENV_PYTHON" scripts/check_wheel.py dist/*.whl
