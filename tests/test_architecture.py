@@ -1,0 +1,302 @@
+"""Folders are floors: imports only go down, unsafe stays behind its fence, files stay small.
+
+Every rule looks at a tree and returns how many things it looked at and what is wrong. Each is run
+twice: on this repository, where it must have looked at something and found nothing, and on a small
+tree that breaks it, so that no rule can pass by looking at nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+Findings = tuple[int, list[str]]
+
+FOLDERS = ("rust_core", "python", "tests", "benches", "scripts")
+MAX_LINES = 400
+
+#: Which of our crates a crate may use, itself included.
+FLOORS = {
+    "memory": {"memory"},
+    "protocol": {"protocol"},
+    "record": {"record", "memory"},
+    "exchange": {"exchange", "record", "memory", "protocol"},
+    "bindings": {"bindings", "exchange", "record"},
+}
+
+#: What the protocol must not know: sockets, files, threads, the clock.
+IMPURE = re.compile(
+    r"\bstd::(net|fs|io|thread|process|env|os)\b|\b(Instant|SystemTime)::now\b|\bmio::|\bsocket2::"
+)
+
+#: Python modules that import nothing of ours but what is named here. Others see the floors below.
+LEAVES = {
+    "headgate.errors": set(),
+    "headgate._units": set(),
+    "headgate._options": {"headgate._units", "headgate.errors"},
+    "headgate.explain": {"headgate.errors"},
+}
+
+#: Above the floors: these may use everything, extras too.
+APPLICATIONS = ("headgate.demo", "headgate.__main__")
+
+
+def sources(root: Path, *folders: str, suffix: str) -> Iterator[Path]:
+    for folder in folders:
+        found = sorted((root / folder).rglob(f"*{suffix}"))
+        yield from (path for path in found if "target" not in path.parts)
+
+
+def rust_code(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines without comments and strings."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        yield number, re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]
+
+
+def imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
+    """Yield line and full name of every import in a Python file, nested ones too."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def python_modules(root: Path) -> Iterator[tuple[Path, str]]:
+    for path in sources(root, "python", suffix=".py"):
+        parts = path.relative_to(root / "python").with_suffix("").parts
+        yield path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_below(module: str, *above: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in above)
+
+
+def manifests(root: Path) -> Iterator[tuple[str, set[str]]]:
+    """Yield each crate with everything it depends on, for any target and for tests."""
+    for path in sorted((root / "rust_core").glob("*/Cargo.toml")):
+        manifest = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = [manifest, *manifest.get("target", {}).values()]
+        kinds = ("dependencies", "dev-dependencies", "build-dependencies")
+        yield path.parent.name, {name for t in tables for kind in kinds for name in t.get(kind, {})}
+
+
+def crates_only_depend_downwards(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for crate, depends in manifests(root):
+        for name in sorted(depends):
+            looked += 1
+            ours = name.removeprefix("headgate-")
+            if name != ours and ours not in FLOORS[crate]:
+                wrong.append(f"{crate} depends on {name}")
+    return looked, wrong
+
+
+def python_is_known_to_the_bindings_only(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for crate, depends in manifests(root):
+        looked += 1
+        if crate != "bindings":
+            wrong += [f"{crate} depends on {name}" for name in depends if "pyo3" in name]
+    for path in sources(root, "rust_core", suffix=".rs"):
+        if "bindings" not in path.parts:
+            looked += 1
+            lines = [number for number, code in rust_code(path) if "pyo3" in code]
+            wrong += [f"{path}:{number}: pyo3" for number in lines]
+    return looked, wrong
+
+
+def unsafe_stays_behind_its_fence(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for crate in FLOORS:
+        fenced = crate in {"memory", "bindings"}
+        for path in sources(root, f"rust_core/{crate}", suffix=".rs"):
+            looked += 1
+            if path.match("src/lib.rs") and not fenced:
+                text = path.read_text(encoding="utf-8")
+                if "#![forbid(unsafe_code)]" not in text:
+                    wrong.append(f"{path}: does not forbid unsafe code")
+            lines = [number for number, code in rust_code(path) if re.search(r"\bunsafe\b", code)]
+            if not fenced:
+                wrong += [f"{path}:{number}: unsafe" for number in lines]
+    return looked, wrong
+
+
+def the_protocol_is_pure(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for path in sources(root, "rust_core/protocol/src", suffix=".rs"):
+        looked += 1
+        lines = [number for number, code in rust_code(path) if IMPURE.search(code)]
+        wrong += [f"{path}:{number}: a thing that is no calculation" for number in lines]
+    return looked, wrong
+
+
+def native_classes_are_frozen(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for path in sources(root, "rust_core/bindings", suffix=".rs"):
+        text = path.read_text(encoding="utf-8")
+        for match in re.finditer(r"#\[pyclass(\([^\]]*\))?\]", text):
+            looked += 1
+            if "frozen" not in (match[1] or ""):
+                wrong.append(f"{path}: {match[0]} is not frozen")
+    return looked, wrong
+
+
+def python_only_imports_downwards(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for path, module in python_modules(root):
+        for line, name in imports(path, module):
+            if not is_below(name, "headgate"):
+                continue
+            looked += 1
+            if is_below(module, *LEAVES):
+                leaf = next(leaf for leaf in LEAVES if is_below(module, leaf))
+                if not is_below(name, leaf, *LEAVES[leaf]):
+                    wrong.append(f"{path}:{line}: {module} imports {name}")
+            elif not is_below(module, "headgate.spark", *APPLICATIONS) and (
+                is_below(name, "headgate.spark", *APPLICATIONS)
+            ):
+                wrong.append(f"{path}:{line}: {module} imports {name}")
+    return looked, wrong
+
+
+def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
+    looked, wrong = 0, []
+    spark = {"pyspark", "py4j"}
+    foreign = {"cloudpickle", "numpy", "pandas", "polars", "rich", "tqdm", *spark}
+    for path, module in python_modules(root):
+        for line, name in imports(path, module):
+            looked += 1
+            top = name.partition(".")[0]
+            excused = is_below(module, *APPLICATIONS) or (
+                top in spark and is_below(module, "headgate.spark")
+            )
+            if top in foreign and not excused:
+                wrong.append(f"{path}:{line}: {module} imports {name}")
+    return looked, wrong
+
+
+def files_stay_small(root: Path) -> Findings:
+    looked, wrong = 0, []
+    for suffix in (".rs", ".py"):
+        for path in sources(root, *FOLDERS, suffix=suffix):
+            looked += 1
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            if lines > MAX_LINES:
+                wrong.append(f"{path}: {lines} lines, more than {MAX_LINES}")
+    return looked, wrong
+
+
+def nothing_is_left_for_later(root: Path) -> Findings:
+    looked, wrong = 0, []
+    later = re.compile(
+        r"\b(TO" + r"DO|FIX" + r"ME|HA" + r"CK)\b|\b(to" + r"do|unimple" + r"mented)!"
+    )
+    for suffix in (".rs", ".py", ".pyi", ".sh", ".toml", ".md"):
+        for path in sources(root, *FOLDERS, "docs", suffix=suffix):
+            looked += 1
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if later.search(line):
+                    wrong.append(f"{path}:{number}: {line.strip()}")
+    return looked, wrong
+
+
+#: Rule, how many things it must have looked at here, and a file that breaks it.
+RULES: list[tuple[Callable[[Path], Findings], int, str, str]] = [
+    (
+        crates_only_depend_downwards,
+        20,
+        "rust_core/protocol/Cargo.toml",
+        "[target.'cfg(unix)'.dependencies]\nheadgate-memory = '1'\n",
+    ),
+    (
+        python_is_known_to_the_bindings_only,
+        20,
+        "rust_core/memory/Cargo.toml",
+        "[dev-dependencies]\npyo3 = '1'\n",
+    ),
+    (
+        python_is_known_to_the_bindings_only,
+        20,
+        "rust_core/exchange/src/gate/mod.rs",
+        "use pyo3::prelude::*;\n",
+    ),
+    (
+        unsafe_stays_behind_its_fence,
+        20,
+        "rust_core/record/src/page.rs",
+        "fn f() { unsafe { g() } }\n",
+    ),
+    (unsafe_stays_behind_its_fence, 20, "rust_core/record/src/lib.rs", "pub mod page;\n"),
+    (
+        the_protocol_is_pure,
+        10,
+        "rust_core/protocol/src/frame.rs",
+        "let now = Instant::now(); // the time\n",
+    ),
+    (
+        native_classes_are_frozen,
+        1,
+        "rust_core/bindings/src/gate.rs",
+        '#[pyclass(module = "headgate")]\nstruct Gate;\n',
+    ),
+    (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/environment.py",
+        "def f():\n    from .spark import exchange\n",
+    ),
+    (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/errors.py",
+        "from headgate import _native\n",
+    ),
+    (
+        the_wheel_needs_pyarrow_only,
+        20,
+        "python/headgate/reader.py",
+        "if True:\n    import pyspark.sql\n",
+    ),
+    (the_wheel_needs_pyarrow_only, 20, "python/headgate/spark/run.py", "import numpy as np\n"),
+    (files_stay_small, 50, "tests/test_all.py", "\n" * (MAX_LINES + 1)),
+    (nothing_is_left_for_later, 50, "python/headgate/gate.py", "pass  # TO" + "DO: later\n"),
+]
+
+UNIQUE = {rule.__name__: (rule, least) for rule, least, _, _ in RULES}
+
+
+@pytest.mark.parametrize("name", UNIQUE)
+def test_the_rule_holds(name):
+    rule, least = UNIQUE[name]
+    looked, wrong = rule(ROOT)
+    assert looked >= least, f"it looked at {looked} things only"
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("rule", "least", "path", "text"), RULES)
+def test_the_rule_can_fail(rule, least, path, text, tmp_path):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text, encoding="utf-8")
+    looked, wrong = rule(tmp_path)
+    assert looked >= 1
+    assert len(wrong) == 1, wrong
+
+
+def test_all_crates_have_a_floor():
+    members = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["workspace"][
+        "members"
+    ]
+    assert {Path(member).name for member in members} == set(FLOORS)

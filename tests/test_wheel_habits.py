@@ -1,0 +1,86 @@
+"""How `import headgate` behaves: quick, alone, no thread, and no more of pyarrow than is used."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+MAX_IMPORT_SECONDS = 0.050
+
+PROBE = """
+import json, sys, time
+before = set(sys.modules)
+start = time.perf_counter()
+STATEMENT
+seconds = time.perf_counter() - start
+with open("/proc/self/status") as status:
+    threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
+new = sorted(set(sys.modules) - before)
+print(json.dumps({"seconds": seconds, "threads": threads, "modules": new}))
+"""
+
+ROUND_TRIP = """
+import headgate as hg, pyarrow as pa
+with hg.ShuffleEnvironment() as env:
+    partition = env.create_result_partition(1)
+    batch = pa.record_batch({"n": [1, 2, 3]})
+    with hg.RecordWriter(partition, batch.schema) as writer:
+        writer.emit(batch)
+    gate = env.create_input_gate([partition.address(0)], schema=batch.schema)
+    assert pa.table(list(hg.RecordReader(gate))[0]).num_rows == 3
+"""
+
+
+def probe(statement):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.replace("STATEMENT", statement)],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return json.loads(done.stdout)
+
+
+def tops(seen):
+    return {name.partition(".")[0] for name in seen["modules"]}
+
+
+def test_import_is_quick():
+    seconds = [probe("import headgate")["seconds"] for _ in range(7)]
+    assert statistics.median(seconds) <= MAX_IMPORT_SECONDS, seconds
+
+
+def test_import_starts_no_thread_and_brings_nobody_along():
+    seen = probe("import headgate")
+    assert seen["threads"] == 1
+    assert "headgate._native" in seen["modules"]
+    assert not tops(seen) & {"numpy", "pandas", "pyarrow", "pyspark", "py4j", "polars"}
+    assert not tops(seen) & {"asyncio", "multiprocessing", "ssl", "unittest"}
+
+
+def test_importing_the_spark_layer_needs_no_spark():
+    seen = probe("import headgate.spark")
+    assert seen["threads"] == 1
+    assert "headgate.spark" in seen["modules"]
+    assert not tops(seen) & {"numpy", "pandas", "pyspark", "py4j"}
+
+
+@pytest.mark.parametrize("part", ["acero", "csv", "dataset", "flight", "fs", "json", "parquet"])
+def test_a_round_trip_uses_the_core_of_pyarrow_only(part, round_trip):
+    assert "pyarrow.lib" in round_trip["modules"]
+    assert f"pyarrow.{part}" not in round_trip["modules"]
+
+
+@pytest.fixture(scope="module")
+def round_trip():
+    return probe(ROUND_TRIP)
+
+
+def test_a_closed_environment_leaves_no_thread(round_trip):
+    # pyarrow keeps threads of its own; none of them may be ours.
+    assert round_trip["threads"] <= probe("import pyarrow")["threads"]
