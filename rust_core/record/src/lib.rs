@@ -1,1 +1,36 @@
-//! Placeholder until its first commit.
+//! What is in the buffers of an exchange: records, Arrow pages, events, and which row goes where.
+//!
+//! The crate works on `&mut [u8]` targets and [`bytes::Bytes`] sources and knows no pool, no socket
+//! and no clock. The way of a batch through it:
+//!
+//! ```text
+//! RecordBatch -- Selector --> one partition id per row -- Scatter --> row numbers by partition
+//!      \--------- Source -----------------------------------------------\
+//!                                                                        PageBuilder --> page bytes
+//! page bytes -- read_page --> RecordBatch over the same bytes
+//! ```
+//!
+//! A row that is wider than a page becomes a page of its own on the heap ([`page::encode_rows`]) and
+//! travels as a length-prefixed record through [`spanning`]; so do bytes records.
+
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod hash;
+pub mod page;
+pub mod scatter;
+pub mod selector;
+pub mod spanning;
+
+pub use event::{Event, EventError};
+pub use hash::{HashError, partition_ids};
+pub use page::{
+    EncodeError, PageBuilder, PageError, PageProfile, PageSchema, PageStats, Source, SourceError,
+    UnsupportedType, encode_rows, encoded_len, is_page_aligned, read_page,
+};
+pub use scatter::{PartitionOutOfRange, Scatter};
+pub use selector::{SelectError, Selection, Selector};
+pub use spanning::{
+    DeserializationResult, SerializationResult, SpanningDeserializer, SpanningError,
+    SpanningSerializer,
+};

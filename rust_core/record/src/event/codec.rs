@@ -1,0 +1,284 @@
+//! Events as bytes.
+
+use bytes::{BufMut, Bytes};
+
+use super::{
+    AlignmentType, CheckpointBarrier, CheckpointOptions, Event, EventError, SavepointFormat,
+    SnapshotType, StopMode,
+};
+
+impl Event {
+    /// The event's bytes, exactly as many as it needs.
+    ///
+    /// # Errors
+    /// A custom name, a body or a location that is longer than its length field can say, and an
+    /// announcement of an announcement.
+    pub fn encode(&self) -> Result<Bytes, EventError> {
+        let mut out = Vec::new();
+        self.put(&mut out)?;
+        Ok(out.into())
+    }
+
+    /// Reads an event; what follows it is ignored.
+    ///
+    /// # Errors
+    /// Too few bytes, unknown codes, invalid lengths, and announcements of announcements.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EventError> {
+        let mut reader = Reader { bytes, at: 0 };
+        match reader.i32()? {
+            ANNOUNCEMENT => {
+                let sequence_number = reader.i32()?;
+                let announced = match reader.i32()? {
+                    ANNOUNCEMENT => return Err(EventError::NestedAnnouncement),
+                    code => Box::new(reader.event(code)?),
+                };
+                Ok(Self::EventAnnouncement {
+                    sequence_number,
+                    announced,
+                })
+            }
+            code => reader.event(code),
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) -> Result<(), EventError> {
+        out.put_i32(self.code());
+        match self {
+            Self::EndOfPartition
+            | Self::EndOfSuperstep
+            | Self::EndOfChannelState
+            | Self::EndOfSegment => {}
+            Self::CheckpointBarrier(barrier) => put_barrier(barrier, out)?,
+            Self::Custom { name, body } => {
+                let length = u16::try_from(name.len())
+                    .map_err(|_| invalid_length("name of a custom event", name.len()))?;
+                out.put_u16(length);
+                out.put_slice(name.as_bytes());
+                let length = u32::try_from(body.len())
+                    .map_err(|_| invalid_length("body of a custom event", body.len()))?;
+                out.put_u32(length);
+                out.put_slice(body);
+            }
+            Self::CancelCheckpointMarker { checkpoint_id } => out.put_i64(*checkpoint_id),
+            Self::EventAnnouncement {
+                sequence_number,
+                announced,
+            } => {
+                if announced.code() == ANNOUNCEMENT {
+                    return Err(EventError::NestedAnnouncement);
+                }
+                out.put_i32(*sequence_number);
+                announced.put(out)?;
+            }
+            Self::SubtaskConnectionDescriptor {
+                input_subtask,
+                output_subtask,
+            } => {
+                out.put_i32(*input_subtask);
+                out.put_i32(*output_subtask);
+            }
+            Self::EndOfData(mode) => out.put_u8(match mode {
+                StopMode::Drain => 0,
+                StopMode::NoDrain => 1,
+            }),
+            Self::RecoveryMetadata { final_buffer_index } => out.put_i32(*final_buffer_index),
+        }
+        Ok(())
+    }
+
+    fn code(&self) -> i32 {
+        match self {
+            Self::EndOfPartition => END_OF_PARTITION,
+            Self::CheckpointBarrier(_) => BARRIER,
+            Self::EndOfSuperstep => END_OF_SUPERSTEP,
+            Self::Custom { .. } => CUSTOM,
+            Self::CancelCheckpointMarker { .. } => CANCEL,
+            Self::EndOfChannelState => END_OF_CHANNEL_STATE,
+            Self::EventAnnouncement { .. } => ANNOUNCEMENT,
+            Self::SubtaskConnectionDescriptor { .. } => DESCRIPTOR,
+            Self::EndOfData(_) => END_OF_DATA,
+            Self::EndOfSegment => END_OF_SEGMENT,
+            Self::RecoveryMetadata { .. } => RECOVERY,
+        }
+    }
+}
+
+fn put_barrier(barrier: &CheckpointBarrier, out: &mut Vec<u8>) -> Result<(), EventError> {
+    let CheckpointOptions {
+        snapshot_type,
+        location,
+        alignment,
+        aligned_timeout,
+    } = &barrier.options;
+    out.put_i64(barrier.id);
+    out.put_i64(barrier.timestamp);
+    out.put_u8(snapshot_type.code());
+    if let Some(format) = snapshot_type.format() {
+        out.put_u8(format.code());
+    }
+    match location {
+        None => out.put_i32(DEFAULT_LOCATION),
+        Some(location) => {
+            let length = i32::try_from(location.len())
+                .map_err(|_| invalid_length("location of a checkpoint", location.len()))?;
+            out.put_i32(length);
+            out.put_slice(location);
+        }
+    }
+    out.put_u8(alignment.code());
+    out.put_i64(*aligned_timeout);
+    Ok(())
+}
+
+fn invalid_length(field: &'static str, length: usize) -> EventError {
+    EventError::InvalidLength {
+        field,
+        length: i64::try_from(length).unwrap_or(i64::MAX),
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn event(&mut self, code: i32) -> Result<Event, EventError> {
+        Ok(match code {
+            END_OF_PARTITION => Event::EndOfPartition,
+            BARRIER => Event::CheckpointBarrier(self.barrier()?),
+            END_OF_SUPERSTEP => Event::EndOfSuperstep,
+            CUSTOM => self.custom()?,
+            CANCEL => Event::CancelCheckpointMarker {
+                checkpoint_id: self.i64()?,
+            },
+            END_OF_CHANNEL_STATE => Event::EndOfChannelState,
+            DESCRIPTOR => Event::SubtaskConnectionDescriptor {
+                input_subtask: self.i32()?,
+                output_subtask: self.i32()?,
+            },
+            END_OF_DATA => Event::EndOfData(match self.u8()? {
+                0 => StopMode::Drain,
+                1 => StopMode::NoDrain,
+                code => return Err(unknown_code("stop mode", code)),
+            }),
+            END_OF_SEGMENT => Event::EndOfSegment,
+            RECOVERY => Event::RecoveryMetadata {
+                final_buffer_index: self.i32()?,
+            },
+            code => {
+                return Err(EventError::UnknownCode {
+                    field: "event",
+                    code,
+                });
+            }
+        })
+    }
+
+    fn custom(&mut self) -> Result<Event, EventError> {
+        let length = u16::from_be_bytes(self.array()?);
+        let name = std::str::from_utf8(self.slice(length.into())?);
+        let name = name.map_err(|_| EventError::InvalidName)?.to_owned();
+        let length = u32::from_be_bytes(self.array()?);
+        let body = Bytes::copy_from_slice(self.slice(length as usize)?);
+        Ok(Event::Custom { name, body })
+    }
+
+    fn barrier(&mut self) -> Result<CheckpointBarrier, EventError> {
+        let (id, timestamp) = (self.i64()?, self.i64()?);
+        let snapshot_type = match self.u8()? {
+            0 => SnapshotType::Checkpoint,
+            1 => SnapshotType::Savepoint(self.savepoint_format()?),
+            2 => SnapshotType::SavepointSuspend(self.savepoint_format()?),
+            3 => SnapshotType::SavepointTerminate(self.savepoint_format()?),
+            4 => SnapshotType::FullCheckpoint,
+            code => return Err(unknown_code("snapshot type", code)),
+        };
+        let location = match self.i32()? {
+            DEFAULT_LOCATION => None,
+            length => {
+                let field = "location of a checkpoint";
+                let Ok(length) = usize::try_from(length) else {
+                    return Err(EventError::InvalidLength {
+                        field,
+                        length: length.into(),
+                    });
+                };
+                Some(Bytes::copy_from_slice(self.slice(length)?))
+            }
+        };
+        let code = self.u8()?;
+        let alignment = AlignmentType::from_code(code);
+        let alignment = alignment.ok_or_else(|| unknown_code("alignment type", code))?;
+        let aligned_timeout = self.i64()?;
+        let options = CheckpointOptions {
+            snapshot_type,
+            location,
+            alignment,
+            aligned_timeout,
+        };
+        Ok(CheckpointBarrier {
+            id,
+            timestamp,
+            options,
+        })
+    }
+
+    fn savepoint_format(&mut self) -> Result<SavepointFormat, EventError> {
+        let code = self.u8()?;
+        SavepointFormat::from_code(code).ok_or_else(|| unknown_code("savepoint format", code))
+    }
+
+    fn u8(&mut self) -> Result<u8, EventError> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    fn i32(&mut self) -> Result<i32, EventError> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, EventError> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], EventError> {
+        let bytes = self.slice(N)?;
+        Ok(*bytes.first_chunk().expect("the slice has N bytes"))
+    }
+
+    fn slice(&mut self, length: usize) -> Result<&'a [u8], EventError> {
+        let rest = &self.bytes[self.at..];
+        let Some(slice) = rest.get(..length) else {
+            let needed = length - rest.len();
+            return Err(EventError::Incomplete {
+                at: self.at,
+                needed,
+                got: self.bytes.len(),
+            });
+        };
+        self.at += length;
+        Ok(slice)
+    }
+}
+
+fn unknown_code(field: &'static str, code: u8) -> EventError {
+    EventError::UnknownCode {
+        field,
+        code: code.into(),
+    }
+}
+
+const END_OF_PARTITION: i32 = 0;
+const BARRIER: i32 = 1;
+const END_OF_SUPERSTEP: i32 = 2;
+const CUSTOM: i32 = 3;
+const CANCEL: i32 = 4;
+const END_OF_CHANNEL_STATE: i32 = 5;
+const ANNOUNCEMENT: i32 = 6;
+const DESCRIPTOR: i32 = 7;
+const END_OF_DATA: i32 = 8;
+const END_OF_SEGMENT: i32 = 9;
+const RECOVERY: i32 = 10;
+
+/// Length of a location that is not given.
+const DEFAULT_LOCATION: i32 = -1;

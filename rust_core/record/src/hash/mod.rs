@@ -1,0 +1,146 @@
+//! Spark's hash partitioning: `pmod(murmur3(columns, 42), n)`, column by column.
+//!
+//! | Arrow type | is hashed as |
+//! |---|---|
+//! | Boolean, Int8, Int16, Int32, Date32 | int |
+//! | Int64, Timestamp of any unit, as microseconds | long |
+//! | Float32, Float64 | int, long of the bits; -0.0 as 0.0, every NaN as the canonical one |
+//! | Utf8, Binary (also large and view), FixedSizeBinary | bytes |
+//! | Decimal128 of precision 18 or less | long of the unscaled value |
+//! | Decimal128 of more | bytes of the unscaled value, big-endian, as few as two's complement needs |
+//! | Null, and any null value | leaves the hash as it is |
+
+mod columns;
+mod murmur3;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, Schema};
+
+/// Why key columns cannot be hashed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HashError {
+    /// Two columns carry the name.
+    #[error("key column {name:?} is ambiguous: the schema has it more than once")]
+    AmbiguousColumn {
+        /// The name that was asked for.
+        name: String,
+    },
+    /// There is no such position.
+    #[error("key column number {index} does not exist: there are {columns} columns")]
+    NoSuchColumn {
+        /// The position that was asked for.
+        index: usize,
+        /// How many columns there are.
+        columns: usize,
+    },
+    /// There is no such name.
+    #[error("key column {name:?} does not exist; there are {have:?}")]
+    UnknownColumn {
+        /// The name that was asked for.
+        name: String,
+        /// The names there are.
+        have: Vec<String>,
+    },
+    /// The column cannot be a key.
+    #[error("key column {column:?} has type {data_type}, which cannot be hashed")]
+    UnsupportedKeyType {
+        /// The column's name.
+        column: String,
+        /// Its type.
+        data_type: DataType,
+    },
+}
+
+/// The positions of named key columns.
+///
+/// # Errors
+/// Names that are missing or ambiguous, and columns whose type cannot be hashed.
+pub fn resolve_columns<S: AsRef<str>>(
+    schema: &Schema,
+    names: &[S],
+) -> Result<Vec<usize>, HashError> {
+    names
+        .iter()
+        .map(|name| resolve_column(schema, name.as_ref()))
+        .collect()
+}
+
+/// Writes the partition of each row into `out`: `pmod(murmur3(columns, 42), n)` as in Spark.
+///
+/// # Errors
+/// Positions that do not exist and columns whose type cannot be hashed; `out` is then unspecified.
+///
+/// # Panics
+/// If `n` is 0.
+pub fn partition_ids(
+    batch: &RecordBatch,
+    columns: &[usize],
+    n: u32,
+    out: &mut Vec<u32>,
+) -> Result<(), HashError> {
+    assert!(n > 0, "rows cannot be sent to one of no partitions");
+    row_hashes(batch, columns, out)?;
+    murmur3::pmod(out, n);
+    Ok(())
+}
+
+/// Writes the 32-bit hash of each row into `out`, the bits of what Spark's `hash(columns)` gives.
+///
+/// # Errors
+/// Positions that do not exist and columns whose type cannot be hashed; `out` is then unspecified.
+pub fn row_hashes(
+    batch: &RecordBatch,
+    columns: &[usize],
+    out: &mut Vec<u32>,
+) -> Result<(), HashError> {
+    out.clear();
+    out.resize(batch.num_rows(), murmur3::SEED);
+    for &index in columns {
+        let Some(array) = batch.columns().get(index) else {
+            return Err(HashError::NoSuchColumn {
+                index,
+                columns: batch.num_columns(),
+            });
+        };
+        if !columns::hash_into(array.as_ref(), out) {
+            return Err(unsupported(batch.schema_ref(), index));
+        }
+    }
+    Ok(())
+}
+
+fn resolve_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
+    let mut found = schema
+        .fields()
+        .iter()
+        .enumerate()
+        .filter(|(_, field)| field.name() == name);
+    let Some((index, field)) = found.next() else {
+        let have = schema
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect();
+        return Err(HashError::UnknownColumn {
+            name: name.to_owned(),
+            have,
+        });
+    };
+    if found.next().is_some() {
+        return Err(HashError::AmbiguousColumn {
+            name: name.to_owned(),
+        });
+    }
+    if !columns::can_hash(field.data_type()) {
+        return Err(unsupported(schema, index));
+    }
+    Ok(index)
+}
+
+fn unsupported(schema: &Schema, index: usize) -> HashError {
+    let field = schema.field(index);
+    HashError::UnsupportedKeyType {
+        column: field.name().clone(),
+        data_type: field.data_type().clone(),
+    }
+}

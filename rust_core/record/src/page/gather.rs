@@ -1,0 +1,311 @@
+//! Copies the values of selected rows, one column at a time, one loop per width.
+
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
+
+use super::bits;
+use super::rows::RowSet;
+use super::schema::OffsetWidth;
+use super::source::{SourceColumn, Values};
+
+/// Gathers words of `width` bytes to the front of `target`; the slots of nulls become zero.
+pub(super) fn fixed<R: RowSet>(
+    target: &mut [u8],
+    width: usize,
+    values: &[u8],
+    nulls: Option<&NullBuffer>,
+    rows: R,
+) {
+    match width {
+        0 => return,
+        1 => rows.gather(values, target),
+        2 => words::<2, R>(target, values, rows),
+        4 => words::<4, R>(target, values, rows),
+        8 => words::<8, R>(target, values, rows),
+        16 => words::<16, R>(target, values, rows),
+        32 => words::<32, R>(target, values, rows),
+        _ => {
+            for (slot, row) in target.chunks_exact_mut(width).zip(rows.iter()) {
+                slot.copy_from_slice(&values[row * width..][..width]);
+            }
+        }
+    }
+    if let Some(nulls) = nulls {
+        for (slot, row) in target.chunks_exact_mut(width).zip(rows.iter()) {
+            if nulls.is_null(row) {
+                slot.fill(0);
+            }
+        }
+    }
+}
+
+fn words<const W: usize, R: RowSet>(target: &mut [u8], values: &[u8], rows: R) {
+    rows.gather(values.as_chunks::<W>().0, target.as_chunks_mut::<W>().0);
+}
+
+/// Gathers booleans to the bits of `target` from bit `at`; those of nulls become zero.
+pub(super) fn booleans<R: RowSet>(target: &mut [u8], at: usize, column: &SourceColumn, rows: R) {
+    let Values::Bits(values) = &column.values else {
+        unreachable!("a source is resolved for the schema of its pages");
+    };
+    match &column.nulls {
+        None => bits::write(target, at, rows.iter().map(|row| values.value(row))),
+        Some(nulls) => {
+            let bits = rows
+                .iter()
+                .map(|row| values.value(row) & nulls.is_valid(row));
+            bits::write(target, at, bits)
+        }
+    };
+}
+
+/// Gathers validity to the bits of `target` from bit `at`; returns how many of the rows are null.
+pub(super) fn validity<R: RowSet>(
+    target: &mut [u8],
+    at: usize,
+    nulls: &NullBuffer,
+    rows: R,
+) -> usize {
+    rows.len() - bits::write(target, at, rows.iter().map(|row| nulls.is_valid(row)))
+}
+
+/// Bytes of data in the given rows; 0 for columns of fixed width.
+pub(super) fn data_len<R: RowSet>(column: &SourceColumn, rows: R) -> usize {
+    match &column.values {
+        Values::Null | Values::Bits(_) | Values::Fixed(_) => 0,
+        Values::Var32 { offsets, data } => sum(&Offsets { offsets, data }, column, rows),
+        Values::Var64 { offsets, data } => sum(&Offsets { offsets, data }, column, rows),
+        Values::Views { views, data } => sum(&Views::new(views, data), column, rows),
+    }
+}
+
+/// How many of the first rows fit into `room` bytes of data.
+pub(super) fn count_fitting<R: RowSet>(column: &SourceColumn, rows: R, room: usize) -> usize {
+    match &column.values {
+        Values::Null | Values::Bits(_) | Values::Fixed(_) => rows.len(),
+        Values::Var32 { offsets, data } => fit(&Offsets { offsets, data }, column, rows, room),
+        Values::Var64 { offsets, data } => fit(&Offsets { offsets, data }, column, rows, room),
+        Values::Views { views, data } => fit(&Views::new(views, data), column, rows, room),
+    }
+}
+
+/// Where the next row of a string column goes.
+pub(super) struct VarTarget<'a> {
+    /// The column's offsets, from the first one.
+    pub(super) offsets: &'a mut [u8],
+    pub(super) width: OffsetWidth,
+    /// The column's data, from its first byte.
+    pub(super) data: &'a mut [u8],
+    /// Rows that are there.
+    pub(super) rows: usize,
+    /// Bytes of data that are there.
+    pub(super) data_len: usize,
+}
+
+impl VarTarget<'_> {
+    /// Appends the given rows; returns the bytes of data that are there now.
+    pub(super) fn append<R: RowSet>(self, column: &SourceColumn, rows: R) -> usize {
+        match &column.values {
+            Values::Var32 { offsets, data } => {
+                self.append_from(&Offsets { offsets, data }, column, rows)
+            }
+            Values::Var64 { offsets, data } => {
+                self.append_from(&Offsets { offsets, data }, column, rows)
+            }
+            Values::Views { views, data } => {
+                self.append_from(&Views::new(views, data), column, rows)
+            }
+            Values::Null | Values::Bits(_) | Values::Fixed(_) => {
+                unreachable!("a source is resolved for the schema of its pages")
+            }
+        }
+    }
+
+    fn append_from<V: VarSource, R: RowSet>(
+        self,
+        var: &V,
+        column: &SourceColumn,
+        rows: R,
+    ) -> usize {
+        match self.width {
+            OffsetWidth::Four => self.append_offsets::<4, V, R>(var, column, rows),
+            OffsetWidth::Eight => self.append_offsets::<8, V, R>(var, column, rows),
+        }
+    }
+
+    fn append_offsets<const W: usize, V: VarSource, R: RowSet>(
+        self,
+        var: &V,
+        column: &SourceColumn,
+        rows: R,
+    ) -> usize {
+        let (slots, _) = self.offsets.as_chunks_mut::<W>();
+        if self.rows == 0 {
+            slots[0] = [0; W];
+        }
+        let slots = slots[self.rows + 1..].iter_mut().zip(rows.iter());
+        let mut end = self.data_len;
+        if let (None, Some(range)) = (&column.nulls, rows.range())
+            && let Some(run) = var.run(range)
+        {
+            self.data[end..end + run.len()].copy_from_slice(run);
+            for (slot, row) in slots {
+                end += var.len(row);
+                *slot = offset(end);
+            }
+            return end;
+        }
+        for (slot, row) in slots {
+            if column
+                .nulls
+                .as_ref()
+                .is_none_or(|nulls| nulls.is_valid(row))
+            {
+                let (bytes, start) = var.locate(row);
+                let len = var.len(row);
+                copy(self.data, end, bytes, start, len);
+                end += len;
+            }
+            *slot = offset(end);
+        }
+        end
+    }
+}
+
+/// A column of byte strings.
+trait VarSource {
+    /// Length of a row's string.
+    fn len(&self, row: usize) -> usize;
+
+    /// The memory that holds a row's string, and where it starts there.
+    fn locate(&self, row: usize) -> (&[u8], usize);
+
+    /// The strings of adjacent rows, if they are adjacent too.
+    fn run(&self, rows: std::ops::Range<usize>) -> Option<&[u8]>;
+}
+
+struct Offsets<'a, O> {
+    offsets: &'a [O],
+    data: &'a [u8],
+}
+
+impl<O: ArrowNativeType> VarSource for Offsets<'_, O> {
+    #[inline]
+    fn len(&self, row: usize) -> usize {
+        self.offsets[row + 1].as_usize() - self.offsets[row].as_usize()
+    }
+
+    #[inline]
+    fn locate(&self, row: usize) -> (&[u8], usize) {
+        (self.data, self.offsets[row].as_usize())
+    }
+
+    fn run(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
+        Some(&self.data[self.offsets[rows.start].as_usize()..self.offsets[rows.end].as_usize()])
+    }
+}
+
+/// Views: length in the low 4 bytes; then either up to 12 bytes of the string, or a prefix of 4
+/// bytes, the number of a buffer and an offset in it.
+struct Views<'a> {
+    views: &'a [u128],
+    inlined: &'a [u8],
+    data: &'a [Buffer],
+}
+
+impl<'a> Views<'a> {
+    fn new(views: &'a arrow_buffer::ScalarBuffer<u128>, data: &'a [Buffer]) -> Self {
+        Self {
+            views,
+            inlined: views.inner(),
+            data,
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "fields are taken out of a word"
+)]
+impl VarSource for Views<'_> {
+    #[inline]
+    fn len(&self, row: usize) -> usize {
+        self.views[row] as u32 as usize
+    }
+
+    #[inline]
+    fn locate(&self, row: usize) -> (&[u8], usize) {
+        let view = self.views[row];
+        if view as u32 <= MAX_INLINED {
+            (self.inlined, row * size_of::<u128>() + 4)
+        } else {
+            (
+                &self.data[(view >> 64) as u32 as usize],
+                (view >> 96) as usize,
+            )
+        }
+    }
+
+    fn run(&self, _: std::ops::Range<usize>) -> Option<&[u8]> {
+        None
+    }
+}
+
+fn sum<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R) -> usize {
+    match (&column.nulls, rows.range()) {
+        (None, Some(range)) => match var.run(range) {
+            Some(run) => run.len(),
+            None => rows.iter().map(|row| var.len(row)).sum(),
+        },
+        (None, _) => rows.iter().map(|row| var.len(row)).sum(),
+        (Some(nulls), _) => rows
+            .iter()
+            .filter(|&row| nulls.is_valid(row))
+            .map(|row| var.len(row))
+            .sum(),
+    }
+}
+
+fn fit<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: usize) -> usize {
+    // Most of the time all of them fit, and the sum without an early exit is the quicker loop.
+    if sum(var, column, rows) <= room {
+        return rows.len();
+    }
+    let mut bytes = 0;
+    rows.iter()
+        .take_while(|&row| {
+            if column
+                .nulls
+                .as_ref()
+                .is_none_or(|nulls| nulls.is_valid(row))
+            {
+                bytes += var.len(row);
+            }
+            bytes <= room
+        })
+        .count()
+}
+
+/// Copies a string to `target[at..at + len]`; bytes after it may be overwritten.
+#[inline]
+fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, len: usize) {
+    if len <= SHORT
+        && let Some(target) = target.get_mut(at..at + SHORT)
+        && let Some(source) = source.get(start..start + SHORT)
+    {
+        // A copy of a constant length is two instructions; the next row overwrites what is too much.
+        target.copy_from_slice(source);
+    } else {
+        target[at..at + len].copy_from_slice(&source[start..start + len]);
+    }
+}
+
+#[inline]
+fn offset<const W: usize>(end: usize) -> [u8; W] {
+    *(end as u64)
+        .to_le_bytes()
+        .first_chunk()
+        .expect("offsets are of 4 or 8 bytes")
+}
+
+const MAX_INLINED: u32 = 12;
+const SHORT: usize = 16;

@@ -1,0 +1,70 @@
+//! The bytes before the buffers of a page.
+
+use super::ALIGNMENT;
+use super::schema::PageSchema;
+
+pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"HDGP");
+pub(super) const VERSION: u16 = 1;
+pub(super) const PREFIX_LEN: usize = 24;
+
+/// Bytes of the header of each page of a schema, padding included.
+pub(super) fn header_len(schema: &PageSchema) -> usize {
+    let columns = schema.layouts().len();
+    (PREFIX_LEN + 4 * columns + 8 * schema.num_buffers()).next_multiple_of(ALIGNMENT)
+}
+
+/// Writes a header field by field, in the order of the table in the module above.
+pub(super) struct HeaderWriter<'a> {
+    rest: &'a mut [u8],
+}
+
+impl<'a> HeaderWriter<'a> {
+    /// A writer of the fields that are known from the start.
+    pub(super) fn new(header: &'a mut [u8], rows: u32, schema: &PageSchema, length: u32) -> Self {
+        let mut writer = Self { rest: header };
+        writer.put(MAGIC);
+        writer.put(u32::from(VERSION));
+        writer.put(rows);
+        writer.put(to_u32(schema.layouts().len()));
+        writer.put(to_u32(schema.num_buffers()));
+        writer.put(length);
+        writer
+    }
+
+    pub(super) fn put(&mut self, field: u32) {
+        let rest = std::mem::take(&mut self.rest);
+        let (target, rest) = rest
+            .split_first_chunk_mut()
+            .expect("the header has all its fields");
+        *target = field.to_le_bytes();
+        self.rest = rest;
+    }
+
+    /// Zeros what is left.
+    pub(super) fn finish(self) {
+        self.rest.fill(0);
+    }
+}
+
+/// Reads a header's fields in order.
+pub(super) struct HeaderReader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> HeaderReader<'a> {
+    pub(super) fn new(header: &'a [u8]) -> Self {
+        Self { rest: header }
+    }
+
+    /// The next field; none at the end of the bytes.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        let (field, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u32::from_le_bytes(*field))
+    }
+}
+
+/// Numbers of a page are below 2^32, because the page's length is.
+pub(super) fn to_u32(number: usize) -> u32 {
+    u32::try_from(number).expect("numbers of a page are below 2^32")
+}

@@ -1,0 +1,161 @@
+//! Where the columns of an open page lie: regions for so many rows.
+
+use super::ALIGNMENT;
+use super::header::header_len;
+use super::schema::{ColumnLayout, PageSchema, ValueLayout};
+
+/// What the pages written so far tell about the next one: bytes per row of each string column.
+///
+/// Keep one per subpartition, or one per partition; it only decides how full pages get.
+#[derive(Clone, Debug, Default)]
+pub struct PageProfile {
+    rows: u64,
+    data_bytes: Vec<u64>,
+}
+
+impl PageProfile {
+    /// Nothing known yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `rows` rows whose columns have so many bytes of data; older rows count for less and less.
+    pub(super) fn add(&mut self, rows: usize, data_bytes: impl ExactSizeIterator<Item = usize>) {
+        self.data_bytes.resize(data_bytes.len(), 0);
+        self.rows = self.rows / 2 + rows as u64;
+        for (sum, bytes) in self.data_bytes.iter_mut().zip(data_bytes) {
+            *sum = *sum / 2 + bytes as u64;
+        }
+    }
+
+    /// Bytes of data of a column in so many rows, at a guess.
+    fn guess(&self, column: usize, rows: u64) -> u64 {
+        let bytes = self.data_bytes.get(column).copied().unwrap_or(0);
+        let guess = u128::from(bytes) * u128::from(rows) / u128::from(self.rows.max(1));
+        u64::try_from(guess).unwrap_or(u64::MAX / 2)
+    }
+}
+
+/// A region of a page: bytes `start..start + len`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+impl Region {
+    pub(super) fn end(self) -> usize {
+        self.start + self.len
+    }
+}
+
+/// The regions of one column; those that it does not have are empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ColumnRegions {
+    pub(super) validity: Region,
+    /// Values, or offsets.
+    pub(super) values: Region,
+    pub(super) data: Region,
+}
+
+impl ColumnRegions {
+    pub(super) fn all(self) -> [Region; 3] {
+        [self.validity, self.values, self.data]
+    }
+}
+
+/// The regions of an open page.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// How many rows fit, as far as all but data is concerned.
+    pub(super) rows: usize,
+    pub(super) columns: Vec<ColumnRegions>,
+}
+
+impl Layout {
+    /// Regions for as many rows as `page_len` bytes hold if `profile` guesses right.
+    ///
+    /// There is room for `min_rows` rows with `min_data` bytes in each column in any case; none if
+    /// that does not fit.
+    pub(super) fn fit(
+        schema: &PageSchema,
+        page_len: usize,
+        profile: &PageProfile,
+        min_rows: u64,
+        min_data: &[u64],
+    ) -> Option<Self> {
+        // A page's numbers are 32 bits wide.
+        let budget = (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64;
+        let data = |column: usize, rows: u64| min_data[column].max(profile.guess(column, rows));
+        let fits = |rows: u64| Self::len(schema, rows, |column| data(column, rows)) <= budget;
+        if !fits(min_rows) {
+            return None;
+        }
+        let (mut rows, mut too_many) = (min_rows, MAX_ROWS);
+        while rows + 1 < too_many {
+            let middle = rows.midpoint(too_many);
+            *(if fits(middle) {
+                &mut rows
+            } else {
+                &mut too_many
+            }) = middle;
+        }
+        let spare = budget - Self::len(schema, rows, |column| data(column, rows));
+        let is_var = |layout: &&ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
+        let var_columns = schema.layouts().iter().filter(is_var).count().max(1) as u64;
+        let share = spare / var_columns / ALIGNMENT_64 * ALIGNMENT_64;
+        Some(Self::new(schema, rows, |column| data(column, rows) + share))
+    }
+
+    /// Regions for exactly `rows` rows with exactly so many bytes of data in each column.
+    pub(super) fn exact(schema: &PageSchema, rows: u64, data: &[u64]) -> Self {
+        Self::new(schema, rows, |column| data[column])
+    }
+
+    /// The length of a page with regions for so many rows and so many bytes of data in each column.
+    pub(super) fn len(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> u64 {
+        let mut end = header_len(schema) as u64;
+        for (index, layout) in schema.layouts().iter().enumerate() {
+            for len in region_lens(*layout, rows, || data(index)) {
+                end = end.saturating_add(len.next_multiple_of(ALIGNMENT_64));
+            }
+        }
+        end
+    }
+
+    fn new(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> Self {
+        let mut end = header_len(schema);
+        let mut columns = Vec::with_capacity(schema.layouts().len());
+        for (index, layout) in schema.layouts().iter().enumerate() {
+            let [validity, values, data] = region_lens(*layout, rows, || data(index)).map(|len| {
+                let len = usize::try_from(len).expect("the page was checked to hold its regions");
+                let region = Region { start: end, len };
+                end = region.end().next_multiple_of(ALIGNMENT);
+                region
+            });
+            columns.push(ColumnRegions {
+                validity,
+                values,
+                data,
+            });
+        }
+        let rows = usize::try_from(rows).expect("rows are at most 2^31");
+        Self { rows, columns }
+    }
+}
+
+/// Lengths of validity, values or offsets, and data of one column.
+fn region_lens(layout: ColumnLayout, rows: u64, data: impl Fn() -> u64) -> [u64; 3] {
+    let nullable = layout.nullable && layout.values != ValueLayout::Null;
+    let validity = if nullable { rows.div_ceil(8) } else { 0 };
+    let data = match layout.values {
+        ValueLayout::Var(width) => data().min(width.max_data()),
+        _ => 0,
+    };
+    [validity, layout.values.values_len(rows), data]
+}
+
+const ALIGNMENT_64: u64 = ALIGNMENT as u64;
+/// More rows than this are never put into one page.
+const MAX_ROWS: u64 = 1 << 31;

@@ -1,0 +1,43 @@
+//! A page: one Arrow record batch inside one buffer.
+//!
+//! The schema never travels: both ends hold the same [`PageSchema`] and compare its hash when a
+//! channel is opened. All integers are little-endian, as Arrow's bodies are.
+//!
+//! | at | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | magic, `HDGP` |
+//! | 4 | 2 | version, 1 |
+//! | 6 | 2 | flags, 0 |
+//! | 8 | 4 | rows |
+//! | 12 | 4 | columns `c` |
+//! | 16 | 4 | buffers `b` |
+//! | 20 | 4 | length of the page |
+//! | 24 | 4 `c` | null count of each column |
+//! | 24 + 4 `c` | 8 `b` | offset from the page's start and length of each buffer |
+//! | multiple of 64 | | the buffers in their order, each from a multiple of 64, zeros between them |
+//!
+//! A Null column has no buffers; Boolean and fixed-width columns have validity and values; strings and
+//! binaries have validity, offsets (rows + 1 of them, the first is 0) and data. A buffer of length
+//! 0 has offset 0. Validity is there exactly when the column has nulls in this page; the slots of nulls
+//! and all bits after the last row are zero, so a page holds nothing but its rows.
+
+mod bits;
+mod builder;
+mod encode;
+mod gather;
+mod header;
+mod layout;
+mod reader;
+mod rows;
+mod schema;
+mod source;
+
+pub use builder::{PageBuilder, PageStats};
+pub use encode::{EncodeError, encode_rows, encoded_len};
+pub use layout::PageProfile;
+pub use reader::{PageError, is_page_aligned, read_page};
+pub use schema::{PageSchema, UnsupportedType};
+pub use source::{Source, SourceError};
+
+/// Alignment of each buffer, relative to the page's start.
+const ALIGNMENT: usize = 64;

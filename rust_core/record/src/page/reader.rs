@@ -1,0 +1,393 @@
+//! From a page's bytes, which nobody vouches for, to a batch over the same bytes.
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{ArrowError, DataType};
+use bytes::Bytes;
+
+use super::ALIGNMENT;
+use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
+use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
+
+/// Why bytes are not a page of a schema.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// Arrow's own validation refused a column: text that is not UTF-8, above all.
+    #[error("column {column:?} is not valid")]
+    InvalidColumn {
+        /// Name of the column.
+        column: String,
+        /// What Arrow says.
+        source: ArrowError,
+    },
+    /// A buffer starts where none may start: not aligned, in the header, or before its predecessor's end.
+    #[error("buffer {buffer} starts at {offset}, which is not a multiple of 64 from {earliest}")]
+    BufferOffset {
+        /// Number of the buffer.
+        buffer: usize,
+        /// Its offset.
+        offset: u32,
+        /// The first offset it may have.
+        earliest: u64,
+    },
+    /// A buffer ends after the page.
+    #[error("buffer {buffer} ends at {end}, after the page's {length} bytes")]
+    BufferEnd {
+        /// Number of the buffer.
+        buffer: usize,
+        /// Where it ends.
+        end: u64,
+        /// Length of the page.
+        length: usize,
+    },
+    /// A buffer is not as long as the rows make it.
+    #[error("{part} of column {column:?} has {got} bytes, expected {expected} for {rows} rows")]
+    BufferLength {
+        /// Name of the column.
+        column: String,
+        /// Validity, values or offsets.
+        part: &'static str,
+        /// Rows of the page.
+        rows: u32,
+        /// Length that follows from them.
+        expected: u64,
+        /// Length of the buffer.
+        got: usize,
+    },
+    /// The page was written for another schema.
+    #[error("the page has {columns} columns and {buffers} buffers, expected {expected:?}")]
+    Columns {
+        /// Columns of the page.
+        columns: u32,
+        /// Buffers of the page.
+        buffers: u32,
+        /// Both, of the schema.
+        expected: (usize, usize),
+    },
+    /// The page says that it has another length than it has.
+    #[error("the page says it has {said} bytes, it has {got}")]
+    Length {
+        /// Length in the header.
+        said: u32,
+        /// Length of the bytes.
+        got: usize,
+    },
+    /// The first word is not a page's.
+    #[error("the bytes are no page: they start with {got:#010x}")]
+    Magic {
+        /// First word of the bytes, little-endian.
+        got: u32,
+    },
+    /// Validity and null count do not agree with each other or with the schema.
+    #[error("column {column:?} is said to have {said} nulls, it has {got}")]
+    NullCount {
+        /// Name of the column.
+        column: String,
+        /// Null count in the header.
+        said: u32,
+        /// Nulls that there are, or that there may be.
+        got: usize,
+    },
+    /// Offsets do not start at 0, do not ascend, or do not end with the data.
+    #[error("the offsets of column {column:?} do not ascend from 0 to {data}")]
+    Offsets {
+        /// Name of the column.
+        column: String,
+        /// Bytes of data of the column.
+        data: usize,
+    },
+    /// The bytes end within the header.
+    #[error("a page of {got} bytes is shorter than its header of {header}")]
+    TooShort {
+        /// Length of the bytes.
+        got: usize,
+        /// Length of the header.
+        header: usize,
+    },
+    /// The page is of another version, or has flags that this one does not know.
+    #[error("the page has version and flags {got:#010x}, expected {expected:#010x}")]
+    Version {
+        /// Both, of the page.
+        got: u32,
+        /// Both, of this version.
+        expected: u32,
+    },
+}
+
+/// Whether [`read_page`] can use these bytes in place; it copies them as a whole otherwise.
+#[must_use]
+pub fn is_page_aligned(bytes: &[u8]) -> bool {
+    bytes.as_ptr().align_offset(ALIGNMENT) == 0
+}
+
+/// Reads a page as a batch over the same memory, which is kept as long as the batch or a part of it.
+///
+/// Nothing in `bytes` is believed: each number is compared with the page's length and the schema.
+/// The bytes are copied once if they are not [aligned](is_page_aligned).
+///
+/// # Errors
+/// The first thing found that no page builder writes for this schema.
+pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageError> {
+    let (rows, columns) = read_header(schema, &bytes)?;
+    let page = if is_page_aligned(&bytes) {
+        Buffer::from(bytes)
+    } else {
+        Buffer::from_slice_ref(&*bytes)
+    };
+    let mut arrays = Vec::with_capacity(columns.len());
+    for ((field, layout), column) in schema
+        .schema()
+        .fields()
+        .iter()
+        .zip(schema.layouts())
+        .zip(&columns)
+    {
+        let reader = ColumnReader {
+            name: field.name(),
+            page: &page,
+            rows,
+            column,
+        };
+        arrays.push(reader.read(field.data_type(), *layout)?);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows as usize));
+    RecordBatch::try_new_with_options(schema.schema().clone(), arrays, &options).map_err(|source| {
+        PageError::InvalidColumn {
+            column: String::new(),
+            source,
+        }
+    })
+}
+
+/// A column as the header describes it: each buffer lies within the page.
+#[derive(Default)]
+struct HeaderColumn {
+    null_count: u32,
+    /// Validity, values or offsets, data: start and length.
+    buffers: [(usize, usize); 3],
+}
+
+fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColumn>), PageError> {
+    let header = header_len(schema);
+    let too_short = PageError::TooShort {
+        got: bytes.len(),
+        header,
+    };
+    let mut fields = HeaderReader::new(bytes);
+    let mut prefix = [0; PREFIX_LEN / 4];
+    for field in &mut prefix {
+        let Some(value) = fields.take() else {
+            return Err(too_short);
+        };
+        *field = value;
+    }
+    let [magic, version, rows, columns, buffers, length] = prefix;
+    if magic != MAGIC {
+        return Err(PageError::Magic { got: magic });
+    }
+    if version != u32::from(VERSION) {
+        return Err(PageError::Version {
+            got: version,
+            expected: u32::from(VERSION),
+        });
+    }
+    let expected = (schema.layouts().len(), schema.num_buffers());
+    if (columns as usize, buffers as usize) != expected {
+        return Err(PageError::Columns {
+            columns,
+            buffers,
+            expected,
+        });
+    }
+    if bytes.len() < header {
+        return Err(too_short);
+    }
+    if length as usize != bytes.len() {
+        return Err(PageError::Length {
+            said: length,
+            got: bytes.len(),
+        });
+    }
+    let mut columns = Vec::with_capacity(expected.0);
+    for _ in schema.layouts() {
+        let Some(null_count) = fields.take() else {
+            return Err(too_short);
+        };
+        columns.push(HeaderColumn {
+            null_count,
+            ..HeaderColumn::default()
+        });
+    }
+    let (mut buffer, mut earliest) = (0, header as u64);
+    for (column, layout) in columns.iter_mut().zip(schema.layouts()) {
+        for slot in &mut column.buffers[..layout.values.num_buffers()] {
+            let (Some(offset), Some(len)) = (fields.take(), fields.take()) else {
+                return Err(too_short);
+            };
+            *slot = check_buffer(buffer, offset, len, &mut earliest, bytes.len())?;
+            buffer += 1;
+        }
+    }
+    Ok((rows, columns))
+}
+
+/// A buffer's start and length, after both were compared with the page's length.
+fn check_buffer(
+    buffer: usize,
+    offset: u32,
+    len: u32,
+    earliest: &mut u64,
+    length: usize,
+) -> Result<(usize, usize), PageError> {
+    if len == 0 {
+        if offset == 0 {
+            return Ok((0, 0));
+        }
+        return Err(PageError::BufferOffset {
+            buffer,
+            offset,
+            earliest: 0,
+        });
+    }
+    if u64::from(offset) < *earliest || !(offset as usize).is_multiple_of(ALIGNMENT) {
+        return Err(PageError::BufferOffset {
+            buffer,
+            offset,
+            earliest: *earliest,
+        });
+    }
+    let end = u64::from(offset) + u64::from(len);
+    if end > length as u64 {
+        return Err(PageError::BufferEnd {
+            buffer,
+            end,
+            length,
+        });
+    }
+    *earliest = end;
+    Ok((offset as usize, len as usize))
+}
+
+struct ColumnReader<'a> {
+    name: &'a str,
+    page: &'a Buffer,
+    rows: u32,
+    column: &'a HeaderColumn,
+}
+
+impl ColumnReader<'_> {
+    fn read(&self, data_type: &DataType, layout: ColumnLayout) -> Result<ArrayRef, PageError> {
+        let nulls = self.read_validity(layout)?;
+        let [_, (_, values_len), (_, data_len)] = self.column.buffers;
+        let expected = layout.values.values_len(u64::from(self.rows));
+        if values_len as u64 != expected {
+            let part = if matches!(layout.values, ValueLayout::Var(_)) {
+                "offsets"
+            } else {
+                "values"
+            };
+            return Err(self.buffer_length(part, expected, values_len));
+        }
+        let buffers = match layout.values {
+            ValueLayout::Null => vec![],
+            ValueLayout::Bits | ValueLayout::Fixed(_) => vec![self.buffer(1)],
+            ValueLayout::Var(width) => {
+                let offsets = self.buffer(1);
+                if !ascend(&offsets, width, data_len) {
+                    let column = self.name.to_owned();
+                    return Err(PageError::Offsets {
+                        column,
+                        data: data_len,
+                    });
+                }
+                vec![offsets, self.buffer(2)]
+            }
+        };
+        ArrayData::builder(data_type.clone())
+            .len(self.rows as usize)
+            .nulls(nulls)
+            .buffers(buffers)
+            .build()
+            .map(make_array)
+            .map_err(|source| PageError::InvalidColumn {
+                column: self.name.to_owned(),
+                source,
+            })
+    }
+
+    fn read_validity(&self, layout: ColumnLayout) -> Result<Option<NullBuffer>, PageError> {
+        let said = self.column.null_count;
+        let (_, got) = self.column.buffers[0];
+        let may_be_null = layout.nullable && layout.values != ValueLayout::Null;
+        if said == 0 || !may_be_null {
+            if said > 0 {
+                return Err(PageError::NullCount {
+                    column: self.name.to_owned(),
+                    said,
+                    got: 0,
+                });
+            }
+            return if got == 0 {
+                Ok(None)
+            } else {
+                Err(self.buffer_length("validity", 0, got))
+            };
+        }
+        let expected = u64::from(self.rows).div_ceil(8);
+        if got as u64 != expected {
+            return Err(self.buffer_length("validity", expected, got));
+        }
+        let bits = BooleanBuffer::new(self.buffer(0), 0, self.rows as usize);
+        let nulls = NullBuffer::new(bits);
+        if nulls.null_count() != said as usize {
+            let (column, got) = (self.name.to_owned(), nulls.null_count());
+            return Err(PageError::NullCount { column, said, got });
+        }
+        Ok(Some(nulls))
+    }
+
+    fn buffer(&self, index: usize) -> Buffer {
+        let (start, len) = self.column.buffers[index];
+        self.page.slice_with_length(start, len)
+    }
+
+    fn buffer_length(&self, part: &'static str, expected: u64, got: usize) -> PageError {
+        PageError::BufferLength {
+            column: self.name.to_owned(),
+            part,
+            rows: self.rows,
+            expected,
+            got,
+        }
+    }
+}
+
+/// Whether offsets go from 0 to `data_len` and never down.
+fn ascend(offsets: &[u8], width: OffsetWidth, data_len: usize) -> bool {
+    match width {
+        OffsetWidth::Four => {
+            let (offsets, _) = offsets.as_chunks::<4>();
+            ascend_words(
+                offsets,
+                |word| i64::from(i32::from_le_bytes(word)),
+                data_len,
+            )
+        }
+        OffsetWidth::Eight => {
+            let (offsets, _) = offsets.as_chunks::<8>();
+            ascend_words(offsets, i64::from_le_bytes, data_len)
+        }
+    }
+}
+
+fn ascend_words<W: Copy>(words: &[W], value: impl Fn(W) -> i64, data_len: usize) -> bool {
+    let (Some(first), Some(last)) = (words.first(), words.last()) else {
+        return data_len == 0;
+    };
+    let ends = value(*first) == 0 && usize::try_from(value(*last)) == Ok(data_len);
+    ends && words
+        .iter()
+        .zip(&words[1..])
+        .all(|(a, b)| value(*a) <= value(*b))
+}

@@ -1,0 +1,219 @@
+//! The types that pages carry, and how each is laid out.
+
+use std::fmt::Write as _;
+
+use arrow_schema::{DataType, IntervalUnit, SchemaRef, TimeUnit};
+use sha2::{Digest, Sha256};
+
+/// A column that no page can carry.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("column {column:?} has type {data_type}, which pages do not carry")]
+pub struct UnsupportedType {
+    /// The column's name.
+    pub column: String,
+    /// Its type.
+    pub data_type: DataType,
+}
+
+/// A schema whose batches can travel as pages.
+#[derive(Clone, Debug)]
+pub struct PageSchema {
+    schema: SchemaRef,
+    layouts: Vec<ColumnLayout>,
+    hash: [u8; 32],
+}
+
+impl PageSchema {
+    /// Checks each column's type.
+    ///
+    /// # Errors
+    /// The first column whose type has no layout here: nested types, views, dictionaries.
+    pub fn try_new(schema: SchemaRef) -> Result<Self, UnsupportedType> {
+        let mut layouts = Vec::with_capacity(schema.fields().len());
+        let mut text = String::from("headgate page schema 1\n");
+        for field in schema.fields() {
+            let Some((values, name)) = layout_and_name(field.data_type()) else {
+                return Err(UnsupportedType {
+                    column: field.name().clone(),
+                    data_type: field.data_type().clone(),
+                });
+            };
+            layouts.push(ColumnLayout {
+                values,
+                nullable: field.is_nullable(),
+            });
+            // The length makes the text unambiguous whatever the name holds.
+            let column = field.name();
+            writeln!(text, "{}:{column} {name}", column.len()).expect("a String takes any text");
+        }
+        Ok(Self {
+            schema,
+            layouts,
+            hash: Sha256::digest(text.as_bytes()).into(),
+        })
+    }
+
+    /// SHA-256 of the names and types, equal on both ends of a channel.
+    ///
+    /// Nullability, metadata and the labels of time zones are left out.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        self.hash
+    }
+
+    /// The Arrow schema of the batches that are read.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    pub(super) fn layouts(&self) -> &[ColumnLayout] {
+        &self.layouts
+    }
+
+    /// How many buffers each page has.
+    pub(super) fn num_buffers(&self) -> usize {
+        self.layouts
+            .iter()
+            .map(|layout| layout.values.num_buffers())
+            .sum()
+    }
+}
+
+/// How a column lies in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ColumnLayout {
+    pub(super) values: ValueLayout,
+    pub(super) nullable: bool,
+}
+
+/// How a column's values lie in a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueLayout {
+    /// Nothing but the row count.
+    Null,
+    /// One bit per row.
+    Bits,
+    /// So many bytes per row.
+    Fixed(usize),
+    /// Offsets of so many bytes each, and data.
+    Var(OffsetWidth),
+}
+
+/// Bytes per offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OffsetWidth {
+    Four,
+    Eight,
+}
+
+impl OffsetWidth {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+
+    /// The largest offset.
+    pub(super) fn max_data(self) -> u64 {
+        match self {
+            Self::Four => u64::from(i32::MAX.unsigned_abs()),
+            Self::Eight => u64::from(u32::MAX),
+        }
+    }
+}
+
+impl ValueLayout {
+    pub(super) fn num_buffers(self) -> usize {
+        match self {
+            Self::Null => 0,
+            Self::Bits | Self::Fixed(_) => 2,
+            Self::Var(_) => 3,
+        }
+    }
+
+    /// Bytes of the values, or of the offsets, of so many rows.
+    pub(super) fn values_len(self, rows: u64) -> u64 {
+        match self {
+            Self::Null => 0,
+            Self::Bits => rows.div_ceil(8),
+            Self::Fixed(width) => rows * width as u64,
+            Self::Var(_) if rows == 0 => 0,
+            Self::Var(width) => (rows + 1) * width.bytes() as u64,
+        }
+    }
+}
+
+/// Whether values of type `got` can be written as `expected`: the same type, or one of its family.
+pub(super) fn accepts(expected: &DataType, got: &DataType) -> bool {
+    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Timestamp, Utf8, Utf8View};
+    match (expected, got) {
+        (Utf8 | LargeUtf8, Utf8 | LargeUtf8 | Utf8View) => true,
+        (Binary | LargeBinary, Binary | LargeBinary | BinaryView) => true,
+        (Timestamp(expected, Some(_)), Timestamp(got, Some(_))) => expected == got,
+        (expected, got) => expected == got,
+    }
+}
+
+/// The layout of a type and its name in the hash; none if pages do not carry it.
+fn layout_and_name(data_type: &DataType) -> Option<(ValueLayout, String)> {
+    use DataType as D;
+    use ValueLayout::{Bits, Fixed, Null, Var};
+    let (layout, name) = match data_type {
+        D::Null => (Null, "null"),
+        D::Boolean => (Bits, "bool"),
+        D::Int8 => (Fixed(1), "int8"),
+        D::Int16 => (Fixed(2), "int16"),
+        D::Int32 => (Fixed(4), "int32"),
+        D::Int64 => (Fixed(8), "int64"),
+        D::UInt8 => (Fixed(1), "uint8"),
+        D::UInt16 => (Fixed(2), "uint16"),
+        D::UInt32 => (Fixed(4), "uint32"),
+        D::UInt64 => (Fixed(8), "uint64"),
+        D::Float16 => (Fixed(2), "float16"),
+        D::Float32 => (Fixed(4), "float32"),
+        D::Float64 => (Fixed(8), "float64"),
+        D::Date32 => (Fixed(4), "date32"),
+        D::Date64 => (Fixed(8), "date64"),
+        D::Interval(IntervalUnit::YearMonth) => (Fixed(4), "interval(month)"),
+        D::Interval(IntervalUnit::DayTime) => (Fixed(8), "interval(day,ms)"),
+        D::Interval(IntervalUnit::MonthDayNano) => (Fixed(16), "interval(month,day,ns)"),
+        D::Utf8 => (Var(OffsetWidth::Four), "utf8"),
+        D::LargeUtf8 => (Var(OffsetWidth::Eight), "large_utf8"),
+        D::Binary => (Var(OffsetWidth::Four), "binary"),
+        D::LargeBinary => (Var(OffsetWidth::Eight), "large_binary"),
+        parametric => return parametric_layout_and_name(parametric),
+    };
+    Some((layout, name.to_owned()))
+}
+
+fn parametric_layout_and_name(data_type: &DataType) -> Option<(ValueLayout, String)> {
+    use DataType as D;
+    use ValueLayout::Fixed;
+    Some(match data_type {
+        D::Time32(unit) => (Fixed(4), format!("time32({})", unit_name(*unit))),
+        D::Time64(unit) => (Fixed(8), format!("time64({})", unit_name(*unit))),
+        D::Duration(unit) => (Fixed(8), format!("duration({})", unit_name(*unit))),
+        D::Timestamp(unit, None) => (Fixed(8), format!("timestamp({})", unit_name(*unit))),
+        D::Timestamp(unit, Some(_)) => (Fixed(8), format!("timestamp({},tz)", unit_name(*unit))),
+        D::Decimal32(p, s) => (Fixed(4), format!("decimal32({p},{s})")),
+        D::Decimal64(p, s) => (Fixed(8), format!("decimal64({p},{s})")),
+        D::Decimal128(p, s) => (Fixed(16), format!("decimal128({p},{s})")),
+        D::Decimal256(p, s) => (Fixed(32), format!("decimal256({p},{s})")),
+        D::FixedSizeBinary(width) => (
+            Fixed(usize::try_from(*width).ok()?),
+            format!("fixed_size_binary({width})"),
+        ),
+        _ => return None,
+    })
+}
+
+fn unit_name(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "s",
+        TimeUnit::Millisecond => "ms",
+        TimeUnit::Microsecond => "us",
+        TimeUnit::Nanosecond => "ns",
+    }
+}
