@@ -69,6 +69,12 @@ def test_every_page_has_its_code():
     assert explain.codes() == sorted(ERRORS)
 
 
+def test_the_reference_page_includes_every_page():
+    reference = Path(__file__).resolve().parent.parent / "docs" / "errors.md"
+    included = re.findall(r"explain/pages/(HG-\d+)\.md", reference.read_text(encoding="utf-8"))
+    assert included == sorted(ERRORS)
+
+
 def test_pages_name_only_codes_that_exist():
     named = {code for page in map(explain.page, ERRORS) for code in re.findall(r"HG-\d+", page)}
     assert named <= set(ERRORS)
