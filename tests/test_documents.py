@@ -1,0 +1,75 @@
+"""What the documents say is so: the example runs, the commands exist, the links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def broken_links(document, text):
+    without_code = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", without_code)
+    files = [target.partition("#")[0] for target in targets if "://" not in target]
+    return len(targets), [file for file in files if file and not (document.parent / file).exists()]
+
+
+def unknown_targets(text):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    known = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    named = re.findall(r"(?:^    |`)make ([a-z]+)", text, re.MULTILINE)
+    return len(named), sorted(set(named) - known)
+
+
+def test_links_lead_somewhere():
+    looked = 0
+    for document in DOCUMENTS:
+        links, broken = broken_links(document, document.read_text(encoding="utf-8"))
+        looked += links
+        assert not broken, f"{document.name}: {broken}"
+    assert looked >= 15
+    assert broken_links(ROOT / "README.md", "[a](none.md) [b](LICENSE)") == (2, ["none.md"])
+
+
+def test_commands_exist():
+    looked = 0
+    for document in DOCUMENTS:
+        commands, unknown = unknown_targets(document.read_text(encoding="utf-8"))
+        looked += commands
+        assert not unknown, f"{document.name}: {unknown}"
+    assert looked >= 6
+    assert unknown_targets("    make coffee\n") == (1, ["coffee"])
+
+
+def test_help_lists_every_target():
+    said = subprocess.run(
+        ["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    for target in ("demo", "test", "check", "bench", "wheel", "help"):
+        assert f"make {target} " in said
+
+
+@pytest.mark.timeout(180)
+def test_the_example_runs(tmp_path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        cwd=tmp_path,
+        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stderr
+    for user in range(3):
+        assert re.search(rf"\| +{user}\|1000\|", done.stdout), done.stdout
