@@ -180,14 +180,15 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
             .columns()
             .iter()
             .map(|column| gather::data_len(column, sample));
-        self.profile.add(sample.len(), lens);
+        let mut profile = self.profile.clone();
+        profile.add(sample.len(), lens);
         let first: Vec<u64> = source
             .columns()
             .iter()
             .map(|column| gather::data_len(column, rows.head(1)) as u64)
             .collect();
         let page_len = self.target.as_ref().len();
-        self.layout = Layout::fit(&self.schema, page_len, &self.profile, 1, &first);
+        self.layout = Layout::fit(&self.schema, page_len, &profile, 1, &first);
         self.layout.is_some()
     }
 

@@ -16,7 +16,6 @@ pub(super) fn fixed<R: RowSet>(
     rows: R,
 ) {
     match width {
-        0 => return,
         1 => rows.gather(values, target),
         2 => words::<2, R>(target, values, rows),
         4 => words::<4, R>(target, values, rows),

@@ -87,7 +87,10 @@ impl Layout {
     ) -> Option<Self> {
         // A page's numbers are 32 bits wide.
         let budget = (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64;
-        let data = |column: usize, rows: u64| min_data[column].max(profile.guess(column, rows));
+        let data = |column: usize, rows: u64| match rows {
+            rows if rows == min_rows => min_data[column],
+            rows => min_data[column].max(profile.guess(column, rows)),
+        };
         let fits = |rows: u64| Self::len(schema, rows, |column| data(column, rows)) <= budget;
         if !fits(min_rows) {
             return None;

@@ -24,6 +24,7 @@
 mod bits;
 mod builder;
 mod encode;
+mod error;
 mod gather;
 mod header;
 mod layout;
@@ -34,8 +35,9 @@ mod source;
 
 pub use builder::{PageBuilder, PageStats};
 pub use encode::{EncodeError, encode_rows, encoded_len};
+pub use error::PageError;
 pub use layout::PageProfile;
-pub use reader::{PageError, is_page_aligned, read_page};
+pub use reader::{is_page_aligned, read_page};
 pub use schema::{PageSchema, UnsupportedType};
 pub use source::{Source, SourceError};
 

@@ -27,7 +27,8 @@ impl PageSchema {
     /// Checks each column's type.
     ///
     /// # Errors
-    /// The first column whose type has no layout here: nested types, views, dictionaries.
+    /// The first column whose type has no layout here: nested types, views, dictionaries, and binaries of
+    /// a fixed size of 0.
     pub fn try_new(schema: SchemaRef) -> Result<Self, UnsupportedType> {
         let mut layouts = Vec::with_capacity(schema.fields().len());
         let mut text = String::from("headgate page schema 1\n");
@@ -201,7 +202,7 @@ fn parametric_layout_and_name(data_type: &DataType) -> Option<(ValueLayout, Stri
         D::Decimal64(p, s) => (Fixed(8), format!("decimal64({p},{s})")),
         D::Decimal128(p, s) => (Fixed(16), format!("decimal128({p},{s})")),
         D::Decimal256(p, s) => (Fixed(32), format!("decimal256({p},{s})")),
-        D::FixedSizeBinary(width) => (
+        D::FixedSizeBinary(width) if *width > 0 => (
             Fixed(usize::try_from(*width).ok()?),
             format!("fixed_size_binary({width})"),
         ),

@@ -1,0 +1,343 @@
+//! The bytes of pages: golden ones, the schema's hash, and bytes that nobody vouches for.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test says by its panic what went wrong"
+)]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_select::take::take_record_batch;
+use bytes::Bytes;
+use headgate_record::{PageError, PageSchema, Source, UnsupportedType, encode_rows, read_page};
+use support::Random;
+
+fn golden_schema() -> Arc<PageSchema> {
+    let schema = Schema::new(vec![
+        Field::new("n", DataType::Int32, true),
+        Field::new("b", DataType::Boolean, true),
+        Field::new("s", DataType::Utf8, false),
+    ]);
+    Arc::new(PageSchema::try_new(Arc::new(schema)).unwrap())
+}
+
+fn golden_page() -> Vec<u8> {
+    let schema = golden_schema();
+    let columns: [(&str, ArrayRef); 3] = [
+        (
+            "n",
+            Arc::new(Int32Array::from(vec![Some(7), None, Some(-2)])),
+        ),
+        ("b", Arc::new(BooleanArray::from(vec![true, false, true]))),
+        ("s", Arc::new(StringArray::from(vec!["é", "", "abc"]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let source = Source::try_new(&schema, &batch).unwrap();
+    encode_rows(&schema, &source, &[0, 1, 2]).unwrap()
+}
+
+#[test]
+fn golden_bytes() {
+    let mut expected = Vec::new();
+    let words = |words: &[u32]| {
+        words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
+    expected.extend(b"HDGP\x01\0\0\0");
+    // Rows, columns, buffers, length of the page; null counts.
+    expected.extend(words(&[3, 3, 7, 448, 1, 0, 0]));
+    // Validity and values of n; no validity and values of b; no validity, offsets and data of s.
+    expected.extend(words(&[
+        128, 1, 192, 12, 0, 0, 256, 1, 0, 0, 320, 16, 384, 5,
+    ]));
+    for buffer in [
+        &[][..],
+        &[0b101],
+        &words(&[7, 0, 0xffff_fffe]),
+        &[0b101],
+        &words(&[0, 2, 2, 5]),
+        "éabc".as_bytes(),
+    ] {
+        expected.extend(buffer);
+        expected.resize(expected.len().next_multiple_of(64), 0);
+    }
+    assert_eq!(golden_page(), expected);
+}
+
+fn hash(fields: &[(&str, DataType, bool)]) -> [u8; 32] {
+    let fields: Vec<_> = fields
+        .iter()
+        .map(|(name, data_type, nullable)| Field::new(*name, data_type.clone(), *nullable))
+        .collect();
+    PageSchema::try_new(Arc::new(Schema::new(fields)))
+        .unwrap()
+        .hash()
+}
+
+#[test]
+fn the_hash_tells_names_and_types_apart() {
+    use DataType::{Int32, LargeUtf8, Timestamp, Utf8};
+    let hex: String = golden_schema()
+        .hash()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(
+        hex,
+        "4f9ed2dd52c0c7c162a50492d8da15f8924b563e5f402e2f3923771722b5bcee"
+    );
+    let zoned = |zone: &str| Timestamp(TimeUnit::Microsecond, Some(zone.into()));
+    let same = [
+        hash(&[("a", Int32, true), ("t", zoned("UTC"), true)]),
+        hash(&[("a", Int32, false), ("t", zoned("Asia/Tokyo"), true)]),
+    ];
+    assert_eq!(same[0], same[1]);
+    let mut hashes = vec![
+        same[0],
+        hash(&[("t", zoned("UTC"), true), ("a", Int32, true)]),
+        hash(&[
+            ("a", Int32, true),
+            ("t", Timestamp(TimeUnit::Microsecond, None), true),
+        ]),
+        hash(&[("a", Utf8, true)]),
+        hash(&[("a", LargeUtf8, true)]),
+        hash(&[("a", Int32, true)]),
+        hash(&[("a int32\n1:b", Int32, true)]),
+        hash(&[("a", Int32, true), ("b", Int32, true)]),
+        hash(&[]),
+    ];
+    for data_type in support::types() {
+        if !matches!(data_type, Int32 | Utf8 | LargeUtf8) {
+            hashes.push(hash(&[("a", data_type, true)]));
+        }
+    }
+    let count = hashes.len();
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), count);
+}
+
+#[test]
+fn types_without_a_layout_are_refused_by_name() {
+    let item = Arc::new(Field::new("item", DataType::Int32, true));
+    for data_type in [
+        DataType::List(item.clone()),
+        DataType::Struct(vec![item].into()),
+        DataType::Utf8View,
+        DataType::BinaryView,
+        DataType::FixedSizeBinary(0),
+        DataType::FixedSizeBinary(-1),
+        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+    ] {
+        let fields = vec![
+            Field::new("ok", DataType::Int8, true),
+            Field::new("bad", data_type.clone(), true),
+        ];
+        let error = PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap_err();
+        assert_eq!(
+            error,
+            UnsupportedType {
+                column: "bad".to_owned(),
+                data_type
+            }
+        );
+    }
+}
+
+/// The golden page with one word of its header changed.
+fn with_word(at: usize, word: u32) -> PageError {
+    let mut page = golden_page();
+    page[at..at + 4].copy_from_slice(&word.to_le_bytes());
+    read_page(&golden_schema(), page.into()).unwrap_err()
+}
+
+#[test]
+fn each_lie_of_a_header_is_found() {
+    use PageError::{
+        BufferEnd, BufferLength, BufferOffset, Columns, Length, Magic, NullCount, Offsets, Version,
+    };
+    assert!(matches!(with_word(0, 1), Magic { got: 1 }));
+    assert!(matches!(with_word(4, 2), Version { got: 2, .. }));
+    assert!(matches!(with_word(4, 0x1_0001), Version { .. }));
+    assert!(matches!(
+        with_word(8, 2),
+        BufferLength {
+            rows: 2,
+            part: "values",
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(8, 4),
+        NullCount {
+            said: 1,
+            got: 2,
+            ..
+        }
+    ));
+    assert!(matches!(with_word(8, u32::MAX), BufferLength { .. }));
+    assert!(matches!(with_word(8, 0), BufferLength { .. }));
+    assert!(matches!(with_word(12, 4), Columns { columns: 4, .. }));
+    assert!(matches!(
+        with_word(16, u32::MAX),
+        Columns {
+            buffers: u32::MAX,
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(20, 512),
+        Length {
+            said: 512,
+            got: 448
+        }
+    ));
+    assert!(matches!(
+        with_word(24, 2),
+        NullCount {
+            said: 2,
+            got: 1,
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(24, 0),
+        BufferLength {
+            part: "validity",
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(28, 1),
+        BufferLength {
+            part: "validity",
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(32, 1),
+        NullCount {
+            said: 1,
+            got: 0,
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(36, 0),
+        BufferOffset {
+            buffer: 0,
+            offset: 0,
+            earliest: 128
+        }
+    ));
+    assert!(matches!(with_word(36, 129), BufferOffset { .. }));
+    assert!(matches!(
+        with_word(44, 128),
+        BufferOffset {
+            buffer: 1,
+            earliest: 129,
+            ..
+        }
+    ));
+    assert!(matches!(
+        with_word(44, 448),
+        BufferEnd {
+            buffer: 1,
+            end: 460,
+            length: 448
+        }
+    ));
+    assert!(matches!(with_word(48, u32::MAX), BufferEnd { .. }));
+    assert!(matches!(with_word(52, 64), BufferOffset { buffer: 2, .. }));
+    assert!(matches!(
+        with_word(80, 12),
+        BufferLength {
+            part: "offsets",
+            ..
+        }
+    ));
+    assert!(matches!(with_word(88, 4), Offsets { data: 4, .. }));
+    assert!(matches!(with_word(320, 1), Offsets { .. }));
+    assert!(matches!(with_word(324, 3), Offsets { .. }));
+    assert!(matches!(with_word(324, u32::MAX), Offsets { .. }));
+    assert!(matches!(with_word(324, 1), PageError::InvalidColumn { .. }));
+    assert!(matches!(
+        with_word(384, 0xffff_ffff),
+        PageError::InvalidColumn { .. }
+    ));
+}
+
+#[test]
+fn a_page_that_is_cut_is_refused() {
+    let page = Bytes::from(golden_page());
+    for end in 0..page.len() {
+        assert!(read_page(&golden_schema(), page.slice(..end)).is_err());
+    }
+    let longer = [&page[..], &[0]].concat();
+    assert!(matches!(
+        read_page(&golden_schema(), longer.into()),
+        Err(PageError::Length {
+            said: 448,
+            got: 449
+        })
+    ));
+}
+
+#[test]
+fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
+    let mut random = Random(1);
+    let (mut refused, mut read) = (0, 0);
+    for round in 0..60 {
+        let types = support::types();
+        let types: Vec<_> = (0..1 + random.below(5))
+            .map(|_| {
+                (
+                    types[random.below(types.len())].clone(),
+                    random.below(2) == 0,
+                )
+            })
+            .collect();
+        let schema = Arc::new(PageSchema::try_new(support::schema(&types)).unwrap());
+        let (batch, _) = support::batches(schema.schema(), 1 + round, 20, &mut random);
+        let source = Source::try_new(&schema, &batch).unwrap();
+        let rows: Vec<u32> = (0..u32::try_from(batch.num_rows()).unwrap()).collect();
+        let page = encode_rows(&schema, &source, &rows).unwrap();
+        for _ in 0..400 {
+            let mut page = page.clone();
+            for _ in 0..1 + random.below(3) {
+                // Headers are hit more often than bodies.
+                let end = if random.below(2) == 0 {
+                    page.len()
+                } else {
+                    page.len().min(256)
+                };
+                let at = random.below(end);
+                page[at] ^= random.next().to_le_bytes()[0] | 1;
+            }
+            match read_page(&schema, page.into()) {
+                Err(_) => refused += 1,
+                Ok(batch) => {
+                    // Whatever it says, all of it can be looked at.
+                    for column in batch.columns() {
+                        column.to_data().validate_full().unwrap();
+                    }
+                    let last = u32::try_from(batch.num_rows()).unwrap().saturating_sub(1);
+                    let rows = arrow_array::UInt32Array::from(vec![0, last]);
+                    take_record_batch(&batch, &rows).unwrap();
+                    assert!(!format!("{batch:?}").is_empty());
+                    read += 1;
+                }
+            }
+        }
+    }
+    assert!(
+        refused > 1000 && read > 1000,
+        "{refused} refused, {read} read"
+    );
+}

@@ -1,0 +1,204 @@
+//! Random batches of the types that pages carry, the same for the same seed.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, LargeBinaryArray, LargeStringArray,
+    NullArray, RecordBatch, RecordBatchOptions, StringArray, StringViewArray, make_array,
+};
+use arrow_buffer::{Buffer, NullBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
+
+/// A small generator of pseudo-random numbers (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n as u64).unwrap()
+    }
+}
+
+/// Every type with a layout of its own.
+pub(crate) fn types() -> Vec<DataType> {
+    use DataType::*;
+    vec![
+        Null,
+        Boolean,
+        Int8,
+        Int16,
+        Int32,
+        Int64,
+        UInt8,
+        UInt16,
+        UInt32,
+        UInt64,
+        Float16,
+        Float32,
+        Float64,
+        Date32,
+        Date64,
+        Time32(TimeUnit::Second),
+        Time32(TimeUnit::Millisecond),
+        Time64(TimeUnit::Microsecond),
+        Time64(TimeUnit::Nanosecond),
+        Timestamp(TimeUnit::Second, None),
+        Timestamp(TimeUnit::Millisecond, Some("+02:00".into())),
+        Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        Timestamp(TimeUnit::Nanosecond, None),
+        Duration(TimeUnit::Second),
+        Duration(TimeUnit::Microsecond),
+        Interval(IntervalUnit::YearMonth),
+        Interval(IntervalUnit::DayTime),
+        Interval(IntervalUnit::MonthDayNano),
+        Decimal32(9, 2),
+        Decimal64(18, 4),
+        Decimal128(38, 10),
+        Decimal256(76, 38),
+        FixedSizeBinary(3),
+        FixedSizeBinary(20),
+        Utf8,
+        LargeUtf8,
+        Binary,
+        LargeBinary,
+    ]
+}
+
+/// The types that are written as `expected`.
+pub(crate) fn family(expected: &DataType) -> Vec<DataType> {
+    use DataType::*;
+    match expected {
+        Utf8 | LargeUtf8 => vec![Utf8, LargeUtf8, Utf8View],
+        Binary | LargeBinary => vec![Binary, LargeBinary, BinaryView],
+        Timestamp(unit, Some(_)) => {
+            vec![
+                expected.clone(),
+                Timestamp(*unit, Some("Asia/Tokyo".into())),
+            ]
+        }
+        other => vec![other.clone()],
+    }
+}
+
+pub(crate) fn schema(types: &[(DataType, bool)]) -> SchemaRef {
+    let fields = types.iter().enumerate().map(|(i, (data_type, nullable))| {
+        Field::new(format!("c{i}"), data_type.clone(), *nullable)
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A batch of a schema, and an equal one whose columns may be of other types of their families.
+pub(crate) fn batches(
+    schema: &SchemaRef,
+    rows: usize,
+    max_bytes: usize,
+    random: &mut Random,
+) -> (RecordBatch, RecordBatch) {
+    let mut fields = Vec::new();
+    let (mut columns, mut other_columns) = (Vec::new(), Vec::new());
+    for field in schema.fields() {
+        let others = family(field.data_type());
+        let other = &others[random.below(others.len())];
+        let seed = random.next();
+        let column = |data_type: &DataType| {
+            array(
+                data_type,
+                field.is_nullable(),
+                rows,
+                max_bytes,
+                &mut Random(seed),
+            )
+        };
+        columns.push(column(field.data_type()));
+        other_columns.push(column(other));
+        fields.push(Field::new(field.name(), other.clone(), true));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch =
+        |schema, columns| RecordBatch::try_new_with_options(schema, columns, &options).unwrap();
+    (
+        batch(schema.clone(), columns),
+        batch(Arc::new(Schema::new(fields)), other_columns),
+    )
+}
+
+fn array(
+    data_type: &DataType,
+    nullable: bool,
+    rows: usize,
+    max_bytes: usize,
+    random: &mut Random,
+) -> ArrayRef {
+    // Some columns that may have nulls have none, and some have few.
+    let nulls_in = if nullable {
+        [0, 2, 1000][random.below(3)]
+    } else {
+        0
+    };
+    let valid: Vec<bool> = (0..rows)
+        .map(|_| nulls_in == 0 || random.below(nulls_in) > 0)
+        .collect();
+    let strings = |random: &mut Random| -> Vec<Option<String>> {
+        let alphabet = ["a", "b", "é", "日", "😀"];
+        valid
+            .iter()
+            .map(|&valid| {
+                let letters = random.below(max_bytes / 4 + 1);
+                let text: String = (0..letters).map(|_| alphabet[random.below(5)]).collect();
+                valid.then_some(text)
+            })
+            .collect()
+    };
+    let binaries = |random: &mut Random| -> Vec<Option<Vec<u8>>> {
+        valid
+            .iter()
+            .map(|&valid| {
+                let bytes = random.below(max_bytes + 1);
+                let bytes = (0..bytes).map(|_| random.next().to_le_bytes()[0]).collect();
+                valid.then_some(bytes)
+            })
+            .collect()
+    };
+    match data_type {
+        DataType::Null => Arc::new(NullArray::new(rows)),
+        DataType::Boolean => {
+            let bits = valid
+                .iter()
+                .map(|&valid| valid.then(|| random.below(2) == 0));
+            Arc::new(bits.collect::<BooleanArray>())
+        }
+        DataType::Utf8 => Arc::new(StringArray::from_iter(strings(random))),
+        DataType::LargeUtf8 => Arc::new(LargeStringArray::from_iter(strings(random))),
+        DataType::Utf8View => Arc::new(StringViewArray::from_iter(strings(random))),
+        DataType::Binary => Arc::new(BinaryArray::from_iter(binaries(random))),
+        DataType::LargeBinary => Arc::new(LargeBinaryArray::from_iter(binaries(random))),
+        DataType::BinaryView => Arc::new(BinaryViewArray::from_iter(binaries(random))),
+        fixed => {
+            let width = match fixed {
+                DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap(),
+                primitive => primitive.primitive_width().unwrap(),
+            };
+            // The slots of nulls get random bytes too: they must not travel.
+            let bytes: Vec<u8> = (0..rows * width)
+                .map(|_| random.next().to_le_bytes()[0])
+                .collect();
+            let nulls = (nulls_in > 0).then(|| NullBuffer::from(valid));
+            let data = ArrayData::builder(fixed.clone())
+                .len(rows)
+                .nulls(nulls)
+                .add_buffer(Buffer::from_slice_ref(&bytes))
+                .build()
+                .unwrap();
+            make_array(data)
+        }
+    }
+}
