@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use thiserror::Error;
 
 /// How many data buffers a consumer has room for. Events cost nothing and are not counted here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SendCredit {
     available: u32,
 }

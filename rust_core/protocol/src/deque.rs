@@ -8,7 +8,7 @@ use thiserror::Error;
 ///
 /// Not for sharing: the caller locks. Elements are found by a predicate, never by equality, so that
 /// two equal buffers stay two.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PrioritizedDeque<T> {
     elements: VecDeque<T>,
     priority_len: usize,

@@ -77,7 +77,7 @@ impl FrameKind {
 }
 
 /// One frame; of a buffer frame, everything but the payload.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Frame {
     /// A buffer; `size` payload bytes follow.
     Buffer(BufferHeader),
@@ -158,7 +158,7 @@ impl Frame {
 }
 
 /// What precedes the payload of a buffer.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct BufferHeader {
     /// The channel it is for.
     pub channel: ChannelId,
@@ -214,7 +214,7 @@ impl BufferHeader {
 }
 
 /// A failure at the producer, told to the consumer.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ErrorFrame {
     channel: Option<ChannelId>,
     code: u16,
@@ -258,7 +258,7 @@ impl ErrorFrame {
 }
 
 /// Opens a channel to one subpartition.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PartitionRequest {
     /// The result partition.
     pub partition: PartitionId,

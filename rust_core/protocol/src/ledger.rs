@@ -29,7 +29,7 @@ pub enum Recycled {
 ///
 /// A free buffer is either announced, so that the producer may fill it, or not announced yet:
 /// `available == unannounced + announced`, checked in debug builds after every call.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveLedger {
     initial: u32,
     exclusive: u32,

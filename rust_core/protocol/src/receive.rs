@@ -11,8 +11,9 @@ use crate::{
 ///
 /// Order of calls: [`on_buffer`](Self::on_buffer) per buffer header,
 /// [`on_end`](Self::on_end) with what the end-of-partition event says, then
-/// [`check_rows`](Self::check_rows) by whoever read the rows.
-#[derive(Clone, Debug)]
+/// [`check_rows`](Self::check_rows) by whoever read the rows. A channel that ended keeps its free
+/// buffers until its ledger is closed.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveChannel {
     channel: ChannelId,
     generation: Generation,

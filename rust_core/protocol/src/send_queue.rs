@@ -33,7 +33,7 @@ impl From<Option<DataType>> for Next {
 /// The driver's loop: [`poll`](Self::poll) a channel, take one buffer from its view, write it, then
 /// [`sent`](Self::sent), which puts the channel at the tail if it can send more. A channel stays
 /// open after its last buffer, as credits may still be under way, until the consumer cancels it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SendQueue<V> {
     channels: BTreeMap<ChannelId, Channel<V>>,
     available: VecDeque<ChannelId>,
@@ -203,7 +203,7 @@ impl<V> Default for SendQueue<V> {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Channel<V> {
     credit: SendCredit,
     turn: Turn,
@@ -226,7 +226,7 @@ impl<V> Channel<V> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Turn {
     Idle,
     Queued,

@@ -11,7 +11,7 @@ use crate::wire::take_u64;
 /// | 0..8 | rows |
 /// | 8..16 | bytes |
 /// | 16..24 | buffers |
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Totals {
     /// Rows or records.
     pub rows: u64,

@@ -1,0 +1,132 @@
+//! Frames that tests send, and a driver that takes them apart.
+
+use std::num::NonZeroU32;
+
+use headgate_protocol::{
+    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, Generation,
+    PartitionId, PartitionRequest, Sequence,
+};
+use proptest::prelude::*;
+
+pub(crate) fn header(channel: u32, sequence: u32, data_type: DataType, size: u32) -> BufferHeader {
+    BufferHeader {
+        channel: ChannelId(channel),
+        generation: Generation(0),
+        sequence: Sequence(sequence),
+        backlog: 0,
+        data_type,
+        size,
+        crc: 0,
+    }
+}
+
+pub(crate) fn credit(credit: u32) -> NonZeroU32 {
+    NonZeroU32::new(credit).unwrap()
+}
+
+pub(crate) fn request() -> PartitionRequest {
+    PartitionRequest {
+        partition: PartitionId([0xA5; 16]),
+        subpartition: 7,
+        channel: ChannelId(3),
+        generation: Generation(2),
+        initial_credit: credit(5),
+        schema_hash: [0x5A; 32],
+    }
+}
+
+/// The frame on the wire, a payload of its size included.
+pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame.encode(&mut out);
+    if let Frame::Buffer(header) = frame {
+        out.resize(out.len() + header.size as usize, 0xEE);
+    }
+    out
+}
+
+/// Decodes all frames of a stream that arrives in pieces, skipping payloads as a driver does.
+pub(crate) fn decode_pieces<'a>(
+    decoder: &mut FrameDecoder,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<Frame>, FrameError> {
+    let (mut frames, mut payload) = (Vec::new(), 0);
+    for mut piece in pieces {
+        loop {
+            let skipped = piece.len().min(payload);
+            piece = &piece[skipped..];
+            payload -= skipped;
+            if payload > 0 {
+                break;
+            }
+            let Some(frame) = decoder.decode(&mut piece)? else {
+                assert!(
+                    piece.is_empty(),
+                    "bytes are left though the decoder wants more"
+                );
+                break;
+            };
+            if let Frame::Buffer(header) = &frame {
+                payload = header.size as usize;
+            }
+            frames.push(frame);
+        }
+    }
+    Ok(frames)
+}
+
+fn channels() -> impl Strategy<Value = ChannelId> {
+    (0..u32::MAX).prop_map(ChannelId)
+}
+
+fn buffers() -> impl Strategy<Value = Frame> {
+    let numbers = (channels(), any::<[u32; 4]>());
+    (numbers, 1u8..=11, 1u32..=64).prop_map(|((channel, numbers), data_type, size)| {
+        let [generation, sequence, backlog, crc] = numbers;
+        Frame::Buffer(BufferHeader {
+            channel,
+            generation: Generation(generation),
+            sequence: Sequence(sequence),
+            backlog,
+            data_type: DataType::try_from(data_type).unwrap(),
+            size,
+            crc,
+        })
+    })
+}
+
+/// Any frame that arrives at a consumer.
+pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
+    let errors = (proptest::option::of(channels()), any::<u16>(), ".{0,40}");
+    let errors =
+        errors.prop_map(|(channel, code, text)| Frame::Error(ErrorFrame::new(channel, code, text)));
+    prop_oneof![buffers(), errors]
+}
+
+/// Any frame that arrives at a producer.
+pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
+    let credits = (1..=u32::MAX).prop_map(credit);
+    let requests = (
+        any::<[u8; 16]>(),
+        any::<[u32; 2]>(),
+        channels(),
+        credits.clone(),
+    );
+    let requests = (requests, any::<[u8; 32]>()).prop_map(|(request, schema_hash)| {
+        let (partition, [subpartition, generation], channel, initial_credit) = request;
+        Frame::PartitionRequest(PartitionRequest {
+            partition: PartitionId(partition),
+            subpartition,
+            channel,
+            generation: Generation(generation),
+            initial_credit,
+            schema_hash,
+        })
+    });
+    prop_oneof![
+        requests,
+        channels().prop_map(|channel| Frame::CancelPartitionRequest { channel }),
+        Just(Frame::CloseRequest),
+        (credits, channels()).prop_map(|(credit, channel)| Frame::AddCredit { credit, channel }),
+    ]
+}

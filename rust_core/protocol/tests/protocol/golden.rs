@@ -1,0 +1,124 @@
+//! The bytes of every frame, written down once: whoever changes them breaks the wire.
+
+use headgate_protocol::{
+    BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ChannelId, DataType, ErrorFrame, Frame,
+    FrameDecoder, Generation, Limits, MAX_ERROR_TEXT, MAX_PAYLOAD, Sequence, Side, Totals,
+    TotalsError,
+};
+
+use crate::frames::{credit, header, request};
+use crate::hex;
+
+const LIMITS: Limits = Limits::for_segment(1 << 20);
+
+/// The frame encodes to these bytes and these bytes decode to the frame.
+fn check(frame: &Frame, side: Side, text: &str) {
+    let want = hex(text);
+    let mut got = Vec::new();
+    frame.encode(&mut got);
+    assert_eq!(got, want, "{frame:?}");
+    let decoded = FrameDecoder::new(LIMITS, side).decode(&mut want.as_slice());
+    assert_eq!(decoded.unwrap().as_ref(), Some(frame));
+}
+
+#[test]
+fn buffer() {
+    let header = BufferHeader {
+        channel: ChannelId(0x0102_0304),
+        generation: Generation(0x1112_1314),
+        sequence: Sequence(0x2122_2324),
+        backlog: 0x3132_3334,
+        data_type: DataType::DataBufferWithClearEnd,
+        size: 0x0004_0000,
+        crc: 0x4142_4344,
+    };
+    let text = "00040023 BADC0FFE 00 01020304 11121314 21222324 31323334 08 00 00040000 41424344";
+    check(&Frame::Buffer(header), Side::Consumer, text);
+    assert_eq!(header.encode().len(), BUFFER_HEADER_LEN);
+    assert_eq!(header.encode()[..CRC_OFFSET], header.prefix_for_crc());
+    assert_eq!(header.encode()[CRC_OFFSET..], hex("41424344"));
+}
+
+#[test]
+fn error_of_a_channel_and_of_the_connection() {
+    let of_channel = ErrorFrame::new(Some(ChannelId(9)), 3006, "gone");
+    let text = "00000015 BADC0FFE 01 00000009 0BBE 0004 676F6E65";
+    check(&Frame::Error(of_channel), Side::Consumer, text);
+    let of_connection = ErrorFrame::new(None, 9001, "");
+    let text = "00000011 BADC0FFE 01 FFFFFFFF 2329 0000";
+    check(&Frame::Error(of_connection), Side::Consumer, text);
+}
+
+#[test]
+fn partition_request() {
+    let text = format!(
+        "00000049 BADC0FFE 02 {} 00000007 00000003 00000002 00000005 {}",
+        "A5".repeat(16),
+        "5A".repeat(32)
+    );
+    check(&Frame::PartitionRequest(request()), Side::Producer, &text);
+}
+
+#[test]
+fn cancel_close_and_credit() {
+    let cancel = Frame::CancelPartitionRequest {
+        channel: ChannelId(3),
+    };
+    check(&cancel, Side::Producer, "0000000D BADC0FFE 04 00000003");
+    check(&Frame::CloseRequest, Side::Producer, "00000009 BADC0FFE 05");
+    let grant = Frame::AddCredit {
+        credit: credit(2),
+        channel: ChannelId(3),
+    };
+    check(
+        &grant,
+        Side::Producer,
+        "00000011 BADC0FFE 06 00000002 00000003",
+    );
+}
+
+#[test]
+fn totals() {
+    let totals = Totals {
+        rows: 1,
+        bytes: 0x0203,
+        buffers: 4,
+    };
+    let bytes = hex("0000000000000001 0000000000000203 0000000000000004");
+    assert_eq!(totals.encode().as_slice(), bytes);
+    let with_tail = [bytes.as_slice(), &[0, 0, 0]].concat();
+    assert_eq!(
+        Totals::decode(&with_tail),
+        Ok(totals),
+        "bytes behind an event are ignored"
+    );
+    assert_eq!(Totals::decode(&bytes[..23]), Err(TotalsError { got: 23 }));
+}
+
+#[test]
+fn error_text_is_cut_at_a_character() {
+    // 1023 bytes and a character of two: it does not fit, half of it would not be UTF-8.
+    let text = format!("{}é", "x".repeat(MAX_ERROR_TEXT - 1));
+    let frame = ErrorFrame::new(None, 1, text);
+    assert_eq!(frame.text(), "x".repeat(MAX_ERROR_TEXT - 1));
+    assert_eq!(
+        ErrorFrame::new(None, 1, "x".repeat(5000)).text().len(),
+        MAX_ERROR_TEXT
+    );
+    assert_eq!(
+        ErrorFrame::new(Some(ChannelId::CONNECTION), 1, "").channel(),
+        None
+    );
+}
+
+#[test]
+fn largest_payload_fills_the_length_field() {
+    let largest = header(0, 0, DataType::DataBuffer, MAX_PAYLOAD);
+    assert_eq!(largest.encode()[..4], [0xFF; 4]);
+}
+
+#[test]
+#[should_panic(expected = "payload of 4294967261 bytes")]
+fn larger_payload_is_a_bug_of_the_caller() {
+    let _ = header(0, 0, DataType::DataBuffer, MAX_PAYLOAD + 1).encode();
+}

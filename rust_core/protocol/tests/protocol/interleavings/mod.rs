@@ -1,0 +1,136 @@
+//! A small connection, every order in which its parts can act: no deadlock, nothing lost, doubled
+//! or reordered, no credit made or lost, events pass without credit.
+
+mod setup;
+mod world;
+
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use headgate_protocol::DataType;
+use headgate_protocol::DataType::{
+    DataBuffer as DATA, EndOfPartition as END, EventBuffer as EVENT,
+};
+
+use setup::Setup;
+use world::{Seen, World};
+
+impl Setup {
+    fn search(&self) -> Seen {
+        let mut seen = Seen::default();
+        let start = self.start();
+        let mut visited = HashSet::from([fingerprint(&start)]);
+        let mut open = vec![start];
+        while let Some(world) = open.pop() {
+            seen.states += 1;
+            self.check(&world);
+            let actions = self.actions(&world);
+            if actions.is_empty() {
+                self.check_end(&world);
+                seen.ends += 1;
+            }
+            for action in actions {
+                let mut after = world.clone();
+                self.apply(&mut after, action, &mut seen);
+                if visited.insert(fingerprint(&after)) {
+                    open.push(after);
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// Stands for a state: two of a million are alike by accident once in 30 million searches.
+fn fingerprint(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+const DATA_ONLY: [&[DataType]; 2] = [&[DATA, DATA, DATA, END], &[DATA, DATA, DATA, END]];
+const WITH_EVENTS: [&[DataType]; 2] = [&[DATA, EVENT, DATA, END], &[EVENT, DATA, DATA, END]];
+const EVENTS_LAST: [&[DataType]; 2] = [&[DATA, EVENT, EVENT, END], &[DATA, EVENT, EVENT, END]];
+const ONE_EACH: Setup = Setup {
+    scripts: DATA_ONLY,
+    exclusive: 1,
+    pool: 0,
+    reads: true,
+    cancels: false,
+};
+
+#[test]
+fn one_credit_each() {
+    let seen = ONE_EACH.search();
+    assert!(seen.stops_without_credit > 0 && seen.waits > 0, "{seen:?}");
+    let seen = Setup {
+        scripts: WITH_EVENTS,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(
+        seen.stops_without_credit > 0 && seen.events_without_credit > 0,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn one_credit_each_and_one_to_share() {
+    let seen = Setup {
+        scripts: WITH_EVENTS,
+        pool: 1,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.waits > 0 && seen.swaps > 0, "{seen:?}");
+}
+
+#[test]
+fn one_credit_each_and_two_to_share() {
+    let seen = Setup {
+        pool: 2,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.waits > 0 && seen.swaps > 0, "{seen:?}");
+}
+
+#[test]
+fn two_credits_each() {
+    let seen = Setup {
+        exclusive: 2,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.stops_without_credit > 0, "{seen:?}");
+    let seen = Setup {
+        scripts: WITH_EVENTS,
+        exclusive: 2,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.events_without_credit > 0, "{seen:?}");
+}
+
+#[test]
+fn events_pass_a_consumer_that_does_not_read() {
+    let seen = Setup {
+        scripts: EVENTS_LAST,
+        reads: false,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.events_without_credit > 0 && seen.ends > 0, "{seen:?}");
+}
+
+#[test]
+fn a_cancel_at_any_time_harms_nobody_else() {
+    let seen = Setup {
+        pool: 1,
+        cancels: true,
+        ..ONE_EACH
+    }
+    .search();
+    assert!(seen.discarded > 0 && seen.waits > 0, "{seen:?}");
+}

@@ -1,0 +1,315 @@
+//! What is searched, and what each part may do.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+
+use headgate_protocol::DataType::EndOfPartition as END;
+use headgate_protocol::{
+    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest, ReceiveChannel,
+    SendQueue, Sequence, Side, Totals,
+};
+
+use super::world::{CHANNELS, Packet, Seen, World, id, transfer};
+
+/// What is searched.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    /// What each producer writes, in this order.
+    pub(super) scripts: [&'static [DataType]; 2],
+    /// Exclusive buffers of a channel, which are its initial credit.
+    pub(super) exclusive: u32,
+    /// Floating buffers both channels share.
+    pub(super) pool: u32,
+    /// Whether the consumer reads at all.
+    pub(super) reads: bool,
+    /// Whether the consumer may cancel channel 0, at any time.
+    pub(super) cancels: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    Announce(usize),
+    Cancel,
+    Read(usize),
+    ReceiveAtConsumer,
+    ReceiveAtProducer,
+    Send,
+    Write(usize),
+}
+
+impl Setup {
+    pub(super) fn start(&self) -> World {
+        let initial_credit = NonZeroU32::new(self.exclusive).unwrap();
+        let request = |channel| {
+            let request = Frame::PartitionRequest(PartitionRequest {
+                partition: PartitionId([0; 16]),
+                subpartition: channel as u32,
+                channel: id(channel),
+                generation: Generation(1),
+                initial_credit,
+                schema_hash: [0; 32],
+            });
+            transfer(&request, &[], Side::Producer)
+        };
+        World {
+            written: [0; 2],
+            queue: SendQueue::new(),
+            to_consumer: VecDeque::new(),
+            to_producer: CHANNELS.map(request).into(),
+            channels: CHANNELS
+                .map(|channel| ReceiveChannel::new(id(channel), Generation(1), self.exclusive)),
+            unread: [VecDeque::new(), VecDeque::new()],
+            read: [0; 2],
+            waiters: VecDeque::new(),
+            pool: self.pool,
+            cancelled: false,
+        }
+    }
+
+    fn totals(&self, channel: usize) -> Totals {
+        let mut totals = Totals {
+            rows: 7,
+            ..Totals::default()
+        };
+        let data = self.scripts[channel]
+            .iter()
+            .filter(|data_type| data_type.is_buffer());
+        data.for_each(|_| totals.add_buffer(2));
+        totals
+    }
+
+    pub(super) fn actions(&self, world: &World) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let mut add = |enabled: bool, action| actions.extend(enabled.then_some(action));
+        for channel in CHANNELS {
+            let all = self.scripts[channel].len();
+            add(world.written[channel] < all, Action::Write(channel));
+            add(
+                self.reads && !world.unread[channel].is_empty(),
+                Action::Read(channel),
+            );
+            let unannounced = world.channels[channel].ledger().unannounced();
+            add(unannounced > 0, Action::Announce(channel));
+        }
+        add(world.queue.has_available(), Action::Send);
+        add(!world.to_consumer.is_empty(), Action::ReceiveAtConsumer);
+        add(!world.to_producer.is_empty(), Action::ReceiveAtProducer);
+        add(self.cancels && !self.closed(world, 0), Action::Cancel);
+        actions
+    }
+
+    pub(super) fn apply(&self, world: &mut World, action: Action, seen: &mut Seen) {
+        match action {
+            Action::Announce(channel) => {
+                let credit = world.channels[channel]
+                    .ledger_mut()
+                    .take_unannounced()
+                    .unwrap();
+                let grant = Frame::AddCredit {
+                    credit,
+                    channel: id(channel),
+                };
+                world
+                    .to_producer
+                    .push_back(transfer(&grant, &[], Side::Producer));
+            }
+            Action::Cancel => {
+                world.cancelled = true;
+                let unread = std::mem::take(&mut world.unread[0]);
+                world.close(0);
+                for kind in unread.into_iter().filter_map(|(kind, _)| kind) {
+                    world.recycle(0, kind, seen);
+                }
+                let cancel = Frame::CancelPartitionRequest { channel: id(0) };
+                world
+                    .to_producer
+                    .push_back(transfer(&cancel, &[], Side::Producer));
+            }
+            Action::Read(channel) => self.read(world, channel, seen),
+            Action::ReceiveAtConsumer => self.receive(world, seen),
+            Action::ReceiveAtProducer => self.serve(world),
+            Action::Send => self.send(world, seen),
+            Action::Write(channel) => {
+                world.written[channel] += 1;
+                world.queue.notify(id(channel), self.next(world, channel));
+            }
+        }
+    }
+
+    fn next(&self, world: &World, channel: usize) -> Next {
+        let taken = world.queue.view(id(channel)).copied().unwrap_or(0);
+        let ready = &self.scripts[channel][..world.written[channel]];
+        Next::from(ready.get(taken).copied())
+    }
+
+    fn serve(&self, world: &mut World) {
+        match world.to_producer.pop_front().unwrap().frame {
+            Frame::PartitionRequest(request) => {
+                let channel = request.subpartition as usize;
+                world
+                    .queue
+                    .open(request.channel, request.initial_credit.get(), 0)
+                    .unwrap();
+                world
+                    .queue
+                    .notify(request.channel, self.next(world, channel));
+            }
+            Frame::AddCredit { credit, channel } => {
+                let next = self.next(world, channel.0 as usize);
+                world.queue.grant(channel, credit, next).unwrap();
+            }
+            Frame::CancelPartitionRequest { channel } => {
+                world
+                    .queue
+                    .cancel(channel)
+                    .expect("no channel is cancelled twice");
+            }
+            frame => panic!("{frame:?} is not sent here"),
+        }
+    }
+
+    fn send(&self, world: &mut World, seen: &mut Seen) {
+        let channel = world.queue.poll().unwrap();
+        let at = channel.0 as usize;
+        let credit = world.queue.credit(channel).unwrap();
+        let taken = world.queue.view_mut(channel).unwrap();
+        let data_type = self.scripts[at][*taken];
+        let payload = match data_type {
+            END => [[0; 4].as_slice(), &self.totals(at).encode()].concat(),
+            _ => payload(at, *taken),
+        };
+        let sequence = Sequence(*taken as u32);
+        *taken += 1;
+        let behind = &self.scripts[at][*taken..world.written[at]];
+        let backlog = behind
+            .iter()
+            .filter(|data_type| data_type.is_buffer())
+            .count() as u32;
+        let header = BufferHeader {
+            channel,
+            generation: Generation(1),
+            sequence,
+            backlog,
+            data_type,
+            size: payload.len() as u32,
+            crc: 0,
+        };
+        let frame = Frame::Buffer(header);
+        world
+            .to_consumer
+            .push_back(transfer(&frame, &payload, Side::Consumer));
+        let next = self.next(world, at);
+        world
+            .queue
+            .sent(channel, data_type.is_event(), next)
+            .unwrap();
+        seen.events_without_credit += usize::from(data_type.is_event() && credit == 0);
+        let stopped = next == Next::Data && world.queue.credit(channel) == Some(0);
+        seen.stops_without_credit += usize::from(stopped);
+    }
+
+    fn receive(&self, world: &mut World, seen: &mut Seen) {
+        let Packet { frame, payload } = world.to_consumer.pop_front().unwrap();
+        let Frame::Buffer(header) = frame else {
+            panic!("{frame:?} is not sent here")
+        };
+        let channel = header.channel.0 as usize;
+        if world.cancelled && channel == 0 {
+            seen.discarded += 1;
+            return;
+        }
+        let arrival = world.channels[channel].on_buffer(&header).unwrap();
+        world.unread[channel].push_back((arrival.buffer, payload));
+        world.take_floating(channel, arrival.floating_wanted, seen);
+    }
+
+    fn read(&self, world: &mut World, channel: usize, seen: &mut Seen) {
+        let (kind, bytes) = world.unread[channel].pop_front().unwrap();
+        let at = world.read[channel];
+        world.read[channel] += 1;
+        if self.scripts[channel][at] == END {
+            let totals = Totals::decode(&bytes[4..]).unwrap();
+            world.channels[channel].on_end(totals).unwrap();
+            world.channels[channel].check_rows(7).unwrap();
+            world.close(channel);
+        } else {
+            assert_eq!(
+                bytes,
+                payload(channel, at),
+                "in order, none missing, none twice"
+            );
+        }
+        assert_eq!(kind.is_some(), self.scripts[channel][at].is_buffer());
+        if let Some(kind) = kind {
+            world.recycle(channel, kind, seen);
+        }
+    }
+
+    fn closed(&self, world: &World, channel: usize) -> bool {
+        let cancelled = world.cancelled && channel == 0;
+        cancelled || world.read[channel] == self.scripts[channel].len()
+    }
+
+    /// What holds at all times.
+    pub(super) fn check(&self, world: &World) {
+        for channel in CHANNELS {
+            // A closed channel has given its credit back; the producer may not know yet.
+            if !self.closed(world, channel) {
+                let announced = world.channels[channel].ledger().announced();
+                assert_eq!(
+                    world.credit_under_way(channel),
+                    announced,
+                    "credit is conserved"
+                );
+            }
+        }
+        let free: u32 = world
+            .channels
+            .iter()
+            .map(|channel| channel.ledger().available())
+            .sum();
+        let held = world
+            .unread
+            .iter()
+            .flatten()
+            .filter(|(kind, _)| kind.is_some())
+            .count() as u32;
+        assert_eq!(
+            world.pool + free + held,
+            self.pool + 2 * self.exclusive,
+            "no buffer is lost"
+        );
+        let event = |channel: &usize| {
+            world.queue.view(id(*channel)).is_some() && self.next(world, *channel) == Next::Event
+        };
+        assert!(
+            world.queue.has_available() || !CHANNELS.iter().any(event),
+            "an event waits"
+        );
+    }
+
+    /// Nobody can act any more: everything must have arrived.
+    pub(super) fn check_end(&self, world: &World) {
+        for channel in CHANNELS {
+            if world.cancelled && channel == 0 {
+                assert_eq!(world.queue.view(id(0)), None);
+                continue;
+            }
+            let got = world.read[channel] + world.unread[channel].len();
+            assert_eq!(got, self.scripts[channel].len(), "deadlock in {world:?}");
+            assert!(world.channels[channel].ended());
+            assert_eq!(world.channels[channel].declared().is_some(), self.reads);
+        }
+        if self.reads {
+            assert_eq!(
+                world.pool,
+                self.pool + 2 * self.exclusive,
+                "all buffers are home"
+            );
+        }
+    }
+}
+
+fn payload(channel: usize, at: usize) -> Vec<u8> {
+    vec![channel as u8, at as u8]
+}
