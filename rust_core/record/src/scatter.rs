@@ -102,9 +102,9 @@ impl Scatter {
     }
 }
 
-const MIN_ROWS_PER_GROUP: usize = 1 << 10;
-const MIN_BLOCK_ROWS: usize = 1 << 14;
-const MAX_BLOCK_ROWS: usize = 1 << 18;
+const MIN_ROWS_PER_GROUP: usize = 1 << 9;
+const MIN_BLOCK_ROWS: usize = 1 << 13;
+const MAX_BLOCK_ROWS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {

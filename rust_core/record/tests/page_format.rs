@@ -160,7 +160,8 @@ fn with_word(at: usize, word: u32) -> PageError {
 #[test]
 fn each_lie_of_a_header_is_found() {
     use PageError::{
-        BufferEnd, BufferLength, BufferOffset, Columns, Length, Magic, NullCount, Offsets, Version,
+        BufferEnd, BufferLength, BufferOffset, Columns, Length, Magic, NullCount, Offsets,
+        TooManyRows, Version,
     };
     assert!(matches!(with_word(0, 1), Magic { got: 1 }));
     assert!(matches!(with_word(4, 2), Version { got: 2, .. }));
@@ -181,7 +182,7 @@ fn each_lie_of_a_header_is_found() {
             ..
         }
     ));
-    assert!(matches!(with_word(8, u32::MAX), BufferLength { .. }));
+    assert!(matches!(with_word(8, 1 << 31), TooManyRows { .. }));
     assert!(matches!(with_word(8, 0), BufferLength { .. }));
     assert!(matches!(with_word(12, 4), Columns { columns: 4, .. }));
     assert!(matches!(
@@ -340,4 +341,26 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
         refused > 1000 && read > 1000,
         "{refused} refused, {read} read"
     );
+}
+
+#[test]
+fn rows_without_bytes_are_counted_too() {
+    let schema = Schema::new(vec![Field::new("n", DataType::Null, true)]);
+    let schema = PageSchema::try_new(Arc::new(schema)).unwrap();
+    let page = |rows: u32| {
+        let mut page = vec![0; 64];
+        page[..8].copy_from_slice(b"HDGP\x01\0\0\0");
+        page[8..12].copy_from_slice(&rows.to_le_bytes());
+        page[12] = 1;
+        page[20] = 64;
+        read_page(&schema, page.into())
+    };
+    assert_eq!(page((1 << 31) - 1).unwrap().num_rows(), (1 << 31) - 1);
+    assert!(matches!(
+        page(1 << 31),
+        Err(PageError::TooManyRows {
+            rows: 0x8000_0000,
+            ..
+        })
+    ));
 }

@@ -89,6 +89,14 @@ pub enum PageError {
         /// Bytes of data of the column.
         data: usize,
     },
+    /// More rows than any page has; columns that take no bytes could claim any number.
+    #[error("a page of {rows} rows is too long, there are always fewer than {limit}")]
+    TooManyRows {
+        /// Rows of the page.
+        rows: u32,
+        /// Pages have fewer.
+        limit: u64,
+    },
     /// The bytes end within the header.
     #[error("a page of {got} bytes is shorter than its header of {header}")]
     TooShort {

@@ -160,5 +160,5 @@ fn region_lens(layout: ColumnLayout, rows: u64, data: impl Fn() -> u64) -> [u64;
 }
 
 const ALIGNMENT_64: u64 = ALIGNMENT as u64;
-/// More rows than this are never put into one page.
-const MAX_ROWS: u64 = 1 << 31;
+/// No page has more rows than this, or as many.
+pub(super) const MAX_ROWS: u64 = 1 << 31;

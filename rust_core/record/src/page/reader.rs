@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::ALIGNMENT;
 use super::error::PageError;
 use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
+use super::layout::MAX_ROWS;
 use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
 
 /// Whether [`read_page`] can use these bytes in place; it copies them as a whole otherwise.
@@ -86,6 +87,12 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColu
         return Err(PageError::Version {
             got: version,
             expected: u32::from(VERSION),
+        });
+    }
+    if u64::from(rows) >= MAX_ROWS {
+        return Err(PageError::TooManyRows {
+            rows,
+            limit: MAX_ROWS,
         });
     }
     let expected = (schema.layouts().len(), schema.num_buffers());
