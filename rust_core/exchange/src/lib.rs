@@ -1,1 +1,32 @@
-//! Placeholder until its first commit.
+//! Who moves buffers: partitions, gates, channels, connections and the I/O thread.
+//!
+//! ```text
+//!   ArrowWriter -> ResultPartition -> Subpartition --(local)--> LocalChannel  \
+//!                                        \-- net: one TCP connection -->       InputGate -> RecordReader
+//!                                            per pair of processes  RemoteChannel /
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod checksum;
+mod config;
+mod environment;
+mod error;
+mod gate;
+mod manager;
+mod net;
+mod partition;
+mod reader;
+mod subpartition;
+mod writer;
+
+pub use config::Config;
+pub use environment::{Address, ChannelStats, ShuffleEnvironment, Stats, SubpartitionStats};
+pub use error::{ExchangeError, Interrupt, Result};
+pub use gate::{InputGate, Received};
+pub use partition::{ConsumerLoss, ResultPartition};
+pub use reader::{Copies, Record, RecordReader};
+pub use writer::{ArrowWriter, BytesWriter, WriterStats};
+
+pub use headgate_memory::{Buffer, PoolStats};
+pub use headgate_protocol::{DataType, PartitionId};

@@ -34,13 +34,26 @@ impl BufferBuilder {
     /// # Panics
     /// After [`finish`](Self::finish).
     pub fn append(&mut self, source: &[u8]) -> usize {
+        self.append_with(|target| {
+            let take = source.len().min(target.len());
+            target[..take].copy_from_slice(&source[..take]);
+            take
+        })
+    }
+
+    /// Has `write` fill the rest of the buffer from its start; it returns how much it wrote.
+    ///
+    /// # Panics
+    /// After [`finish`](Self::finish), or when more is claimed than there was room for.
+    pub fn append_with(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
         assert!(!self.finished, "a finished buffer takes no more bytes");
-        let take = source.len().min(self.writable());
         // SAFETY: M4, this is the one builder, and `written` is never below the committed position.
-        let target = unsafe { self.block.writable(self.written, self.written + take) };
-        target.copy_from_slice(&source[..take]);
-        self.written += take;
-        take
+        let target = unsafe { self.block.writable(self.written, self.block.capacity()) };
+        let room = target.len();
+        let count = write(target);
+        assert!(count <= room, "no more is written than there is room for");
+        self.written += count;
+        count
     }
 
     /// Makes everything appended so far visible to the consumer.
@@ -118,6 +131,11 @@ impl BufferConsumer {
     /// Whether the builder had finished at the last `build`.
     pub fn is_finished(&self) -> bool {
         self.finished
+    }
+
+    /// Whether the builder has finished by now, built or not.
+    pub fn is_complete(&self) -> bool {
+        self.block.published().finished
     }
 
     /// Whether `build` would return bytes now.

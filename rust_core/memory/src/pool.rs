@@ -48,6 +48,9 @@ pub struct GlobalPool(Arc<Shared>);
 struct Shared {
     total: usize,
     segment_size: usize,
+    /// The process this pool lives in. After a fork the child holds a copy whose lock may have been
+    /// taken by a thread it does not have, so there nothing is ever returned: it leaks on purpose.
+    process: u32,
     state: Mutex<State>,
 }
 
@@ -127,6 +130,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     fn take(self: &Arc<Self>, state: &mut State, id: u64) -> Result<PooledSegment, RequestError> {
         let segment = match state.idle.pop() {
             Some(segment) => segment,
@@ -177,6 +184,7 @@ impl GlobalPool {
         Self(Arc::new(Shared {
             total,
             segment_size,
+            process: std::process::id(),
             state: Mutex::new(State::default()),
         }))
     }
@@ -384,7 +392,9 @@ impl LocalPool {
 
 impl Drop for LocalPool {
     fn drop(&mut self) {
-        self.close();
+        if !self.shared.is_forked() {
+            self.close();
+        }
     }
 }
 

@@ -1,0 +1,417 @@
+//! One per process and exchange: pool, partitions, gates, connections and the I/O thread.
+
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use headgate_memory::{GlobalPool, PoolStats};
+use headgate_protocol::{
+    ChannelId, Generation, HandshakeConfig, Key, PartitionId, PartitionRequest, VersionRange,
+};
+
+use crate::config::Config;
+use crate::error::{ExchangeError, Result};
+use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
+use crate::manager::PartitionManager;
+use crate::net::{Command, Context, Network, Traffic};
+use crate::partition::{ConsumerLoss, ResultPartition};
+use crate::reader::Copies;
+
+/// Where a subpartition is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Name or number of the host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The process there.
+    pub process: [u8; 16],
+    /// Its partition.
+    pub partition: PartitionId,
+    /// Which of its subpartitions.
+    pub subpartition: u32,
+}
+
+/// How one subpartition is doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SubpartitionStats {
+    /// Data buffers waiting for the consumer.
+    pub queued: u32,
+    /// Rows added.
+    pub rows: u64,
+    /// Bytes taken.
+    pub bytes: u64,
+    /// Buffers taken.
+    pub buffers: u64,
+}
+
+/// How one channel is doing.
+#[derive(Debug, Clone, Default)]
+pub struct ChannelStats {
+    /// Its name in errors.
+    pub name: String,
+    /// Segments the producer may still fill; `None` for a local channel, which needs none.
+    pub credit: Option<u32>,
+    /// Buffers waiting for the reader.
+    pub queued: usize,
+}
+
+/// A snapshot of an environment.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Segments by state.
+    pub pool: PoolStats,
+    /// Bytes written to sockets.
+    pub bytes_sent: u64,
+    /// Bytes read from sockets.
+    pub bytes_received: u64,
+    /// Payload bytes copied out because the caller keeps too many batches.
+    pub copied_pool_low: u64,
+    /// Payload bytes of records that spanned buffers.
+    pub copied_spanning: u64,
+    /// Of each open partition, its subpartitions.
+    pub partitions: Vec<Vec<SubpartitionStats>>,
+    /// Of each open gate, its channels.
+    pub gates: Vec<Vec<ChannelStats>>,
+}
+
+/// The data plane of a process.
+pub struct ShuffleEnvironment {
+    config: Config,
+    owner: u32,
+    process: [u8; 16],
+    key: Key,
+    pool: GlobalPool,
+    partitions: Arc<PartitionManager>,
+    gates: Arc<Mutex<Vec<Weak<InputGate>>>>,
+    network: Mutex<Option<Network>>,
+    traffic: Arc<Traffic>,
+    copies: Arc<Copies>,
+    next_channel: AtomicU32,
+    closed: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn fail_gates(gates: &Mutex<Vec<Weak<InputGate>>>, cause: &ExchangeError) {
+    let gates: Vec<_> = lock(gates).iter().filter_map(Weak::upgrade).collect();
+    for gate in gates {
+        gate.fail(cause.clone());
+    }
+}
+
+impl ShuffleEnvironment {
+    /// An environment that holds nothing yet: no memory, no socket, no thread.
+    ///
+    /// # Errors
+    /// When the operating system has no random numbers.
+    pub fn new(config: Config) -> Result<Self> {
+        let segments = config.memory / config.segment_size;
+        let key = Key::derive(&config.secret, &config.exchange, config.run, config.epoch);
+        Ok(Self {
+            owner: std::process::id(),
+            process: random()?,
+            key,
+            pool: GlobalPool::new(segments, config.segment_size),
+            partitions: Arc::default(),
+            gates: Arc::default(),
+            network: Mutex::default(),
+            traffic: Arc::default(),
+            copies: Arc::default(),
+            next_channel: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The random name of this process within the exchange.
+    pub fn process(&self) -> [u8; 16] {
+        self.process
+    }
+
+    /// Counts of copies, for readers.
+    pub fn copies(&self) -> &Arc<Copies> {
+        &self.copies
+    }
+
+    /// Refuses use after close and in a forked child.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Closed`] or [`ExchangeError::Forked`].
+    pub fn check(&self) -> Result<()> {
+        let child = std::process::id();
+        if child != self.owner {
+            return Err(ExchangeError::Forked {
+                owner: self.owner,
+                child,
+            });
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        Ok(())
+    }
+
+    /// The address others connect to; listens from the first call on.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.check()?;
+        let mut network = lock(&self.network);
+        if let Some(address) = network.as_ref().and_then(|network| network.address) {
+            return Ok(address);
+        }
+        let failed = |error: std::io::Error| ExchangeError::Listen {
+            address: self.config.listen.clone(),
+            detail: error.to_string(),
+        };
+        let listener = TcpListener::bind(&self.config.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        match &mut *network {
+            Some(network) => network.listen(listener, address),
+            None => *network = Some(self.start_network(Some(listener))?),
+        }
+        Ok(address)
+    }
+
+    /// A partition of which the wanted subpartitions are built.
+    ///
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`].
+    pub fn create_result_partition(
+        &self,
+        wanted: &[bool],
+        on_consumer_loss: ConsumerLoss,
+    ) -> Result<Arc<ResultPartition>> {
+        self.check()?;
+        let id = PartitionId(random()?);
+        let partition = ResultPartition::new(id, wanted, &self.pool, on_consumer_loss)?;
+        let partition = Arc::new(partition);
+        self.partitions.register(&partition);
+        Ok(partition)
+    }
+
+    /// Drops a partition and what it still holds.
+    pub fn release_partition(&self, id: PartitionId) {
+        if self.check().is_ok() {
+            self.partitions.release(id);
+        }
+    }
+
+    /// A gate without channels.
+    ///
+    /// # Errors
+    /// After close or fork.
+    pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
+        self.check()?;
+        let gate = Arc::new(InputGate::new(GatePool::new(&self.pool)?));
+        let mut gates = lock(&self.gates);
+        gates.retain(|gate| gate.strong_count() > 0);
+        gates.push(Arc::downgrade(&gate));
+        Ok(gate)
+    }
+
+    /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
+    /// its data. `schema_hash` of zeros expects none in particular.
+    ///
+    /// # Errors
+    /// An address that does not resolve, a pool without room for another channel, a local
+    /// partition that does not exist.
+    pub fn add_channel(
+        &self,
+        gate: &InputGate,
+        address: &Address,
+        schema_hash: [u8; 32],
+    ) -> Result<()> {
+        self.check()?;
+        if address.process == self.process {
+            self.add_local(gate, address, schema_hash)
+        } else {
+            self.add_remote(gate, address, schema_hash)
+        }
+    }
+
+    fn add_local(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
+        let index = address.subpartition as usize;
+        let not_found = || ExchangeError::PartitionNotFound {
+            peer: "this process".to_owned(),
+            detail: format!(
+                "subpartition {index} of partition {} is not here",
+                address.partition
+            ),
+        };
+        let partition = self
+            .partitions
+            .find(address.partition)
+            .ok_or_else(not_found)?;
+        partition.subpartition(index).ok_or_else(not_found)?;
+        let written = partition.schema_hash();
+        if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
+            return Err(ExchangeError::SchemaRefused {
+                peer: "this process".to_owned(),
+                detail: "the consumer expects another schema than the producer writes".to_owned(),
+            });
+        }
+        let mut at = 0;
+        let channel = gate.add_channel(|index_in_gate| {
+            at = index_in_gate;
+            Ok(Channel::Local(LocalChannel::new(partition, index)))
+        })?;
+        match &*channel {
+            Channel::Local(local) => local.attach(gate.queue(), at),
+            Channel::Remote(_) => unreachable!("made local above"),
+        }
+    }
+
+    fn add_remote(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
+        let peer = resolve(&address.host, address.port)?;
+        let mut network = lock(&self.network);
+        let mailbox = match &mut *network {
+            Some(network) => Arc::clone(&network.mailbox),
+            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
+        };
+        drop(network);
+        let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "channel {peer}/{}/{}",
+            address.partition, address.subpartition
+        );
+        let pool = gate.pool();
+        let exclusive = pool.admit()?;
+        let channel = gate.add_channel(|index| {
+            let sink = Arc::clone(&mailbox);
+            let queue = gate.queue();
+            let channel = RemoteChannel::new(id, index, name, exclusive, queue, pool, sink);
+            Ok(Channel::Remote(channel))
+        })?;
+        let Channel::Remote(channel) = &*channel else {
+            unreachable!("made remote above")
+        };
+        let request = PartitionRequest {
+            partition: address.partition,
+            subpartition: address.subpartition,
+            channel: id,
+            generation: Generation(self.config.epoch),
+            initial_credit: channel.initial_credit(),
+            schema_hash,
+        };
+        mailbox.post(Command::Open {
+            peer,
+            channel: Arc::clone(channel),
+            request,
+        });
+        Ok(())
+    }
+
+    fn start_network(&self, listener: Option<TcpListener>) -> Result<Network> {
+        let (gates, partitions) = (Arc::clone(&self.gates), Arc::clone(&self.partitions));
+        let on_panic = move |cause: ExchangeError| {
+            fail_gates(&gates, &cause);
+            partitions.fail_all(&cause);
+        };
+        let segment = u32::try_from(self.config.segment_size).expect("limited by the options");
+        Network::start(
+            listener,
+            |mailbox| Context {
+                key: self.key.clone(),
+                handshake: HandshakeConfig {
+                    exchange: self.config.exchange,
+                    run: self.config.run,
+                    epoch: self.config.epoch,
+                    process: self.process,
+                    max_segment: segment,
+                    versions: VersionRange::SUPPORTED,
+                },
+                partitions: Arc::clone(&self.partitions),
+                traffic: Arc::clone(&self.traffic),
+                mailbox,
+            },
+            on_panic,
+        )
+    }
+
+    /// Ends every reader and writer of this environment with this cause.
+    pub fn abort(&self, cause: &ExchangeError) {
+        if self.check().is_ok() {
+            fail_gates(&self.gates, cause);
+            self.partitions.fail_all(cause);
+        }
+    }
+
+    /// Gives everything back: gates, partitions, connections, the I/O thread, memory. Idempotent;
+    /// in a forked child it does nothing at all.
+    pub fn close(&self) {
+        if self.check().is_err() || self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let gates: Vec<_> = lock(&self.gates).iter().filter_map(Weak::upgrade).collect();
+        for gate in gates {
+            gate.close();
+        }
+        self.partitions.close_all();
+        let network = lock(&self.network).take();
+        if let Some(mut network) = network {
+            network.stop();
+        }
+        self.pool.close();
+    }
+
+    /// A snapshot.
+    pub fn stats(&self) -> Stats {
+        let (bytes_sent, bytes_received) = self.traffic.totals();
+        let gates: Vec<_> = lock(&self.gates).iter().filter_map(Weak::upgrade).collect();
+        Stats {
+            pool: self.pool.stats(),
+            bytes_sent,
+            bytes_received,
+            copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
+            copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
+            partitions: self
+                .partitions
+                .all()
+                .iter()
+                .map(|partition| partition.stats())
+                .collect(),
+            gates: gates.iter().map(|gate| gate.stats()).collect(),
+        }
+    }
+}
+
+impl Drop for ShuffleEnvironment {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            self.close();
+        } else if let Ok(network) = self.network.get_mut() {
+            // The child has no such thread: nothing to join, and the descriptors are the parent's.
+            std::mem::forget(network.take());
+        }
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| ExchangeError::Memory(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
+    let unresolved = |detail: String| ExchangeError::Listen {
+        address: format!("{host}:{port}"),
+        detail,
+    };
+    let mut addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| unresolved(error.to_string()))?;
+    addresses
+        .next()
+        .ok_or_else(|| unresolved("the name has no address".to_owned()))
+}

@@ -1,0 +1,196 @@
+//! What can go wrong in an exchange; one variant per thing a caller can do about it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use headgate_memory::{PoolTooSmall, RequestError};
+use headgate_record::{PageError, SelectError, SourceError, SpanningError};
+
+/// Every failure of the data plane. Cheap to clone: the first one becomes the cause of all others.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ExchangeError {
+    /// An event that cannot be written or read.
+    #[error("{0}")]
+    Event(String),
+    /// Ended from outside, with the cause the caller gave.
+    #[error("{0}")]
+    Aborted(String),
+    /// Used after it was closed.
+    #[error("the {0} is closed")]
+    Closed(&'static str),
+    /// No connection to a peer could be made.
+    #[error("cannot connect to {peer}: {detail}")]
+    Connect {
+        /// Whom.
+        peer: SocketAddr,
+        /// The operating system's words.
+        detail: String,
+    },
+    /// The peer does not know our secret, or belongs to another exchange, run or epoch.
+    #[error("handshake with {peer} failed: {detail}")]
+    Handshake {
+        /// Whom.
+        peer: SocketAddr,
+        /// What is known; never why a proof was wrong.
+        detail: String,
+    },
+    /// Bytes, order or counts are not what was sent.
+    #[error("integrity check failed on {channel}: {detail}")]
+    Integrity {
+        /// Which channel.
+        channel: String,
+        /// Which check.
+        detail: String,
+    },
+    /// The caller asked to stop waiting (a signal).
+    #[error("interrupted")]
+    Interrupted,
+    /// Memory the kernel would not give.
+    #[error("no memory: {0}")]
+    Memory(String),
+    /// The environment was used in a forked child.
+    #[error("the environment belongs to process {owner}, this is its forked child {child}")]
+    Forked {
+        /// Who made it.
+        owner: u32,
+        /// Who used it.
+        child: u32,
+    },
+    /// A page from a peer is not well formed.
+    #[error("corrupt page on {channel}: {source}")]
+    Page {
+        /// Which channel.
+        channel: String,
+        /// Which rule it breaks.
+        source: Arc<PageError>,
+    },
+    /// The peer does not have that partition.
+    #[error("{peer}: {detail}")]
+    PartitionNotFound {
+        /// Where it was asked for.
+        peer: String,
+        /// Which.
+        detail: String,
+    },
+    /// A selector named a channel that does not exist.
+    #[error("row {row} is sent to channel {channel}, there are {count} channels")]
+    OutOfRange {
+        /// Row of the batch.
+        row: usize,
+        /// What it named.
+        channel: u64,
+        /// How many there are.
+        count: u32,
+    },
+    /// A selector did not answer for every row.
+    #[error("the selector returned {got} channel numbers for {rows} rows")]
+    SelectorLength {
+        /// What it returned.
+        got: usize,
+        /// What was due.
+        rows: usize,
+    },
+    /// The process at the other end went away without a goodbye.
+    #[error("lost {peer}: {detail}")]
+    PeerLost {
+        /// Who.
+        peer: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// The guaranteed minimums do not fit the budget.
+    #[error("{what} needs {needed} segments: {source}")]
+    PoolTooSmall {
+        /// For what.
+        what: &'static str,
+        /// How many segments.
+        needed: usize,
+        /// Bytes of one segment.
+        segment_size: usize,
+        /// The numbers.
+        source: PoolTooSmall,
+    },
+    /// The producer failed; its own cause in its own words.
+    #[error("the producer failed: {0}")]
+    ProducerFailed(String),
+    /// The peer broke the protocol.
+    #[error("protocol violation by {peer}: {detail}")]
+    Protocol {
+        /// Who.
+        peer: String,
+        /// Which rule.
+        detail: String,
+    },
+    /// The consumer expects another schema than the producer writes.
+    #[error("{peer}: {detail}")]
+    SchemaRefused {
+        /// Who.
+        peer: String,
+        /// Its words.
+        detail: String,
+    },
+    /// A record is larger than the limit.
+    #[error("a record of {size} bytes exceeds the limit of {limit} bytes")]
+    RecordTooLarge {
+        /// Bytes of the record.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A batch does not fit the schema of the exchange.
+    #[error(transparent)]
+    Schema(#[from] SourceError),
+    /// Channel numbers or key columns are wrong.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// A socket of ours cannot be set up.
+    #[error("cannot listen on {address}: {detail}")]
+    Listen {
+        /// The address asked for.
+        address: String,
+        /// The operating system's words.
+        detail: String,
+    },
+    /// The calls are in an order that makes no sense.
+    #[error("{0}")]
+    State(&'static str),
+    /// The peer speaks another version.
+    #[error("version mismatch with {peer}: {detail}")]
+    Version {
+        /// Who.
+        peer: SocketAddr,
+        /// Both versions.
+        detail: String,
+    },
+}
+
+/// The result of this crate's calls.
+pub type Result<T, E = ExchangeError> = std::result::Result<T, E>;
+
+impl ExchangeError {
+    pub(crate) fn of_request(error: RequestError, what: &'static str) -> Self {
+        match error {
+            RequestError::Closed => Self::Closed(what),
+            RequestError::Unmappable(errno) => Self::Memory(errno.to_string()),
+        }
+    }
+
+    pub(crate) fn of_spanning(error: SpanningError, channel: &str) -> Self {
+        match error {
+            SpanningError::RecordTooLarge { length, limit } => Self::RecordTooLarge {
+                size: length as u64,
+                limit: limit as u64,
+            },
+            other => Self::Integrity {
+                channel: channel.to_owned(),
+                detail: other.to_string(),
+            },
+        }
+    }
+}
+
+/// Asked every so often while a call blocks; an error ends the wait.
+pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
+
+/// How long a blocked call sleeps before it asks its [`Interrupt`].
+pub(crate) const INTERRUPT_PERIOD: std::time::Duration = std::time::Duration::from_millis(50);

@@ -1,0 +1,101 @@
+//! A channel within one process: reads the producer's subpartition, no copy and no credit (spec 8.6).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use headgate_protocol::{DataType, Next, Totals};
+
+use crate::error::{ExchangeError, Result};
+use crate::gate::{GateQueue, Taken};
+use crate::partition::ResultPartition;
+use crate::subpartition::DataListener;
+
+struct ToGate {
+    queue: Arc<GateQueue>,
+    index: usize,
+}
+
+impl DataListener for ToGate {
+    fn data_available(&self) {
+        self.queue.notify_non_empty(self.index);
+    }
+}
+
+/// The consumer's end of a subpartition of this process.
+pub(crate) struct LocalChannel {
+    partition: Arc<ResultPartition>,
+    subpartition: usize,
+    name: String,
+    released: AtomicBool,
+    received: Mutex<Totals>,
+}
+
+impl LocalChannel {
+    /// Not attached yet: the gate must know the channel before data is announced.
+    pub(crate) fn new(partition: Arc<ResultPartition>, subpartition: usize) -> Self {
+        let name = format!("local channel {}/{subpartition}", partition.id());
+        Self {
+            partition,
+            subpartition,
+            name,
+            released: AtomicBool::new(false),
+            received: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
+        let listener = Arc::new(ToGate {
+            queue: Arc::clone(queue),
+            index,
+        });
+        let subpartition = &self.partition.subpartitions()[self.subpartition];
+        if subpartition.attach(listener)? != Next::None {
+            queue.notify_non_empty(index);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn take(&self) -> Result<Option<Taken>> {
+        let subpartition = &self.partition.subpartitions()[self.subpartition];
+        let polled = subpartition.poll().map_err(|cause| match cause {
+            ExchangeError::Aborted(text) => ExchangeError::ProducerFailed(text),
+            other => other,
+        })?;
+        let Some(polled) = polled else {
+            return if subpartition.is_released() && !self.released.load(Ordering::Acquire) {
+                Err(ExchangeError::PeerLost {
+                    peer: self.name.clone(),
+                    detail: "the partition was closed before its end".to_owned(),
+                })
+            } else {
+                Ok(None)
+            };
+        };
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut totals = None;
+        if polled.data_type.is_buffer() {
+            received.add_buffer(u32::try_from(polled.buffer.len()).expect("within a segment"));
+        } else if polled.data_type == DataType::EndOfPartition {
+            let sent = super::remote::totals_of(polled.buffer.as_slice(), &self.name)?;
+            super::remote::compare_totals(&received, &sent, &self.name)?;
+            totals = Some(sent);
+        }
+        Ok(Some(Taken {
+            buffer: polled.buffer,
+            data_type: polled.data_type,
+            totals,
+            more: polled.next != Next::None,
+        }))
+    }
+
+    /// After its end, or instead of it: the producer need not keep anything for this channel.
+    pub(crate) fn release(&self) {
+        if !self.released.swap(true, Ordering::AcqRel) {
+            self.partition.consumed(self.subpartition);
+        }
+    }
+}

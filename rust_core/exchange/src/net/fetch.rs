@@ -1,0 +1,195 @@
+//! The consumer's end of a connection: reads payloads straight into credited segments (spec 9.5).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headgate_memory::Buffer;
+use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame};
+
+use crate::checksum::Checksum;
+use crate::error::{ExchangeError, Result};
+use crate::gate::{RemoteChannel, Target};
+use crate::net::outbox::Outbox;
+use crate::net::wire_error;
+
+/// A buffer of which the header arrived and the payload arrives.
+struct Incoming {
+    header: BufferHeader,
+    target: Target,
+    filled: usize,
+    checksum: Checksum,
+}
+
+impl Incoming {
+    fn missing(&self) -> usize {
+        self.header.size as usize - self.filled
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Fetch {
+    channels: HashMap<ChannelId, Arc<RemoteChannel>>,
+    incoming: Option<Incoming>,
+}
+
+impl Fetch {
+    pub(crate) fn open(&mut self, channel: Arc<RemoteChannel>) {
+        self.channels.insert(channel.id(), channel);
+    }
+
+    pub(crate) fn close(&mut self, channel: ChannelId) -> bool {
+        self.channels.remove(&channel).is_some()
+    }
+
+    /// Handles a frame; of a buffer only the header.
+    pub(crate) fn handle(&mut self, frame: Frame, peer: SocketAddr) -> Result<()> {
+        match frame {
+            Frame::Buffer(header) => self.begin(header),
+            Frame::Error(error) => {
+                let cause = |name: &str| wire_error::decode(&error, name);
+                match error.channel() {
+                    Some(channel) => {
+                        if let Some(channel) = self.channels.remove(&channel) {
+                            channel.fail(cause(channel.name()));
+                        }
+                        Ok(())
+                    }
+                    None => Err(cause(&format!("producer {peer}"))),
+                }
+            }
+            _ => Err(ExchangeError::Protocol {
+                peer: format!("producer {peer}"),
+                detail: "a consumer's frame from a producer".to_owned(),
+            }),
+        }
+    }
+
+    fn begin(&mut self, header: BufferHeader) -> Result<()> {
+        let target = match self.channels.get(&header.channel) {
+            // Released here, and the producer did not know it yet.
+            None => Target::Discard,
+            Some(channel) => channel.begin(&header)?,
+        };
+        let checksum = Checksum::start(&header);
+        self.incoming = Some(Incoming {
+            header,
+            target,
+            filled: 0,
+            checksum,
+        });
+        Ok(())
+    }
+
+    /// Room for payload bytes that a read may fill directly.
+    pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
+        let Incoming {
+            header,
+            target,
+            filled,
+            ..
+        } = self.incoming.as_mut()?;
+        let range = *filled..header.size as usize;
+        match target {
+            Target::Segment(segment) => segment.get_mut(range),
+            Target::Event(bytes) => bytes.get_mut(range),
+            Target::Discard => None,
+        }
+        .filter(|space| !space.is_empty())
+    }
+
+    /// `count` bytes were read into [`space`](Self::space).
+    pub(crate) fn filled(&mut self, count: usize) {
+        let Some(incoming) = self.incoming.as_mut() else {
+            return;
+        };
+        let range = incoming.filled..incoming.filled + count;
+        match &incoming.target {
+            Target::Segment(segment) => incoming.checksum.update(&segment[range]),
+            Target::Event(bytes) => incoming.checksum.update(&bytes[range]),
+            Target::Discard => {}
+        }
+        incoming.filled += count;
+    }
+
+    /// Takes payload bytes that were read along with a header.
+    pub(crate) fn take_payload(&mut self, input: &mut &[u8]) {
+        let Some(incoming) = self.incoming.as_mut() else {
+            return;
+        };
+        let count = incoming.missing().min(input.len());
+        let (now, rest) = input.split_at(count);
+        match &mut incoming.target {
+            Target::Segment(segment) => {
+                segment[incoming.filled..incoming.filled + count].copy_from_slice(now);
+            }
+            Target::Event(bytes) => {
+                bytes[incoming.filled..incoming.filled + count].copy_from_slice(now);
+            }
+            Target::Discard => {}
+        }
+        incoming.checksum.update(now);
+        incoming.filled += count;
+        *input = rest;
+    }
+
+    /// Whether payload bytes are due next.
+    pub(crate) fn is_mid_payload(&self) -> bool {
+        self.incoming.is_some()
+    }
+
+    /// Delivers the buffer once its payload is complete; acknowledges the end of a partition.
+    pub(crate) fn complete(&mut self, outbox: &mut Outbox) -> Result<()> {
+        if self
+            .incoming
+            .as_ref()
+            .is_none_or(|incoming| incoming.missing() > 0)
+        {
+            return Ok(());
+        }
+        let Some(incoming) = self.incoming.take() else {
+            return Ok(());
+        };
+        let header = incoming.header;
+        let channel = self.channels.get(&header.channel).cloned();
+        if incoming.checksum.value() != header.crc {
+            let name = channel.map_or_else(
+                || format!("channel {}", header.channel),
+                |channel| channel.name().to_owned(),
+            );
+            return Err(ExchangeError::Integrity {
+                channel: name,
+                detail: format!("checksum of buffer {} is wrong", header.sequence),
+            });
+        }
+        let Some(channel) = channel else {
+            return Ok(());
+        };
+        let buffer = match incoming.target {
+            Target::Segment(segment) => Buffer::freeze(segment, header.size as usize),
+            Target::Event(bytes) => Buffer::from(Bytes::from(bytes)),
+            Target::Discard => return Ok(()),
+        };
+        channel.deliver(buffer, header.data_type)?;
+        if header.data_type == DataType::EndOfPartition {
+            self.channels.remove(&header.channel);
+            outbox.push_frame(&Frame::CancelPartitionRequest {
+                channel: header.channel,
+            });
+        }
+        Ok(())
+    }
+
+    /// The connection is gone: every open channel fails with this cause.
+    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
+        self.incoming = None;
+        for (_, channel) in self.channels.drain() {
+            channel.fail(cause.clone());
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.channels.is_empty()
+    }
+}

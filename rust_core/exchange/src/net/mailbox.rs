@@ -1,0 +1,101 @@
+//! Commands to the I/O thread.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use headgate_protocol::{ChannelId, PartitionRequest};
+use mio::{Registry, Token, Waker};
+
+use crate::gate::{CreditSink, RemoteChannel};
+
+/// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
+pub(crate) const WAKER: Token = Token(0);
+pub(crate) const LISTENER: Token = Token(1);
+pub(crate) const FIRST_CONNECTION: usize = 2;
+
+/// What another thread wants done.
+pub(crate) enum Command {
+    /// Request a subpartition for this channel.
+    Open {
+        peer: SocketAddr,
+        channel: Arc<RemoteChannel>,
+        request: PartitionRequest,
+    },
+    /// Announce the channel's new credit.
+    Credit(Arc<RemoteChannel>),
+    /// The channel wants nothing more.
+    Cancel(Arc<RemoteChannel>),
+    /// A subpartition served on this connection has something, or failed.
+    Data {
+        connection: usize,
+        channel: ChannelId,
+    },
+    /// Accept connections here.
+    Listen(TcpListener),
+    /// Say goodbye and end.
+    Shutdown,
+}
+
+/// A queue of commands that wakes the I/O thread only if it sleeps.
+pub(crate) struct Mailbox {
+    queue: Mutex<Vec<Command>>,
+    waker: Waker,
+    /// Set by the I/O thread before it sleeps and looks at the queue once more: whoever posts after
+    /// that look sees it and wakes.
+    asleep: AtomicBool,
+}
+
+impl Mailbox {
+    pub(crate) fn new(registry: &Registry) -> std::io::Result<Self> {
+        Ok(Self {
+            queue: Mutex::default(),
+            waker: Waker::new(registry, WAKER)?,
+            asleep: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn post(&self, command: Command) {
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(command);
+        if self.asleep.swap(false, Ordering::AcqRel) {
+            // Fails only if the eventfd is gone, that is, the thread as well.
+            let _ = self.waker.wake();
+        }
+    }
+
+    /// Moves all commands to `into`.
+    pub(crate) fn drain(&self, into: &mut Vec<Command>) {
+        into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Whether the I/O thread may sleep: nothing came in since it last drained.
+    pub(crate) fn prepare_sleep(&self) -> bool {
+        self.asleep.store(true, Ordering::Release);
+        let empty = self
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty();
+        if !empty {
+            self.asleep.store(false, Ordering::Release);
+        }
+        empty
+    }
+
+    pub(crate) fn woke(&self) {
+        self.asleep.store(false, Ordering::Release);
+    }
+}
+
+impl CreditSink for Mailbox {
+    fn credit_available(&self, channel: Arc<RemoteChannel>) {
+        self.post(Command::Credit(channel));
+    }
+
+    fn cancel(&self, channel: Arc<RemoteChannel>) {
+        self.post(Command::Cancel(channel));
+    }
+}

@@ -1,0 +1,126 @@
+//! Moving buffers between processes: one I/O thread, one connection per pair of processes.
+//!
+//! ```text
+//!   threads of the user                I/O thread
+//!   subpartition.add -- Mailbox -->  Driver --> Connection --> Serve   (producer's end, spec 9.4)
+//!   channel.offer    -- Mailbox -->                        \-> Fetch   (consumer's end, spec 9.5)
+//! ```
+//!
+//! Everything about connections lives on the I/O thread; other threads only post commands. The
+//! I/O thread never blocks on a lock that is held across a system call, and never touches Python.
+
+mod connection;
+mod driver;
+mod fetch;
+mod mailbox;
+mod outbox;
+mod serve;
+mod wire_error;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use headgate_protocol::{HandshakeConfig, Key};
+
+use crate::error::{ExchangeError, Result};
+use crate::manager::PartitionManager;
+
+pub(crate) use mailbox::{Command, Mailbox};
+
+/// Bytes that crossed the network, frames included.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl Traffic {
+    fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Sent, received.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (
+            self.sent.load(Ordering::Relaxed),
+            self.received.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// What every connection of the environment shares; fixed at its start.
+pub(crate) struct Context {
+    pub(crate) key: Key,
+    pub(crate) handshake: HandshakeConfig,
+    pub(crate) partitions: Arc<PartitionManager>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) mailbox: Arc<Mailbox>,
+}
+
+/// The I/O thread and the way to reach it.
+pub(crate) struct Network {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) address: Option<SocketAddr>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Network {
+    /// Starts the I/O thread; with a listener if others are to connect.
+    pub(crate) fn start(
+        listener: Option<TcpListener>,
+        make: impl FnOnce(Arc<Mailbox>) -> Context,
+        on_panic: impl FnOnce(ExchangeError) + Send + 'static,
+    ) -> Result<Self> {
+        let address = listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok());
+        let io = |error: std::io::Error| ExchangeError::Memory(error.to_string());
+        let poll = mio::Poll::new().map_err(io)?;
+        let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
+        let context = make(Arc::clone(&mailbox));
+        let driver = driver::Driver::new(poll, listener, context).map_err(io)?;
+        let thread = std::thread::Builder::new()
+            .name("headgate-io".to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || {
+                let body = std::panic::AssertUnwindSafe(move || driver.run());
+                if let Err(panic) = std::panic::catch_unwind(body) {
+                    let text = panic
+                        .downcast_ref::<String>()
+                        .map(String::as_str)
+                        .or_else(|| panic.downcast_ref::<&str>().copied())
+                        .unwrap_or("no message");
+                    on_panic(ExchangeError::Aborted(format!(
+                        "the I/O thread panicked: {text}"
+                    )));
+                }
+            })
+            .map_err(io)?;
+        Ok(Self {
+            mailbox,
+            address,
+            thread: Some(thread),
+        })
+    }
+
+    /// Listens as well, from now on.
+    pub(crate) fn listen(&mut self, listener: TcpListener, address: SocketAddr) {
+        self.address = Some(address);
+        self.mailbox.post(Command::Listen(listener));
+    }
+
+    /// Says goodbye on every connection and waits for the thread.
+    pub(crate) fn stop(&mut self) {
+        self.mailbox.post(Command::Shutdown);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported to every gate and partition already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The producer's end of a connection: serves subpartitions by turns, as credit allows (spec 9.4).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use headgate_protocol::{
+    BufferHeader, ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue,
+};
+
+use crate::error::{ExchangeError, Result};
+use crate::net::outbox::Outbox;
+use crate::net::{Command, Context, Mailbox, wire_error};
+use crate::partition::ResultPartition;
+use crate::subpartition::{DataListener, Polled, Subpartition};
+
+struct View {
+    partition: Arc<ResultPartition>,
+    index: usize,
+    generation: Generation,
+}
+
+impl View {
+    fn subpartition(&self) -> &Subpartition {
+        &self.partition.subpartitions()[self.index]
+    }
+}
+
+/// Tells the I/O thread that a subpartition it serves has something.
+struct ToMailbox {
+    mailbox: Arc<Mailbox>,
+    connection: usize,
+    channel: ChannelId,
+}
+
+impl DataListener for ToMailbox {
+    fn data_available(&self) {
+        let (connection, channel) = (self.connection, self.channel);
+        self.mailbox.post(Command::Data {
+            connection,
+            channel,
+        });
+    }
+}
+
+pub(crate) struct Serve {
+    connection: usize,
+    queue: SendQueue<View>,
+    /// What the consumer's segments hold.
+    max_segment: usize,
+    /// The consumer said that it needs nothing more.
+    pub(crate) goodbye: bool,
+}
+
+impl Serve {
+    pub(crate) fn new(connection: usize, max_segment: u32) -> Self {
+        let max_segment = max_segment as usize;
+        Self {
+            connection,
+            queue: SendQueue::new(),
+            max_segment,
+            goodbye: false,
+        }
+    }
+
+    pub(crate) fn handle(
+        &mut self,
+        frame: Frame,
+        context: &Context,
+        outbox: &mut Outbox,
+    ) -> Result<(), String> {
+        match frame {
+            Frame::PartitionRequest(request) => {
+                if let Err(refusal) = self.open(&request, context) {
+                    outbox.push_frame(&refusal);
+                }
+            }
+            Frame::AddCredit { credit, channel } => {
+                // Cancels and credits of one channel may cross: then it is simply gone.
+                let Some(view) = self.queue.view(channel) else {
+                    return Ok(());
+                };
+                let next = view.subpartition().availability();
+                self.queue
+                    .grant(channel, credit, next)
+                    .map_err(|error| error.to_string())?;
+            }
+            Frame::CancelPartitionRequest { channel } => {
+                if let Some(view) = self.queue.cancel(channel) {
+                    view.partition.consumed(view.index);
+                }
+            }
+            Frame::CloseRequest => self.goodbye = true,
+            Frame::Buffer(_) | Frame::Error(_) => {
+                return Err("a producer's frame from a consumer".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, request: &PartitionRequest, context: &Context) -> Result<(), Frame> {
+        let channel = request.channel;
+        let refuse = |detail: String| {
+            let peer = String::new();
+            wire_error::encode(channel, &ExchangeError::PartitionNotFound { peer, detail })
+        };
+        let partition = context
+            .partitions
+            .find(request.partition)
+            .ok_or_else(|| refuse(format!("partition {} is not here", request.partition)))?;
+        let index = request.subpartition as usize;
+        let subpartition = partition.subpartition(index).ok_or_else(|| {
+            let count = partition.num_subpartitions();
+            refuse(format!("subpartition {index} of {count} does not exist"))
+        })?;
+        let expected = (request.schema_hash != [0; 32]).then_some(request.schema_hash);
+        if let (Some(written), Some(expected)) = (partition.schema_hash(), expected) {
+            if written != expected {
+                return Err(wire_error::schema_mismatch(channel));
+            }
+        }
+        let listener = ToMailbox {
+            mailbox: Arc::clone(&context.mailbox),
+            connection: self.connection,
+            channel,
+        };
+        let subpartition = Arc::clone(subpartition);
+        let next = subpartition
+            .attach(Arc::new(listener))
+            .map_err(|error| wire_error::encode(channel, &error))?;
+        let view = View {
+            partition,
+            index,
+            generation: request.generation,
+        };
+        if self
+            .queue
+            .open(channel, request.initial_credit.get(), view)
+            .is_err()
+        {
+            return Err(refuse(format!("channel {channel} is open already")));
+        }
+        self.queue.notify(channel, next);
+        Ok(())
+    }
+
+    /// A subpartition has something, or failed.
+    pub(crate) fn on_data(&mut self, channel: ChannelId, outbox: &mut Outbox) {
+        let Some(view) = self.queue.view(channel) else {
+            return;
+        };
+        let subpartition = view.subpartition();
+        let end = match subpartition.failure() {
+            Some(failure) => Some(failure),
+            None if subpartition.is_released() => Some(closed_early()),
+            None => None,
+        };
+        if let Some(cause) = end {
+            outbox.push_frame(&wire_error::encode(channel, &cause));
+            self.queue.cancel(channel);
+            return;
+        }
+        let next = subpartition.availability();
+        self.queue.notify(channel, next);
+    }
+
+    /// Fills the outbox, one buffer of each available channel in turn.
+    pub(crate) fn pump(&mut self, outbox: &mut Outbox) {
+        while !outbox.is_full() {
+            let Some(channel) = self.queue.poll() else {
+                return;
+            };
+            let view = self.queue.view(channel).expect("polled channels are open");
+            let (subpartition, generation) = (view.subpartition(), view.generation);
+            match subpartition.poll() {
+                Ok(Some(polled)) if polled.buffer.len() > self.max_segment => {
+                    let text = format!(
+                        "a buffer of {} bytes does not fit the consumer's segments of {} bytes: \
+                         use the same segment_size in both processes",
+                        polled.buffer.len(),
+                        self.max_segment
+                    );
+                    let cause = ExchangeError::ProducerFailed(text);
+                    outbox.push_frame(&wire_error::encode(channel, &cause));
+                    self.queue.cancel(channel);
+                }
+                Ok(Some(polled)) => {
+                    let (next, is_event) = (polled.next, polled.data_type.is_event());
+                    push_buffer(outbox, channel, generation, polled);
+                    self.queue
+                        .sent(channel, is_event, next)
+                        .expect("the queue offers channels with credit or an event only");
+                }
+                Ok(None) => {
+                    self.queue
+                        .not_sent(channel, Next::None)
+                        .expect("polled channels are open and in turn");
+                }
+                Err(cause) => {
+                    outbox.push_frame(&wire_error::encode(channel, &cause));
+                    self.queue.cancel(channel);
+                }
+            }
+        }
+    }
+
+    /// The connection is gone; what was not taken to its end has lost its consumer.
+    pub(crate) fn disconnected(&mut self, peer: SocketAddr, detail: &str) {
+        let cause = ExchangeError::PeerLost {
+            peer: format!("consumer {peer}"),
+            detail: detail.to_owned(),
+        };
+        for (_, view) in self.queue.drain() {
+            if self.goodbye {
+                view.partition.consumed(view.index);
+            } else {
+                view.partition.consumer_lost(view.index, &cause);
+            }
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+}
+
+fn closed_early() -> ExchangeError {
+    ExchangeError::Aborted("the producer closed its partition before the end".to_owned())
+}
+
+fn push_buffer(outbox: &mut Outbox, channel: ChannelId, generation: Generation, polled: Polled) {
+    let Polled {
+        buffer,
+        data_type,
+        backlog,
+        sequence,
+        ..
+    } = polled;
+    let size = u32::try_from(buffer.len()).expect("a buffer fits a segment");
+    let mut header = BufferHeader {
+        channel,
+        generation,
+        sequence,
+        backlog,
+        data_type,
+        size,
+        crc: 0,
+    };
+    header.crc = crate::checksum::of(&header, buffer.as_slice());
+    outbox.push(header.encode().to_vec());
+    outbox.push_body(buffer);
+}

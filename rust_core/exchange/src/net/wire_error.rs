@@ -1,0 +1,42 @@
+//! Failures as they cross the wire: a code and a text, in Error frames.
+
+use headgate_protocol::{ChannelId, ErrorFrame, Frame};
+
+use crate::error::ExchangeError;
+
+const PARTITION_NOT_FOUND: u16 = 3006;
+const SCHEMA_MISMATCH: u16 = 4003;
+const PRODUCER_FAILED: u16 = 6002;
+
+pub(crate) fn schema_mismatch(channel: ChannelId) -> Frame {
+    let text = "the consumer expects another schema than the producer writes";
+    Frame::Error(ErrorFrame::new(Some(channel), SCHEMA_MISMATCH, text))
+}
+
+/// The frame that tells a consumer why its channel ends.
+pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
+    let (code, text) = match error {
+        ExchangeError::PartitionNotFound { detail, .. } => (PARTITION_NOT_FOUND, detail.clone()),
+        ExchangeError::ProducerFailed(text) | ExchangeError::Aborted(text) => {
+            (PRODUCER_FAILED, text.clone())
+        }
+        other => (PRODUCER_FAILED, other.to_string()),
+    };
+    Frame::Error(ErrorFrame::new(Some(channel), code, text))
+}
+
+/// What a consumer makes of such a frame.
+pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
+    let detail = frame.text().to_owned();
+    match frame.code() {
+        PARTITION_NOT_FOUND => ExchangeError::PartitionNotFound {
+            peer: peer.to_owned(),
+            detail,
+        },
+        SCHEMA_MISMATCH => ExchangeError::SchemaRefused {
+            peer: peer.to_owned(),
+            detail,
+        },
+        _ => ExchangeError::ProducerFailed(detail),
+    }
+}

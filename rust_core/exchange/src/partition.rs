@@ -1,0 +1,257 @@
+//! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment};
+use headgate_protocol::PartitionId;
+
+use crate::environment::SubpartitionStats;
+use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::subpartition::Subpartition;
+
+/// Segments per subpartition that may wait for a consumer, beside the page being written.
+const BUFFERS_PER_CHANNEL: usize = 2;
+/// Segments that any subpartition may use when others do not.
+const FLOATING_BUFFERS: usize = 8;
+
+/// What a lost consumer means for the producer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsumerLoss {
+    /// The partition fails with that as the cause.
+    Fail,
+    /// Somebody above decides: release the subpartition or abort.
+    Wait,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// Subpartitions that are neither taken to the end nor released.
+    open: usize,
+    closed: Vec<bool>,
+    failure: Option<ExchangeError>,
+}
+
+/// N subpartitions that one writer fills.
+pub struct ResultPartition {
+    id: PartitionId,
+    subpartitions: Vec<Arc<Subpartition>>,
+    pool: LocalPool,
+    on_consumer_loss: ConsumerLoss,
+    /// Set by the writer that knows the schema; consumers must expect the same.
+    schema_hash: OnceLock<[u8; 32]>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+impl ResultPartition {
+    /// A partition of `wanted.len()` subpartitions, of which only the wanted ones are built.
+    ///
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
+    pub(crate) fn new(
+        id: PartitionId,
+        wanted: &[bool],
+        global: &GlobalPool,
+        on_consumer_loss: ConsumerLoss,
+    ) -> Result<Self> {
+        let built = wanted.iter().filter(|wanted| **wanted).count();
+        let min = built + 1;
+        let max = built * (BUFFERS_PER_CHANNEL + 1) + FLOATING_BUFFERS;
+        let pool =
+            global
+                .create_local_pool(min, max)
+                .map_err(|source| ExchangeError::PoolTooSmall {
+                    what: "a result partition",
+                    needed: min,
+                    segment_size: global.segment_size(),
+                    source,
+                })?;
+        let subpartitions: Vec<_> = wanted
+            .iter()
+            .map(|_| Arc::<Subpartition>::default())
+            .collect();
+        for (subpartition, wanted) in subpartitions.iter().zip(wanted) {
+            if !wanted {
+                subpartition.release();
+            }
+        }
+        let closed = wanted.iter().map(|wanted| !wanted).collect();
+        Ok(Self {
+            id,
+            subpartitions,
+            pool,
+            on_consumer_loss,
+            schema_hash: OnceLock::new(),
+            progress: Mutex::new(Progress {
+                open: built,
+                closed,
+                failure: None,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The name consumers ask for.
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// How many consumers it is cut for, built or not.
+    pub fn num_subpartitions(&self) -> usize {
+        self.subpartitions.len()
+    }
+
+    /// One consumer's queue.
+    pub fn subpartition(&self, index: usize) -> Option<&Arc<Subpartition>> {
+        self.subpartitions.get(index)
+    }
+
+    pub(crate) fn subpartitions(&self) -> &[Arc<Subpartition>] {
+        &self.subpartitions
+    }
+
+    /// Fixes the schema's hash; false when another one was fixed before.
+    pub(crate) fn fix_schema(&self, hash: [u8; 32]) -> bool {
+        *self.schema_hash.get_or_init(|| hash) == hash
+    }
+
+    pub(crate) fn schema_hash(&self) -> Option<[u8; 32]> {
+        self.schema_hash.get().copied()
+    }
+
+    /// A segment to write into; waits for consumers to give some back.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub(crate) fn request_segment(&self, interrupt: Interrupt<'_>) -> Result<PooledSegment> {
+        loop {
+            self.check()?;
+            let segment = self
+                .pool
+                .request(INTERRUPT_PERIOD)
+                .map_err(|error| ExchangeError::of_request(error, "result partition"))?;
+            if let Some(segment) = segment {
+                return Ok(segment);
+            }
+            interrupt()?;
+        }
+    }
+
+    /// The failure, if there is one.
+    ///
+    /// # Errors
+    /// That failure.
+    pub fn check(&self) -> Result<()> {
+        self.lock().failure.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether no consumer wants anything any more.
+    pub fn is_released(&self) -> bool {
+        self.lock().open == 0
+    }
+
+    /// The consumer of one subpartition has everything.
+    pub(crate) fn consumed(&self, index: usize) {
+        self.subpartitions[index].consumed();
+        self.close_one(index);
+    }
+
+    /// Nobody will ever read this subpartition: its rows are dropped from now on.
+    pub fn release_subpartition(&self, index: usize) {
+        self.subpartitions[index].release();
+        self.close_one(index);
+    }
+
+    /// The process that read this subpartition is gone.
+    pub(crate) fn consumer_lost(&self, index: usize, cause: &ExchangeError) {
+        if self.on_consumer_loss == ConsumerLoss::Fail && !self.lock().closed[index] {
+            self.fail(cause);
+        }
+    }
+
+    /// Fails writer and readers with this cause, unless they failed before.
+    pub fn fail(&self, cause: &ExchangeError) {
+        let mut progress = self.lock();
+        progress.failure.get_or_insert_with(|| cause.clone());
+        drop(progress);
+        for subpartition in &self.subpartitions {
+            subpartition.fail(cause);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until every subpartition is taken to its end or released; false on timeout.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub fn wait_consumed(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut progress = self.lock();
+        loop {
+            if let Some(failure) = &progress.failure {
+                return Err(failure.clone());
+            }
+            if progress.open == 0 {
+                return Ok(true);
+            }
+            let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
+                deadline
+                    .saturating_duration_since(Instant::now())
+                    .min(INTERRUPT_PERIOD)
+            });
+            if left.is_zero() {
+                return Ok(false);
+            }
+            progress = self
+                .changed
+                .wait_timeout(progress, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            if progress.open > 0 && progress.failure.is_none() {
+                drop(progress);
+                interrupt()?;
+                progress = self.lock();
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Vec<SubpartitionStats> {
+        let usage = |subpartition: &Arc<Subpartition>| {
+            let (queued, totals) = subpartition.usage();
+            let (rows, bytes, buffers) = (totals.rows, totals.bytes, totals.buffers);
+            SubpartitionStats {
+                queued,
+                rows,
+                bytes,
+                buffers,
+            }
+        };
+        self.subpartitions.iter().map(usage).collect()
+    }
+
+    /// Drops what is queued and gives the segments back.
+    pub(crate) fn close(&self) {
+        for index in 0..self.subpartitions.len() {
+            self.release_subpartition(index);
+        }
+        self.pool.close();
+    }
+
+    fn close_one(&self, index: usize) {
+        let mut progress = self.lock();
+        if !std::mem::replace(&mut progress.closed[index], true) {
+            progress.open -= 1;
+        }
+        drop(progress);
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,226 @@
+//! From buffers back to records (spec 0, 6, 8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use headgate_memory::Buffer;
+use headgate_protocol::{DataType, Totals};
+use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
+
+use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::{InputGate, Received};
+
+/// Payload bytes copied on the way out, by reason; the pages themselves are never copied.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// The caller keeps so many batches that no further segment may stay with them.
+    pub pool_low: AtomicU64,
+    /// A record that spanned buffers was put together.
+    pub spanning: AtomicU64,
+}
+
+/// What a reader returns.
+#[derive(Debug)]
+pub enum Record {
+    /// Rows, over the segment they arrived in where that is possible.
+    Batch(RecordBatch),
+    /// A bytes record; it may borrow its segment, so it is not to be kept.
+    Bytes(Bytes),
+    /// An event of a channel.
+    Event {
+        /// Index of the channel in the gate.
+        channel: usize,
+        /// What it is.
+        event: Event,
+    },
+}
+
+struct ChannelState {
+    deserializer: SpanningDeserializer,
+    rows: u64,
+}
+
+/// Reads the records of a gate, fair over its channels, each channel in order.
+pub struct RecordReader {
+    gate: Arc<InputGate>,
+    /// `None`: records are bytes.
+    schema: Option<Arc<PageSchema>>,
+    max_record_size: usize,
+    channels: Vec<ChannelState>,
+    /// A channel whose current buffer may hold another record.
+    current: Option<usize>,
+    copies: Arc<Copies>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// Memory with the alignment of a segment.
+struct Aligned(arrow_buffer::Buffer);
+
+impl AsRef<[u8]> for Aligned {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl RecordReader {
+    /// A reader that is the only one of its gate.
+    pub fn new(
+        gate: Arc<InputGate>,
+        schema: Option<Arc<PageSchema>>,
+        max_record_size: usize,
+        copies: Arc<Copies>,
+    ) -> Self {
+        Self {
+            gate,
+            schema,
+            max_record_size,
+            channels: Vec::new(),
+            current: None,
+            copies,
+            rows: 0,
+            bytes: 0,
+        }
+    }
+
+    /// The gate it reads.
+    pub fn gate(&self) -> &Arc<InputGate> {
+        &self.gate
+    }
+
+    /// What the batches look like; `None` for bytes.
+    pub fn schema(&self) -> Option<&Arc<PageSchema>> {
+        self.schema.as_ref()
+    }
+
+    /// Rows or records, and bytes of their buffers, returned so far.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.rows, self.bytes)
+    }
+
+    /// The next record or event; `None` after the end of all channels.
+    ///
+    /// # Errors
+    /// What ended a channel or the gate, or what the interrupt says.
+    pub fn next(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Record>> {
+        loop {
+            if let Some(channel) = self.current {
+                match self.next_in_buffer(channel)? {
+                    Some(record) => return Ok(Some(record)),
+                    None => self.current = None,
+                }
+            }
+            let Some(received) = self.gate.next(interrupt)? else {
+                return Ok(None);
+            };
+            if let Some(record) = self.receive(received)? {
+                return Ok(Some(record));
+            }
+        }
+    }
+
+    fn receive(&mut self, received: Received) -> Result<Option<Record>> {
+        let Received {
+            channel,
+            buffer,
+            data_type,
+            totals,
+        } = received;
+        while self.channels.len() <= channel {
+            let deserializer = SpanningDeserializer::new(self.max_record_size);
+            self.channels.push(ChannelState {
+                deserializer,
+                rows: 0,
+            });
+        }
+        self.bytes += buffer.len() as u64;
+        match data_type {
+            DataType::DataBufferWithClearEnd => {
+                let page = self.keep(buffer);
+                self.batch(channel, page).map(Some)
+            }
+            DataType::DataBuffer => {
+                let bytes = buffer.into_bytes();
+                let deserializer = &mut self.channels[channel].deserializer;
+                deserializer
+                    .set_next_buffer(bytes)
+                    .map_err(|e| ExchangeError::of_spanning(e, &self.gate.channel_name(channel)))?;
+                self.current = Some(channel);
+                Ok(None)
+            }
+            DataType::EndOfPartition => self.end(channel, totals).map(|()| None),
+            _ => Event::decode(buffer.as_slice())
+                .map(|event| Some(Record::Event { channel, event }))
+                .map_err(|error| ExchangeError::Event(error.to_string())),
+        }
+    }
+
+    /// The next record of the channel's current buffer.
+    fn next_in_buffer(&mut self, channel: usize) -> Result<Option<Record>> {
+        let result = self.channels[channel]
+            .deserializer
+            .next_record()
+            .map_err(|e| ExchangeError::of_spanning(e, &self.gate.channel_name(channel)))?;
+        let Some(record) = result.into_record() else {
+            return Ok(None);
+        };
+        if self.schema.is_some() {
+            self.copies
+                .spanning
+                .fetch_add(record.len() as u64, Ordering::Relaxed);
+            return self.batch(channel, record).map(Some);
+        }
+        self.channels[channel].rows += 1;
+        self.rows += 1;
+        Ok(Some(Record::Bytes(record)))
+    }
+
+    fn batch(&mut self, channel: usize, page: Bytes) -> Result<Record> {
+        let Some(schema) = &self.schema else {
+            return Err(ExchangeError::State(
+                "the producer writes Arrow batches, this reader expects bytes",
+            ));
+        };
+        let batch = read_page(schema, page).map_err(|source| {
+            let channel = self.gate.channel_name(channel);
+            ExchangeError::Page {
+                channel,
+                source: Arc::new(source),
+            }
+        })?;
+        self.channels[channel].rows += batch.num_rows() as u64;
+        self.rows += batch.num_rows() as u64;
+        Ok(Record::Batch(batch))
+    }
+
+    /// Memory the caller may keep: the segment itself, or a copy when too many are kept already.
+    fn keep(&self, buffer: Buffer) -> Bytes {
+        if buffer.pin() {
+            return buffer.into_bytes();
+        }
+        self.copies
+            .pool_low
+            .fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(
+            buffer.as_slice(),
+        )))
+    }
+
+    fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
+        let state = &self.channels[channel];
+        let sent = totals.map_or(0, |totals| totals.rows);
+        let detail = if state.deserializer.has_unconsumed() {
+            "the partition ended within a record".to_owned()
+        } else if state.rows != sent {
+            format!("{} rows arrived, {sent} were sent", state.rows)
+        } else {
+            return Ok(());
+        };
+        Err(ExchangeError::Integrity {
+            channel: self.gate.channel_name(channel),
+            detail,
+        })
+    }
+}
