@@ -1,0 +1,11 @@
+"""Headgate on Spark: an exchange between the Python workers of a job, as an ordinary DataFrame.
+
+Importing this imports no pyspark: it works beside Spark Connect's client too.
+"""
+
+from __future__ import annotations
+
+from headgate.spark.exchange import exchange, last_stats
+from headgate.spark.stats import ExchangeStats
+
+__all__ = ["ExchangeStats", "exchange", "last_stats"]

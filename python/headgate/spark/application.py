@@ -1,0 +1,79 @@
+"""One coordinator per Spark application, started with its first exchange, ended with it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.channel import control_key
+from headgate.spark.jobs import Jobs, Plan
+from headgate.spark.server import Server
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from headgate.spark.coordinator import ExchangeFacts
+    from headgate.spark.stats import ExchangeStats
+
+_LOCK: Final = threading.Lock()
+_running: dict[str, Application] = {}
+_last: ExchangeStats | None = None
+
+
+class Application:
+    """The coordinator of one application, and the exchanges that it knows.
+
+    Args:
+        context: the application.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        conf = context.getConf()
+        self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
+        self._keys: dict[bytes, bytes] = {}
+        self._plans: dict[bytes, Plan] = {}
+        self._jobs: Jobs
+        self._id = context.applicationId
+        bind_host = conf.get("spark.driver.bindAddress") or self.host
+
+        def make_side(server: Server) -> Jobs:
+            self._jobs = Jobs(server, context, self._plans, self._gone)
+            return self._jobs
+
+        self._server = Server(bind_host, self._keys.get, make_side)
+        self.port = self._server.port
+        self._server.start()
+        self._jobs.start()
+
+    @property
+    def last_stats(self) -> ExchangeStats | None:
+        """The statistics of the last run that ended."""
+        return self._jobs.last
+
+    def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
+        """Make an exchange known, before any of its tasks can run."""
+        self._plans[exchange_id] = plan
+        self._server.coordinator.exchanges[exchange_id] = facts
+        self._keys[exchange_id] = control_key(secret, exchange_id)
+
+    def _gone(self) -> None:
+        global _last  # noqa: PLW0603 - outlives the application, as a user expects of it
+        with _LOCK:
+            _last = self.last_stats or _last
+            _running.pop(self._id, None)
+
+
+def of(context: SparkContext) -> Application:
+    """Return the application's coordinator, started if need be."""
+    with _LOCK:
+        known = _running.get(context.applicationId)
+        if known is None:
+            known = _running[context.applicationId] = Application(context)
+        return known
+
+
+def last_stats() -> ExchangeStats | None:
+    """Return the statistics of the last run that ended; None before the first one."""
+    with _LOCK:
+        found = [application.last_stats for application in _running.values()]
+    return next((stats for stats in reversed(found) if stats is not None), _last)

@@ -1,0 +1,165 @@
+"""The body of a resident consumer task: register, wait, read the gate, reduce, say goodbye."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import headgate as hg
+from headgate import errors
+from headgate.spark.cause import CANCELLED, Cause
+from headgate.spark.control import Control, Counts
+from headgate.spark.merge import merge
+from headgate.spark.task import ConsumerTask, environment, here
+from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.spark.messages import Message
+
+#: Seconds that a task which failed for another one's reason lets that one report first.
+DERIVED: Final = 0.5
+#: Seconds that a task whose connection broke waits to be told why.
+EXPLAIN: Final = 6.0
+
+
+def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what this task's rows of the range stand for: the subpartitions of those numbers."""
+    indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
+    for index in indexes:
+        with Control(task.place) as control:
+            control.send("CONSUMER", {**here().fields(), "index": index})
+            message = control.receive()
+            while message.kind == "WAIT":
+                message = control.receive()
+            if message.kind == "ABORT":
+                raise Cause.from_fields(message.fields).error()
+            if message.kind == "START":
+                control.bind(message.run, message.epoch)
+                yield from _Resident(task, control, message).read()
+
+
+def derived(cause: Cause) -> errors.HeadgateError:
+    """Wait until the origin has reported, then return the error for this task."""
+    time.sleep(DERIVED)
+    return cause.error()
+
+
+@dataclass(slots=True)
+class _Gate:
+    gate: Any
+    indexes: list[int]
+
+
+class _Resident:
+    def __init__(self, task: ConsumerTask, control: Control, start: Message) -> None:
+        self._task = task
+        self._control = control
+        self._counts = Counts()
+        self._cause: Cause | None = None
+        self._producers: set[int] = set()
+        self._environment = environment(task, control, start.run, start.epoch)
+        indexes = start["indexes"]
+        # Each index gets a reduce of its own; without reduce one gate may carry them all.
+        groups = [indexes] if task.reduce is None else [[index] for index in indexes]
+        self._gates = [
+            _Gate(self._environment.create_input_gate(sealed=False, schema=task.schema), group)
+            for group in groups
+        ]
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the result; report how it ended."""
+        try:
+            self._control.listen(self._handle, self._counts)
+            yield from merge([self._reduce(gate) for gate in self._gates], self._stop)
+            self._control.send("DONE", self._totals())
+            self._control.await_message("OK", "ABORT")
+        except GeneratorExit:
+            self._control.send("STOPPED", self._totals())
+            raise
+        except UserFunctionFailed as failure:
+            where = here().words("consumer")
+            cause = Cause.of(user_error(failure, where), where=where)
+            self._control.send("FAILED", cause.fields())
+            raise failure.error from failure.error.__cause__
+        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+            raise explain(self._control, error, self._cause, "consumer") from None
+        finally:
+            self._environment.close()
+
+    def _reduce(self, gate: _Gate) -> Iterator[pa.RecordBatch]:
+        reader = hg.RecordReader(gate.gate, schema=self._task.schema)
+        return apply("reduce", self._task.reduce, Source(reader, self._count))
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        self._counts.rows += batch.num_rows
+        self._counts.bytes += batch.nbytes
+
+    def _totals(self) -> dict[str, int]:
+        peak = self._environment.stats().get("peak_bytes", 0)
+        return {"rows": self._counts.rows, "bytes": self._counts.bytes, "pages": 0, "peak": peak}
+
+    def _handle(self, message: Message) -> None:
+        match message.kind:
+            case "PARTITION":
+                self._producers.add(message["producer"])
+                for gate in self._gates:
+                    for index in gate.indexes:
+                        gate.gate.add_channel(_address(message, index))
+            case "SEALED":
+                self._seal(message["producers"])
+            case "ABORT":
+                self._cause = Cause.from_fields(message.fields)
+                self._stop()
+            case _:
+                return  # OK: main thread waits for it
+
+    def _seal(self, producers: int) -> None:
+        if producers != len(self._producers):
+            self._cause = Cause(
+                errors.IntegrityError.code,
+                "a consumer was told of fewer producers than there were",
+                have=f"{len(self._producers)} of {producers}",
+            )
+            self._stop()
+            return
+        for gate in self._gates:
+            gate.gate.seal()
+
+    def _stop(self) -> None:
+        cause = self._cause or CANCELLED
+        for gate in self._gates:
+            gate.gate.fail(cause.summary)
+
+
+def explain(
+    control: Control, error: Exception, known: Cause | None, role: str
+) -> errors.HeadgateError:
+    """Report an error of the exchange itself, and return what to raise for it."""
+    if known is not None:
+        return derived(known)
+    where = here().words(role)
+    if isinstance(error, errors.CoordinatorError):
+        return error
+    cause = Cause.of(error, where=where)
+    control.send("FAILED", cause.fields())
+    if cause.is_network:
+        told = control.await_message("ABORT", timeout=EXPLAIN)
+        if told is not None:
+            return derived(Cause.from_fields(told.fields))
+    return cause.error()
+
+
+def _address(message: Message, index: int) -> hg.ChannelAddress:
+    return hg.ChannelAddress(
+        host=message["host"],
+        port=message["port"],
+        partition_id=bytes.fromhex(message["partition_id"]),
+        subpartition=index,
+        process_id=bytes.fromhex(message["process_id"]),
+        schema=None,
+    )

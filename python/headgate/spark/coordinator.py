@@ -1,0 +1,311 @@
+"""The coordinator: turns what workers and Spark say into what is to be done. No sockets, no Spark.
+
+One thread owns it (see server.py), so it has no locks. Time is an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate import errors
+from headgate.errors import ProtocolError
+from headgate.spark.cause import CANCELLED, Cause
+from headgate.spark.formation import Formation, StageFacts, is_second_attempt
+from headgate.spark.members import Consumer, Effect, Ended, Member, Producer, Send, State
+from headgate.spark.messages import Message
+from headgate.spark.relief import Relief
+from headgate.spark.run import Run, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+#: How many failed (exchange, stage) pairs are remembered, to answer Spark's retries.
+_MAX_FAILED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeFacts:
+    """What the coordinator must know of an exchange."""
+
+    num_partitions: int
+    may_hand_over: bool
+
+
+class Coordinator:
+    """All runs of one Spark application."""
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.exchanges: dict[bytes, ExchangeFacts] = {}
+        self.runs: dict[int, Run] = {}
+        self.members: dict[int, Member] = {}
+        self.slots = 0
+        self.sharing: dict[int, int] = {}
+        self.formation = Formation(self._new_run)
+        self._relief = Relief(self.formation.homes, self._may_hand_over, self.effects)
+        self._failed: dict[tuple[bytes, int], Cause] = {}
+        self._numbers = 0
+
+    @property
+    def consumers(self) -> list[Consumer]:
+        """All consumers that have a connection."""
+        return [m for m in self.members.values() if isinstance(m, Consumer)]
+
+    @property
+    def live_runs(self) -> list[Run]:
+        """The runs that are not over."""
+        return [run for run in self.runs.values() if not run.is_over]
+
+    @property
+    def stages(self) -> set[int]:
+        """The stages that somebody waits in."""
+        return {c.stage for c in self.consumers if c.is_present}
+
+    def take_effects(self) -> list[Effect]:
+        """Return what is to be done since the last call."""
+        effects, self.effects[:] = list(self.effects), []
+        for effect in effects:
+            if isinstance(effect, Ended):
+                self._run_ended(effect)
+        # What the end of a run brings about is done in the same round.
+        return effects + (self.take_effects() if self.effects else [])
+
+    def message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:
+        """Handle a message of a worker that proved to belong to the exchange.
+
+        Raises:
+            ProtocolError: a message that this worker may not send now.
+        """
+        member = self.members.get(connection)
+        if message.kind == "CONSUMER" and member is None:
+            self._consumer(connection, exchange_id, message, now)
+        elif message.kind == "PRODUCER" and member is None:
+            self._producer(connection, exchange_id, message)
+        elif isinstance(member, Consumer):
+            self._of_consumer(member, message, now)
+        elif isinstance(member, Producer):
+            self._of_producer(member, message, now)
+        else:
+            raise ProtocolError(f"an unexpected {message.kind} message")
+
+    def closed(self, connection: int) -> None:
+        """Handle the end of a connection."""
+        member = self.members.pop(connection, None)
+        if member is None or not member.is_present:
+            return
+        run = self._run_of(member)
+        if isinstance(member, Consumer):
+            self.formation.drop(member)
+        if run is None or run.is_over or member.state is not State.LIVE or _is_leaving(member):
+            member.state = State.FAILED
+        else:
+            run.lost(member)
+
+    def verdict(self, member: Member, run: Run, status: str, text: str, now: float) -> None:
+        """Handle what Spark says of a task whose connection ended without a goodbye."""
+        if run.state in {RunState.FINISHING, RunState.OVER} or member.state is not State.LOST:
+            member.state = State.STOPPED
+        elif isinstance(member, Consumer) and status == "SUCCESS":
+            run.consumer_ended(member, State.STOPPED)
+        elif isinstance(member, Consumer) and status == "KILLED":
+            member.state = State.FAILED
+            run.cancel()
+        elif status == "KILLED":
+            member.state = State.FAILED
+            run.suspect(_lost(member, text), now)
+        else:
+            member.state = State.FAILED
+            run.fail(_lost(member, text))
+
+    def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
+        """Take note of what Spark says of the stages that somebody waits in."""
+        self.formation.facts.update(facts)
+        for stage, fact in facts.items():
+            if fact.has_ended:
+                self._stage_ended(stage, well=fact.status == "COMPLETE")
+
+    def job_ended(self, number: int, error: Cause | None, partitions: set[int]) -> None:
+        """Handle the end of a producer job."""
+        if number in self.runs:
+            self.runs[number].job_finished(error, partitions)
+
+    def tick(self, now: float) -> None:
+        """Form runs, free slots, and do what time makes due."""
+        held = {c.attempt for c in self.consumers if c.is_present}
+        for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
+            self.runs[run.number] = run
+            run.submit()
+        if self.slots:
+            runs = list(self.runs.values())
+            self._relief.check(runs, self.consumers, self.slots, self.sharing, now)
+        for run in self.runs.values():
+            run.tick(now)
+            if run.state is not RunState.FORMING and not run.is_fixed:
+                self.formation.homes.fix(run)
+                run.is_fixed = True
+        self._forget(now)
+
+    def close(self) -> None:
+        """End everything: the Spark context is gone."""
+        for run in self.live_runs:
+            run.cancel()
+        for consumer in list(self.formation.waiting):
+            self._abort(consumer, CANCELLED)
+        self.formation.waiting.clear()
+
+    def _consumer(self, connection: int, exchange: bytes, message: Message, now: float) -> None:
+        fields = (message["stage"], message["partition"], message["attempt"])
+        consumer = Consumer(connection, exchange, *fields, index=message["index"])
+        if consumer.index >= self.exchanges[exchange].num_partitions:
+            raise ProtocolError(f"a consumer of subpartition {consumer.index}, which is not there")
+        second = is_second_attempt(consumer, self.consumers)
+        self.members[connection] = consumer
+        cause = self._failed.get((exchange, consumer.stage))
+        if cause is not None:
+            self._abort(consumer, cause)
+        elif second:
+            consumer.state = State.PARKED
+            self._send(consumer, "WAIT")
+        elif not self.formation.arrive(consumer, self.live_runs, now):
+            consumer.leaving = True
+            self._send(consumer, "END")
+
+    def _producer(self, connection: int, exchange_id: bytes, message: Message) -> None:
+        fields = (message["stage"], message["partition"], message["attempt"])
+        producer = Producer(connection, exchange_id, *fields)
+        self.members[connection] = producer
+        run = self.runs.get(message.run)
+        if run is None or run.exchange_id != exchange_id or run.epoch != message.epoch:
+            self._abort(producer, CANCELLED)
+            return
+        producer.run = run
+        run.producer_arrived(producer)
+
+    def _of_consumer(self, consumer: Consumer, message: Message, now: float) -> None:
+        run = consumer.run
+        match message.kind:
+            case "PROGRESS":
+                _count(consumer, message)
+            case "DONE" | "STOPPED":
+                _count(consumer, message)
+                ended = message.kind == "DONE" and run is not None and run.job_ended
+                if run is not None:
+                    run.consumer_ended(consumer, State.DONE if ended else State.STOPPED)
+                consumer.state = State.DONE if ended else State.STOPPED
+                self.formation.drop(consumer)
+                self._send(consumer, "OK")
+            case "FAILED":
+                self._failure(consumer, run, message, now)
+            case _:
+                raise ProtocolError(f"an unexpected {message.kind} message of a consumer")
+
+    def _of_producer(self, producer: Producer, message: Message, now: float) -> None:
+        run = producer.run
+        if run is None or (message.run, message.epoch) != (run.number, run.epoch):
+            raise ProtocolError(f"a {message.kind} message of another run")
+        match message.kind:
+            case "PROGRESS":
+                _count(producer, message)
+            case "REGISTERED":
+                run.producer_registered(producer, dict(message.fields))
+            case "DONE":
+                _count(producer, message)
+                run.producer_done(producer)
+            case "STOPPED":
+                producer.state = State.STOPPED
+                self._send(producer, "OK")
+            case "FAILED":
+                self._failure(producer, run, message, now)
+            case _:
+                raise ProtocolError(f"an unexpected {message.kind} message of a producer")
+
+    def _failure(self, member: Member, run: Run | None, message: Message, now: float) -> None:
+        cause = Cause.from_fields(message.fields)
+        if run is None:
+            member.state = State.FAILED
+        elif cause.is_network:
+            # It waits for the answer: which process was lost, if one was.
+            run.suspect(cause, now)
+            if run.is_over:
+                self._abort(member, run.cause or CANCELLED)
+        else:
+            member.state = State.FAILED
+            if not cause.is_cancelled:
+                run.fail(cause)
+
+    def _stage_ended(self, stage: int, *, well: bool) -> None:
+        for run in self.live_runs:
+            if run.stage != stage or any(m.state is State.LOST for m in run.members):
+                continue
+            if not well:
+                run.cancel()
+                continue
+            for consumer in list(run.consumers.values()):
+                if consumer.is_present:
+                    self._abort(consumer, CANCELLED)
+                    run.consumer_ended(consumer, State.STOPPED)
+        for consumer in [c for c in self.formation.waiting if c.stage == stage]:
+            self.formation.drop(consumer)
+            self._abort(consumer, CANCELLED)
+
+    def _run_ended(self, ended: Ended) -> None:
+        if ended.cause is None:
+            return
+        key = (ended.run.exchange_id, ended.run.stage)
+        self._failed[key] = ended.cause
+        while len(self._failed) > _MAX_FAILED:
+            del self._failed[next(iter(self._failed))]
+        for consumer in self.consumers:
+            if (consumer.exchange_id, consumer.stage) == key and (
+                consumer in self.formation.waiting or consumer.state is State.PARKED
+            ):
+                self.formation.drop(consumer)
+                self._abort(consumer, ended.cause)
+
+    def _forget(self, now: float) -> None:
+        for number, run in list(self.runs.items()):
+            gone = not any(member.is_present for member in run.members)
+            if run.is_over and run.job_ended and gone and now > run.ended_at:
+                del self.runs[number]
+        self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
+
+    def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
+        self._numbers += 1
+        return Run(self._numbers, exchange_id, stage, self.effects, now)
+
+    def _may_hand_over(self, exchange_id: bytes) -> bool:
+        return self.exchanges[exchange_id].may_hand_over
+
+    @staticmethod
+    def _run_of(member: Member) -> Run | None:
+        return member.run if isinstance(member, (Consumer, Producer)) else None
+
+    def _abort(self, member: Member, cause: Cause) -> None:
+        self._send(member, "ABORT", cause.fields())
+
+    def _send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
+        run = self._run_of(member)
+        number, epoch = (run.number, run.epoch) if run is not None else (0, 0)
+        self.effects.append(Send(member.connection, Message(kind, number, epoch, fields or {})))
+
+
+def _count(member: Member, message: Message) -> None:
+    for name, value in message.fields.items():
+        setattr(member, name, value)
+
+
+def _is_leaving(member: Member) -> bool:
+    return isinstance(member, Consumer) and member.leaving
+
+
+def _lost(member: Member, text: str) -> Cause:
+    role = "producer" if isinstance(member, Producer) else "consumer"
+    where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
+    crashed = not text or "exited unexpectedly" in text or "ExecutorLost" in text
+    if crashed or isinstance(member, Consumer):
+        summary = f"a {role} is gone without a goodbye: {where}"
+        return Cause(errors.PeerLostError.code, summary, text=text, where=where)
+    summary = f"a producer failed in Spark, outside of Python: {where}"
+    return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)

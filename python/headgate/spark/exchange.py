@@ -1,0 +1,192 @@
+"""exchange(): chooses between Headgate and Spark's own shuffle, and plans the chosen one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import NotBuiltError, NotEnoughSlots
+from headgate.spark.request import Request, check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headgate.spark.slots import Slots
+    from headgate.spark.stats import ExchangeStats
+    from headgate.spark.task import ConsumerTask, ProducerTask
+    from headgate.spark.user_function import BatchFunction
+
+
+def exchange(
+    df: DataFrame,
+    by: str | Iterable[str] | Callable[[pa.RecordBatch], Any] | Any | None = None,
+    map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
+    reduce: BatchFunction | None = None,
+    schema: StructType | str | None = None,
+    num_partitions: int | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Repartition a DataFrame between Python workers while it is being computed.
+
+    Lazy, and the result is an ordinary DataFrame. Its tasks are resident consumers; when an action
+    runs them, the producers run as a Spark job of their own, in waves on the free slots.
+
+    Args:
+        df: any DataFrame of a classic session.
+        by: a column or columns, so that each row comes where ``df.repartition(n, *by)`` would put
+            it; a selector; a callable that gets a batch and returns the partition of each row;
+            or None for one partition after the other, batch by batch.
+        map: runs in the producers, from an iterator of record batches to another one.
+        reduce: runs in the consumers, once per partition, from the rows of that partition.
+        schema: what ``reduce`` returns, or ``map`` where there is no ``reduce``; by default the
+            columns that are sent.
+        num_partitions: of the result; by default half of the slots, at least 1.
+        options: ``memory``, ``segment_size``, ``max_record_size``, ``on_no_slots``, ``progress``,
+            ``consumer_timeout`` and ``map_schema``; see ``docs/options.md``.
+
+    Raises:
+        OptionError: an unknown option, or a value that it does not take.
+        UnknownColumnError: ``by`` names no column of the rows that are sent.
+        UnsupportedTypeError: a column that cannot be sent, or be a key.
+        NotEnoughSlots: with ``on_no_slots="error"``, when the consumers and one producer do not
+            fit; by default a warning, and the same job through Spark's own shuffle.
+        NotBuiltError: the session is a Spark Connect one.
+    """
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise NotBuiltError(
+            "exchange() needs a classic Spark session; this DataFrame belongs to Spark Connect",
+            asked="a Spark Connect session",
+            have="no Spark driver in this process",
+        )
+    request = check(df, by, map, reduce, schema, {**options, "num_partitions": num_partitions})
+    if not df.columns:
+        return _without_columns(df, by, map, reduce, schema, num_partitions, options)
+    return _plan(request)
+
+
+def last_stats() -> ExchangeStats | None:
+    """Return the statistics of the last run that ended; None before the first one."""
+    from headgate.spark import application  # noqa: PLC0415 - not needed by who only imports
+
+    return application.last_stats()
+
+
+def _plan(request: Request) -> DataFrame:
+    from headgate.spark import slots as slots_module  # noqa: PLC0415
+
+    slots = slots_module.count(request.context)
+    partitions = request.options["num_partitions"] or max(1, slots.number // 2)
+    if partitions + 1 > slots.number:
+        error = _not_enough(partitions, slots, request)
+        if request.options["on_no_slots"] == "error":
+            raise error
+        from headgate.spark.fallback import shuffle  # noqa: PLC0415
+
+        warnings.warn(error.as_warning(), stacklevel=3)
+        return shuffle(request, partitions)
+    return _pipelined(request, partitions)
+
+
+def _pipelined(request: Request, partitions: int) -> DataFrame:
+    from headgate.spark import application  # noqa: PLC0415
+    from headgate.spark.control import Place  # noqa: PLC0415
+    from headgate.spark.coordinator import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.producer import RESULT  # noqa: PLC0415
+    from headgate.spark.task import ConsumerTask, ProducerTask  # noqa: PLC0415
+
+    owner = application.of(request.context)
+    exchange_id, secret = os.urandom(16), os.urandom(32)
+    options = request.options
+    common = {
+        "place": Place(owner.host, owner.port, exchange_id, secret, options["consumer_timeout"]),
+        "schema": request.wire_schema,
+        "num_partitions": partitions,
+        "memory": options["memory"],
+        "segment_size": options["segment_size"],
+        "max_record_size": options["max_record_size"],
+    }
+
+    def producers(run: int, epoch: int) -> DataFrame:
+        task = ProducerTask(**common, run=run, epoch=epoch, map=request.map, by=request.by)
+        return request.df.mapInArrow(_produce(task), RESULT)
+
+    words = f"headgate {exchange_id.hex()[:4]} by={request.by_words} -> {partitions}"
+    facts = ExchangeFacts(partitions, options["on_no_slots"] == "shuffle")
+    owner.register(exchange_id, secret, facts, Plan(producers, words, options["progress"]))
+    consumers = request.df.sparkSession.range(0, partitions, 1, partitions)
+    task = ConsumerTask(**common, reduce=request.reduce)
+    return consumers.mapInArrow(_consume(task), request.result)
+
+
+# Nested functions travel by value and import the worker's code only in the worker.
+
+
+def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def consume(batches: Iterator[Any]) -> Iterator[Any]:
+        from headgate.spark import consumer  # noqa: PLC0415
+
+        return consumer.run(task, batches)
+
+    return consume
+
+
+def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def produce(batches: Iterator[Any]) -> Iterator[Any]:
+        from headgate.spark import producer  # noqa: PLC0415
+
+        return producer.run(task, batches)
+
+    return produce
+
+
+def _without_columns(
+    df: DataFrame,
+    by: Any,
+    map_: BatchFunction | None,
+    reduce: BatchFunction | None,
+    schema: StructType | str | None,
+    num_partitions: int | None,
+    options: dict[str, Any],
+) -> DataFrame:
+    """Exchange rows without columns, which Spark hands to Python as no rows at all."""
+    from pyspark.sql.functions import lit  # noqa: PLC0415 - pyspark only where Spark is
+
+    carrier = df.select(lit(True).alias("row"))
+    if map_ is not None:
+        map_ = _stripped(map_)
+    elif reduce is not None:
+        reduce = _stripped(reduce)
+    options = {**options, "num_partitions": num_partitions}
+    result = exchange(carrier, by, map_, reduce, schema, **options)
+    return result if map_ is not None or reduce is not None else result.select()
+
+
+def _stripped(function: BatchFunction) -> BatchFunction:
+    def stripped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return function(batch.select([]) for batch in batches)
+
+    return stripped
+
+
+def _not_enough(partitions: int, slots: Slots, request: Request) -> NotEnoughSlots:
+    asked = f"num_partitions={partitions} ({request.options.sources['num_partitions']})"
+    remedies = [f"num_partitions={slots.number - 1}"] if slots.number > 1 else []
+    remedies.append(f"a master with at least {partitions + 1} slots")
+    if request.options["on_no_slots"] == "shuffle":
+        remedies.append('on_no_slots="shuffle" is what happens now: Spark\'s own repartition')
+    else:
+        remedies.append('on_no_slots="shuffle" (Spark\'s own repartition, same result)')
+    return NotEnoughSlots(
+        f"this exchange needs {partitions + 1} task slots at the same time; "
+        f"the cluster has {slots.number}",
+        asked=asked,
+        have=slots.words,
+        remedy=" · ".join(remedies),
+        details={"needed": partitions + 1, "slots": slots.number},
+    )

@@ -1,0 +1,105 @@
+"""What Spark's status store says, read through py4j. Every call may raise when Spark stops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.spark.formation import StageFacts
+from headgate.spark.slots import count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark import SparkContext
+
+_MAX_TASKS = 20_000
+
+
+class SparkFacts:
+    """Questions to one application's own books.
+
+    PySpark has no public way to a task's fate, so this uses the JVM's status store.
+    """
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    @property
+    def _scala(self) -> Any:
+        return self._context._jsc.sc()  # noqa: SLF001 - see the class
+
+    def stages(self, stages: Iterable[int]) -> dict[int, StageFacts]:
+        """Return what is known of the last attempt of each of these stages."""
+        found = {}
+        for stage in stages:
+            data = self._stage(stage)
+            if data is not None:
+                status = str(data.status().toString())
+                found[stage] = StageFacts(status, data.numTasks(), data.numCompleteTasks())
+        return found
+
+    def task(self, stage: int, attempt: int) -> tuple[str, str]:
+        """Return the status and the error text of a task attempt; empty when unknown."""
+        data = self._stage(stage)
+        if data is None:
+            return "", ""
+        store = self._scala.statusStore()
+        for stage_attempt in range(data.attemptId(), -1, -1):
+            tasks = store.taskList(stage, stage_attempt, _MAX_TASKS)
+            for number in range(tasks.size()):
+                task = tasks.apply(number)
+                if task.taskId() == attempt:
+                    said = task.errorMessage()
+                    return str(task.status()), str(said.get()) if said.isDefined() else ""
+        return "", ""
+
+    def job_is_active(self, tag: str) -> bool:
+        """Whether a job with this tag has or had a running task."""
+        tracker = self._scala.statusTracker()
+        for job in tracker.getJobIdsForTag(tag):
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
+                data = self._stage(stage)
+                if data is not None and data.numActiveTasks() + data.numCompleteTasks() > 0:
+                    return True
+        return False
+
+    def slots(self) -> int:
+        """Return how many tasks can run at the same time."""
+        return count(self._context).number
+
+    def sharing(self, stages: Iterable[int]) -> dict[int, int] | None:
+        """Return the running tasks of each stage that reads persisted data of these stages too.
+
+        Such a task may wait for a block that a consumer in one of ``stages`` is computing. None
+        when the application has persisted nothing.
+        """
+        persisted = set(self._scala.getPersistentRDDs().keySet().mkString(",").split(",")) - {""}
+        if not persisted:
+            return None
+        ours: set[str] = set()
+        for stage in stages:
+            ours |= self._rdds(self._stage(stage)) & persisted
+        running = {}
+        for stage in self._scala.statusTracker().getActiveStageIds():
+            data = self._stage(stage)
+            if data is not None and self._rdds(data) & ours:
+                running[stage] = int(data.numActiveTasks())
+        return running
+
+    @staticmethod
+    def _rdds(data: Any) -> set[str]:
+        return set() if data is None else set(data.rddIds().mkString(",").split(","))
+
+    def _stage(self, stage: int) -> Any:
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - only where Spark is
+
+        try:
+            return self._scala.statusStore().lastStageAttempt(stage)
+        except Py4JJavaError:
+            return None  # the store has not heard of it yet, or has forgotten it
+
+
+def is_gone(context: SparkContext) -> bool:
+    """Whether the application has been stopped."""
+    return context._jsc is None  # noqa: SLF001 - as PySpark checks it

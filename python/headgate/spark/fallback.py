@@ -1,0 +1,107 @@
+"""The same job through Spark's own shuffle, for where the consumers cannot all be resident."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from headgate.spark.request import Request
+    from headgate.spark.user_function import BatchFunction
+
+#: Carries the chosen partition of each row through Spark's shuffle.
+CHANNEL: Final = "__headgate_channel"
+
+
+def shuffle(request: Request, partitions: int) -> DataFrame:
+    """Return ``map``, then a repartition to the same partitions, then ``reduce``."""
+    columns = _columns(request.by)
+    df = request.df
+    if request.map is not None:
+        df = df.mapInArrow(request.map, request.wire)
+    if columns is not None:
+        df = df.repartition(partitions, *columns)
+    elif request.by is None or type(request.by).__name__ == "RoundRobinSelector":
+        df = df.repartition(partitions)
+    else:
+        df = _by_channel(df, request, partitions)
+    return df if request.reduce is None else df.mapInArrow(request.reduce, request.result)
+
+
+def _columns(by: Any) -> list[str] | None:
+    columns = by if isinstance(by, list) else getattr(by, "columns", None)
+    return list(columns) if isinstance(columns, (list, tuple)) else None
+
+
+def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:
+    from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415
+
+    wire = StructType([*request.wire.fields, StructField(CHANNEL, IntegerType(), nullable=False)])
+    keys = _keys(partitions)
+    broadcast = type(request.by).__name__ == "BroadcastSelector"
+    choose = _broadcast(keys) if broadcast else _chosen(request.by, keys)
+    return df.mapInArrow(choose, wire).repartition(partitions, CHANNEL).drop(CHANNEL)
+
+
+def _chosen(by: Any, keys: list[int]) -> BatchFunction:
+    def chosen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+        from headgate.errors import SelectorError  # noqa: PLC0415
+
+        for batch in batches:
+            channels = pa.array(by(batch)).to_pylist()
+            if len(channels) != batch.num_rows:
+                raise SelectorError(f"{len(channels)} channel numbers for {batch.num_rows} rows")
+            wrong = next((c for c in channels if not 0 <= c < len(keys)), None)
+            if wrong is not None:
+                raise SelectorError(f"channel number {wrong}, with {len(keys)} partitions")
+            yield _with_channel(batch, pa.array([keys[c] for c in channels], pa.int32()))
+
+    return chosen
+
+
+def _broadcast(keys: list[int]) -> BatchFunction:
+    def broadcast(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415
+
+        for batch in batches:
+            for key in keys:
+                yield _with_channel(batch, pa.array([key] * batch.num_rows, pa.int32()))
+
+    return broadcast
+
+
+def _with_channel(batch: pa.RecordBatch, channels: pa.Array) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    field = pa.field(CHANNEL, pa.int32(), nullable=False)
+    schema = batch.schema.append(field)
+    return pa.RecordBatch.from_arrays([*batch.columns, channels], schema=schema)
+
+
+def _keys(partitions: int) -> list[int]:
+    """Return for each partition an int that Spark's repartition puts there."""
+    keys: dict[int, int] = {}
+    number = 0
+    while len(keys) < partitions:
+        keys.setdefault(murmur3(number) % partitions, number)
+        number += 1
+    return [keys[partition] for partition in range(partitions)]
+
+
+def murmur3(number: int, seed: int = 42) -> int:
+    """Return Spark's hash of a 32-bit int, signed: Murmur3_x86_32 of its four bytes."""
+    mask = 0xFFFFFFFF
+    k = (number * 0xCC9E2D51) & mask
+    k = ((k << 15 | k >> 17) & mask) * 0x1B873593 & mask
+    h = seed ^ k
+    h = (((h << 13 | h >> 19) & mask) * 5 + 0xE6546B64) & mask
+    h ^= 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        h = ((h ^ h >> shift) * factor) & mask
+    return h - (1 << 32) if h & 0x80000000 else h

@@ -1,0 +1,180 @@
+"""Groups waiting consumers into runs. No sockets, no Spark: what Spark knows comes as facts.
+
+A run is formed once every task of the stage is there, or all slots are held, or nothing new has come
+for a second. Correctness never depends on it: a late consumer gets a run of its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.members import Consumer, State
+from headgate.spark.run import Run, RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+#: Seconds without a new consumer after which a run is formed from those that are there.
+QUIET: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What Spark's status store says of a stage.
+
+    Attributes:
+        status: ``ACTIVE``, ``PENDING``, ``COMPLETE``, ``FAILED`` or ``SKIPPED``.
+        num_tasks: how many tasks this job's stage has; 1 for ``take`` on its first try.
+        completed: how many of them have ended well.
+    """
+
+    status: str
+    num_tasks: int
+    completed: int
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no task of it can want anything any more."""
+        return self.status in {"COMPLETE", "FAILED", "SKIPPED"}
+
+
+class Homes:
+    """Which index serves which: fixed once a subpartition was handed over, or served.
+
+    Spark may compute the partitions of one result in different runs (a stage retry, a cache). They
+    must agree on who had the rows. Within a stage always; within an exchange while anything is
+    persisted, as a cached partition outlives its stage.
+    """
+
+    def __init__(self) -> None:
+        self.is_persisting = False
+        self._by_stage: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
+        self._by_exchange: dict[bytes, dict[int, int]] = defaultdict(dict)
+
+    def persisting(self, anything: bool) -> None:
+        """Take note of whether the application has persisted data."""
+        self.is_persisting = anything
+        if not anything:
+            self._by_exchange.clear()
+
+    def of(self, exchange_id: bytes, stage: int) -> dict[int, int]:
+        """Return index -> index that serves it, for those that are fixed."""
+        fixed = dict(self._by_exchange.get(exchange_id, {}))
+        fixed.update(self._by_stage.get((exchange_id, stage), {}))
+        return fixed
+
+    def fix(self, run: Run) -> None:
+        """Fix who serves what in a run."""
+        for kept, served in run.serves.items():
+            for index in served:
+                self._by_stage[run.exchange_id, run.stage][index] = kept
+                if self.is_persisting:
+                    self._by_exchange[run.exchange_id][index] = kept
+
+    def forget(self, stages: set[int]) -> None:
+        """Drop what is known of stages other than these."""
+        for key in [key for key in self._by_stage if key[1] not in stages]:
+            del self._by_stage[key]
+
+
+class Formation:
+    """The consumers that wait for a run.
+
+    Args:
+        new_run: makes an empty run for an exchange and a stage.
+    """
+
+    def __init__(self, new_run: Callable[[bytes, int, float], Run]) -> None:
+        self.homes = Homes()
+        self.waiting: list[Consumer] = []
+        self.facts: dict[int, StageFacts] = {}
+        self._new_run = new_run
+        self._attempts: dict[int, set[int]] = defaultdict(set)
+        self._arrived: dict[int, float] = {}
+
+    def arrive(self, consumer: Consumer, runs: Iterable[Run], now: float) -> bool:
+        """Take in a consumer; False when its subpartition is served by another one for good."""
+        self._attempts[consumer.stage].add(consumer.attempt)
+        self._arrived[consumer.stage] = now
+        consumer.since = now
+        homes = self.homes.of(consumer.exchange_id, consumer.stage)
+        if homes.get(consumer.index, consumer.index) != consumer.index:
+            return False
+        for run in runs:
+            if self._fits(consumer, run):
+                run.join(consumer, _adopted(consumer.index, homes))
+                return True
+        self.waiting.append(consumer)
+        return True
+
+    def drop(self, consumer: Consumer) -> None:
+        """Forget a waiting consumer."""
+        if consumer in self.waiting:
+            self.waiting.remove(consumer)
+
+    def form(self, consumers: Iterable[Consumer], slots_are_held: bool, now: float) -> list[Run]:
+        """Return the runs that are due, their consumers joined."""
+        ended = defaultdict(set)
+        for consumer in consumers:
+            if not consumer.is_present:
+                ended[consumer.stage].add(consumer.attempt)
+        formed: list[Run] = []
+        for stage in sorted({c.stage for c in self.waiting}):
+            if slots_are_held or self._is_due(stage, len(ended[stage]), now):
+                formed += self._group([c for c in self.waiting if c.stage == stage], stage, now)
+                self.waiting = [c for c in self.waiting if c.stage != stage]
+        return formed
+
+    def forget(self, stages: set[int]) -> None:
+        """Drop what is known of stages other than these."""
+        self.homes.forget(stages)
+        for known in (self._attempts, self._arrived, self.facts):
+            for stage in [stage for stage in known if stage not in stages]:
+                del known[stage]
+
+    def _is_due(self, stage: int, ended: int, now: float) -> bool:
+        facts = self.facts.get(stage)
+        if facts is not None:
+            others = max(0, facts.completed - ended)
+            if len(self._attempts[stage]) + others >= facts.num_tasks:
+                return True
+        return now - self._arrived[stage] >= QUIET
+
+    def _group(self, waiting: list[Consumer], stage: int, now: float) -> list[Run]:
+        runs: list[Run] = []
+        for consumer in waiting:
+            run = next((run for run in runs if self._fits(consumer, run)), None)
+            if run is None:
+                run = self._new_run(consumer.exchange_id, stage, now)
+                runs.append(run)
+            homes = self.homes.of(consumer.exchange_id, stage)
+            run.join(consumer, _adopted(consumer.index, homes))
+        return runs
+
+    @staticmethod
+    def _fits(consumer: Consumer, run: Run) -> bool:
+        return (
+            run.state is RunState.FORMING
+            and run.exchange_id == consumer.exchange_id
+            and run.stage == consumer.stage
+            and consumer.index not in run.indexes
+        )
+
+
+def is_second_attempt(consumer: Consumer, consumers: Iterable[Consumer]) -> bool:
+    """Whether another attempt of the same task asks for the same index, as under speculation."""
+    return any(
+        other.is_present
+        and other.state is not State.PARKED
+        and not other.leaving
+        and (other.exchange_id, other.stage, other.partition, other.index)
+        == (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
+        and other.attempt != consumer.attempt
+        for other in consumers
+    )
+
+
+def _adopted(index: int, homes: dict[int, int]) -> list[int]:
+    return [other for other, home in homes.items() if home == index]

@@ -1,0 +1,216 @@
+"""What the coordinator asks of Spark, each in a thread of its own so that nothing waits for it."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate import errors
+from headgate.spark.cause import CANCELLED, Cause
+from headgate.spark.facts import SparkFacts, is_gone
+from headgate.spark.progress import Progress
+from headgate.spark.run import Run, RunState
+from headgate.spark.stats import ExchangeStats, snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+
+    from headgate.spark.coordinator import Coordinator
+    from headgate.spark.members import Member
+    from headgate.spark.server import Server
+
+_LOG: Final = logging.getLogger("headgate.spark")
+
+#: Seconds between two looks at Spark while somebody waits, and while nobody does.
+_LOOK: Final = 0.25
+_IDLE: Final = 1.0
+#: Seconds that Spark gets to say what became of a task.
+VERDICT: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to start the producers of an exchange.
+
+    Attributes:
+        producers: the producer DataFrame of a run and epoch.
+        description: of the job, as Spark's UI shows it.
+        progress: the option.
+    """
+
+    producers: Callable[[int, int], DataFrame]
+    description: str
+    progress: str
+
+
+class Jobs:
+    """The Spark side of a coordinator.
+
+    Args:
+        server: whose coordinator asks.
+        context: the application.
+        plans: exchange id -> plan; shared with who registers exchanges.
+        on_gone: called once, when the context was stopped.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        context: SparkContext,
+        plans: dict[bytes, Plan],
+        on_gone: Callable[[], None],
+    ) -> None:
+        self.last: ExchangeStats | None = None
+        self._server = server
+        self._context = context
+        self._plans = plans
+        self._on_gone = on_gone
+        self._facts = SparkFacts(context)
+        self._progress = Progress(plans)
+        self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stages: set[int] = set()
+        self._forming: list[Run] = []
+        self._verdicts: list[tuple[Member, Run, float]] = []
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="headgate-spark", daemon=True)
+
+    def start(self) -> None:
+        """Start looking at Spark."""
+        self._thread.start()
+
+    # Called in the coordinator's thread.
+
+    def submit(self, run: Run) -> None:
+        """Start the producer job of a run in a thread of its own."""
+        name = f"headgate-job-{run.number}"
+        threading.Thread(target=self._job, args=(run,), name=name, daemon=True).start()
+
+    def cancel(self, run: Run) -> None:
+        """Cancel the producer job of a run."""
+        self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run)))
+
+    def ask_verdict(self, member: Member, run: Run) -> None:
+        """Find out what became of a task."""
+        deadline = time.monotonic() + VERDICT
+        self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
+
+    def ended(self, run: Run, cause: Cause | None) -> None:
+        """Keep the run's statistics."""
+        self.last = snapshot(run, time.monotonic())
+        if cause is not None and not cause.is_cancelled:
+            _LOG.error("run %d ended: %s", run.number, cause.summary)
+
+    def warn(self, text: str) -> None:
+        """Warn once per text, as Python's warnings do."""
+        warning = errors.HeadgateWarning(text)
+        warning.code = errors.NotEnoughSlots.code
+        try:
+            warnings.warn(warning, stacklevel=1)
+        except errors.HeadgateWarning:
+            _LOG.warning("%s", text)  # warnings are errors here, but this thread must go on
+
+    def tick(self, coordinator: Coordinator) -> None:
+        """Tell the watching thread what to look at; show progress."""
+        self._stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
+        self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
+        self._progress.show(coordinator.live_runs, time.monotonic())
+
+    # In the watching thread.
+
+    def _watch(self) -> None:
+        while not self._closing:
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - py4j raises what it likes when Spark stops
+                if not is_gone(self._context):
+                    _LOG.debug("Spark did not answer: %s", error)
+                    time.sleep(_LOOK)
+            if is_gone(self._context):
+                self._closing = True
+        self._on_gone()
+        self._server.stop()
+
+    def _look(self) -> None:
+        busy = bool(self._stages or self._verdicts)
+        try:
+            self._asked.get(timeout=_LOOK if busy else _IDLE)()
+            while not self._asked.empty():
+                self._asked.get()()
+        except queue.Empty:
+            pass  # nothing asked: look anyway
+        if is_gone(self._context) or not busy:
+            return
+        self._answer_verdicts()
+        facts = self._facts.stages(self._stages)
+        active = {run.number for run in self._forming if self._facts.job_is_active(tag(run))}
+        slots, sharing = self._facts.slots(), self._facts.sharing(self._stages)
+
+        def told() -> None:
+            coordinator = self._server.coordinator
+            coordinator.slots = slots
+            coordinator.formation.homes.persisting(sharing is not None)
+            coordinator.sharing = sharing or {}
+            for number in active & coordinator.runs.keys():
+                coordinator.runs[number].job_is_active = True
+            coordinator.stage_facts(facts)
+
+        self._server.post(told)
+
+    def _answer_verdicts(self) -> None:
+        now = time.monotonic()
+        left = []
+        for member, run, deadline in self._verdicts:
+            status, text = self._facts.task(member.stage, member.attempt)
+            if status in {"SUCCESS", "FAILED", "KILLED"} or now >= deadline:
+                self._server.post(self._verdict(member, run, status, text))
+            else:
+                left.append((member, run, deadline))
+        self._verdicts = left
+
+    def _verdict(self, member: Member, run: Run, status: str, text: str) -> Callable[[], None]:
+        def told() -> None:
+            self._server.coordinator.verdict(member, run, status, text, time.monotonic())
+
+        return told
+
+    # In the job's thread.
+
+    def _job(self, run: Run) -> None:
+        plan = self._plans[run.exchange_id]
+        error: Cause | None = None
+        partitions: set[int] = set()
+        try:
+            self._context.setJobDescription(plan.description)
+            self._context.addJobTag(tag(run))
+            rows = plan.producers(run.number, run.epoch).collect()
+            partitions = {row["partition"] for row in rows}
+        except Exception as failure:  # noqa: BLE001 - the cause of the run, whatever it is
+            error = job_cause(failure)
+        finally:
+            self._server.post(
+                lambda: self._server.coordinator.job_ended(run.number, error, partitions)
+            )
+
+
+def tag(run: Run) -> str:
+    """Return the job tag of a run."""
+    return f"headgate-{run.exchange_id.hex()}-{run.number}"
+
+
+def job_cause(failure: Exception) -> Cause:
+    """Return what a failed producer job means, when no worker has said it."""
+    text = str(failure)
+    if any(words in text for words in ("SPARK_JOB_CANCELLED", "cancelled", "was shut down")):
+        return CANCELLED
+    if "exited unexpectedly" in text or "ExecutorLostFailure" in text:
+        return Cause(errors.PeerLostError.code, "a producer is gone without a goodbye", text=text)
+    first = text.strip().partition("\n")[0]
+    return Cause(errors.ProducerFailedError.code, f"the producer job failed: {first}", text=text)

@@ -1,0 +1,142 @@
+"""Who takes part in a run, and what the coordinator wants done: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headgate.spark.cause import Cause
+    from headgate.spark.messages import Message
+    from headgate.spark.run import Run
+
+
+class State(Enum):
+    """Where a task stands."""
+
+    DONE = auto()
+    """Ended as it should, or told that nobody needs it."""
+    FAILED = auto()
+    """Ended with an error of its own, or gone without a goodbye."""
+    LIVE = auto()
+    """Takes part: a consumer that will be or was started, a producer that was told to go."""
+    LOST = auto()
+    """Its connection ended without a goodbye; Spark was asked what became of it."""
+    PARKED = auto()
+    """A second attempt of a task whose first one lives: waits for what becomes of that one."""
+    STOPPED = auto()
+    """Ended early because nobody asked for more."""
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One task that has a control connection.
+
+    Attributes:
+        connection: number of the connection.
+        exchange_id: the exchange whose key it proved.
+        stage: Spark's stage id.
+        partition: Spark's partition id; under ``coalesce`` not the index of a consumer.
+        attempt: Spark's task attempt id, unique in the application.
+        rows: records so far.
+        bytes: bytes so far.
+        pages: pages at the end.
+        peak: peak use of its pool in bytes, known at the end.
+    """
+
+    connection: int
+    exchange_id: bytes
+    stage: int
+    partition: int
+    attempt: int
+    state: State = State.LIVE
+    rows: int = 0
+    bytes: int = 0
+    pages: int = 0
+    peak: int = 0
+
+    @property
+    def is_present(self) -> bool:
+        """Whether its task still runs, as far as is known."""
+        return self.state in {State.LIVE, State.PARKED, State.LOST}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended as it should."""
+        return self.state is State.DONE
+
+
+@dataclass(eq=False, slots=True)
+class Consumer(Member):
+    """One resident consumer: ``index`` is the subpartition that its rows of the range name."""
+
+    index: int = 0
+    run: Run | None = None
+    since: float = 0.0
+    #: Told END: its subpartition is served by a sibling, its task is about to end.
+    leaving: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Producer(Member):
+    """One producer task; ``place`` are the fields of its REGISTERED message."""
+
+    place: dict[str, str | int] = field(default_factory=dict)
+    run: Run | None = None
+
+    @property
+    def where(self) -> str:
+        """The task in words."""
+        return f"producer {self.partition} (task {self.attempt})"
+
+
+# What the coordinator wants done; the loop in server.py does it.
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message on a connection."""
+
+    connection: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Start the producer job of a run."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Cancel the producer job of a run; harmless when it has ended."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class AskVerdict:
+    """Ask Spark what became of a task."""
+
+    member: Member
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run is over; ``cause`` is None when it went well."""
+
+    run: Run
+    cause: Cause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Tell the user, on the driver, once."""
+
+    text: str
+
+
+Effect = Send | Submit | Cancel | AskVerdict | Ended | Warn

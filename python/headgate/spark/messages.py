@@ -1,0 +1,169 @@
+"""The fixed messages between the coordinator on the driver and the workers, as bounded JSON.
+
+Nothing here is a pickle: the driver never runs what a worker sends. Each message has a kind, the run
+and epoch it belongs to, and the fields of its row in :data:`FIELDS`, no more and no less.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Checks = dict[str, Callable[[Any], bool]]
+
+#: Most bytes of one encoded message.
+MAX_MESSAGE: Final = 64 * 1024
+#: Most characters of a text that travels in a message; six bytes each at worst, JSON's escapes.
+MAX_TEXT: Final = 9_000
+#: Most partitions that a message can name.
+MAX_INDEXES: Final = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message.
+
+    Attributes:
+        kind: the row of :data:`FIELDS`.
+        run: number of the run, 0 where none is known yet.
+        epoch: attempt of the run, 0 for the first.
+        fields: the values of the row.
+    """
+
+    kind: str
+    run: int = 0
+    epoch: int = 0
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """Return one field."""
+        return self.fields[name]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_TEXT
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef")
+
+
+def _is_indexes(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_INDEXES and all(map(_is_count, value))
+
+
+def _is_port(value: Any) -> bool:
+    return _is_count(value) and 0 < value < 1 << 16
+
+
+_CAUSE: Final[Checks] = dict.fromkeys(
+    ("code", "summary", "asked", "have", "remedy", "text", "where"), _is_text
+)
+_TOTALS: Final[Checks] = {
+    "rows": _is_count,
+    "bytes": _is_count,
+    "pages": _is_count,
+    "peak": _is_count,
+}
+_PLACE: Final[Checks] = {
+    "host": _is_text,
+    "port": _is_port,
+    "partition_id": _is_id,
+    "process_id": _is_id,
+}
+
+#: kind -> field -> check of its value.
+FIELDS: Final[dict[str, Checks]] = {
+    # worker -> coordinator
+    "CONSUMER": {
+        "stage": _is_count,
+        "partition": _is_count,
+        "attempt": _is_count,
+        "index": _is_count,
+    },
+    "PRODUCER": {"stage": _is_count, "partition": _is_count, "attempt": _is_count},
+    "REGISTERED": _PLACE,
+    "PROGRESS": {"rows": _is_count, "bytes": _is_count},
+    "DONE": _TOTALS,
+    "STOPPED": _TOTALS,
+    "FAILED": _CAUSE,
+    # coordinator -> consumer
+    "START": {"indexes": _is_indexes},
+    "END": {},
+    "PARTITION": {"producer": _is_count, "attempt": _is_count, **_PLACE},
+    "SEALED": {"producers": _is_count},
+    # coordinator -> producer
+    "WAIT": {},
+    "GO": {"wanted": _is_indexes},
+    "CONSUMER_GONE": {"index": _is_count},
+    "FINISH": {},
+    # coordinator -> both
+    "ABORT": _CAUSE,
+    "OK": {},
+}
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message, at most :data:`MAX_MESSAGE`.
+
+    Raises:
+        ProtocolError: the message does not fit its row of the table, or is too large.
+    """
+    _check(message.kind, message.run, message.epoch, message.fields)
+    body = {"kind": message.kind, "run": message.run, "epoch": message.epoch, **message.fields}
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_MESSAGE:
+        raise ProtocolError(f"a {message.kind} message has {len(data)} bytes, above {MAX_MESSAGE}")
+    return data
+
+
+def decode(data: bytes) -> Message:
+    """Return the message in ``data``.
+
+    Raises:
+        ProtocolError: it is too large, no JSON object, or does not fit its row of the table.
+    """
+    if len(data) > MAX_MESSAGE:
+        raise ProtocolError(f"a message has {len(data)} bytes, above {MAX_MESSAGE}")
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ProtocolError("a message is not JSON") from None
+    if not isinstance(body, dict):
+        raise ProtocolError("a message is not a JSON object")
+    kind, run, epoch = body.pop("kind", None), body.pop("run", None), body.pop("epoch", None)
+    _check(kind, run, epoch, body)
+    return Message(kind, run, epoch, body)
+
+
+def cut(text: str, limit: int = MAX_TEXT) -> str:
+    """Return ``text`` of at most ``limit`` characters, cut out of its middle."""
+    if len(text) <= limit:
+        return text
+    gap = f"\n... {len(text) - limit} characters left out ...\n"
+    keep = limit - len(gap)
+    return text[: keep // 2] + gap + text[len(text) - (keep - keep // 2) :]
+
+
+def _check(kind: Any, run: Any, epoch: Any, fields: Mapping[str, Any]) -> None:
+    known = FIELDS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        raise ProtocolError(f"unknown message {cut(repr(kind), 40)}")
+    if not _is_count(run) or not _is_count(epoch):
+        raise ProtocolError(f"a {kind} message without run and epoch")
+    if set(fields) != set(known):
+        raise ProtocolError(f"a {kind} message does not have the fields {', '.join(known)}")
+    for name, fits in known.items():
+        if not fits(fields[name]):
+            raise ProtocolError(f"a {kind} message has no valid {name}")

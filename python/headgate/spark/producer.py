@@ -1,0 +1,130 @@
+"""The body of a producer task: register a partition, map, send, wait until all is taken."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import headgate as hg
+from headgate.spark.cause import Cause
+from headgate.spark.consumer import explain
+from headgate.spark.control import Control, Counts
+from headgate.spark.task import ProducerTask, environment, here
+from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.spark.messages import Message
+
+#: Columns of what a producer job returns.
+RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
+
+
+def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Send the partition's rows to the consumers that want them; yield one row of totals."""
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    identity = here()
+    with Control(task.place) as control:
+        control.bind(task.run, task.epoch)
+        control.send("PRODUCER", identity.fields())
+        message = control.receive()
+        while message.kind == "WAIT":
+            message = control.receive()
+        if message.kind == "ABORT":
+            raise Cause.from_fields(message.fields).error()
+        totals = {"rows": 0, "bytes": 0, "pages": 0}
+        if message.kind == "GO":
+            totals = _Sender(task, control, message["wanted"]).send(batches)
+    row = {"partition": identity.partition, "attempt": identity.attempt, **totals}
+    schema = [("partition", pa.int32()), *((name, pa.int64()) for name in list(row)[1:])]
+    yield pa.RecordBatch.from_pylist([row], schema=pa.schema(schema))
+
+
+class _Sender:
+    def __init__(self, task: ProducerTask, control: Control, wanted: list[int]) -> None:
+        self._task = task
+        self._control = control
+        self._wanted = wanted
+        self._counts = Counts()
+        self._cause: Cause | None = None
+        self._finish = threading.Event()
+        self._environment = environment(task, control, task.run, task.epoch)
+        self._partition = self._environment.create_result_partition(
+            task.num_partitions, kind="pipelined_bounded", schema=task.schema, wanted=wanted
+        )
+
+    def send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+        """Send everything; return rows, bytes and pages."""
+        try:
+            return self._send(batches)
+        except UserFunctionFailed as failure:
+            where = here().words("producer")
+            cause = Cause.of(user_error(failure, where), where=where)
+            self._control.send("FAILED", cause.fields())
+            raise failure.error from failure.error.__cause__
+        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+            if self._finish.is_set():
+                totals = {"rows": self._counts.rows, "bytes": self._counts.bytes, "pages": 0}
+                self._control.send("STOPPED", {**totals, "peak": 0})
+                return totals
+            raise explain(self._control, error, self._cause, "producer") from None
+        finally:
+            self._environment.close()
+
+    def _send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
+        writer = hg.RecordWriter(
+            self._partition, schema=self._task.schema, selector=self._selector()
+        )
+        self._register()
+        self._control.listen(self._handle, self._counts)
+        source = Source(batches, lambda _: None)
+        for batch in apply("map", self._task.map, source):
+            if self._finish.is_set():
+                break
+            self._counts.rows += batch.num_rows
+            self._counts.bytes += batch.nbytes
+            writer.emit(batch)
+        writer.finish()
+        self._partition.wait_consumed()
+        stats = writer.stats()
+        totals = {"rows": stats["rows"], "bytes": stats["bytes"], "pages": stats["buffers"]}
+        peak = self._environment.stats().get("peak_bytes", 0)
+        self._control.send("DONE", {**totals, "peak": peak})
+        self._control.await_message("OK", "ABORT", "FINISH")
+        return totals
+
+    def _register(self) -> None:
+        address = self._partition.address(self._wanted[0] if self._wanted else 0)
+        self._control.send(
+            "REGISTERED",
+            {
+                "host": address.host,
+                "port": address.port,
+                "partition_id": address.partition_id.hex(),
+                "process_id": address.process_id.hex(),
+            },
+        )
+
+    def _selector(self) -> Any:
+        by = self._task.by
+        if by is None:
+            return hg.RoundRobinSelector(start=here().partition % self._task.num_partitions)
+        return hg.HashSelector(by) if isinstance(by, list) else by
+
+    def _handle(self, message: Message) -> None:
+        match message.kind:
+            case "CONSUMER_GONE":
+                self._partition.release_subpartition(message["index"])
+            case "FINISH":
+                self._finish.set()
+                for index in self._wanted:
+                    self._partition.release_subpartition(index)
+            case "ABORT":
+                self._cause = Cause.from_fields(message.fields)
+                self._environment.abort(self._cause.summary)
+            case _:
+                return  # OK: main thread waits for it

@@ -1,0 +1,116 @@
+"""Spark's schemas as Arrow's, and which columns can be sent and hashed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import UnknownColumnError, UnsupportedTypeError, close_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+
+def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
+    """Return the schema of the batches on the wire, types as Spark gives them to Python.
+
+    Args:
+        schema: of the DataFrame.
+        timezone: label of its timestamps, the session's time zone as Spark does it.
+
+    Raises:
+        UnsupportedTypeError: a column of a type that is not sent; names both.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+    fields = []
+    for field in schema.fields:
+        kind = _arrow_type(field.dataType, timezone)
+        if kind is None:
+            raise _unsupported(field.name, field.dataType, "be sent")
+        fields.append(pa.field(field.name, kind, field.nullable))
+    return pa.schema(fields)
+
+
+def key_columns(
+    schema: StructType, names: Iterable[str], *, case_sensitive: bool, of: str
+) -> list[str]:
+    """Return the columns that ``names`` stand for, spelt as in the schema.
+
+    Args:
+        schema: of the rows to partition.
+        names: as the user gave them.
+        case_sensitive: Spark's ``spark.sql.caseSensitive``.
+        of: what has this schema, for the error text.
+
+    Raises:
+        UnknownColumnError: there is no such column, or more than one.
+        UnsupportedTypeError: a column of a type that is not hashed.
+    """
+    found = []
+    for name in names:
+        fits = [f for f in schema.fields if _same(f.name, name, case_sensitive=case_sensitive)]
+        if len(fits) != 1:
+            near = close_matches(name, schema.names)
+            problem = "there is no column" if not fits else "there is more than one column"
+            raise UnknownColumnError(
+                f"{problem} {name!r} in {of}",
+                asked=f"by={name!r}",
+                have=", ".join(schema.names) or "no columns",
+                remedy=" · ".join(f"by={column!r}" for column in near),
+                details={"column": name, "columns": schema.names, "close": near},
+            )
+        if not _is_hashable(fits[0].dataType):
+            raise _unsupported(fits[0].name, fits[0].dataType, "be a key")
+        found.append(fits[0].name)
+    return found
+
+
+def _same(left: str, right: str, *, case_sensitive: bool) -> bool:
+    return left == right if case_sensitive else left.casefold() == right.casefold()
+
+
+def _unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
+    return UnsupportedTypeError(
+        f"column {column!r} of type {kind.simpleString()} cannot {what}",
+        asked=f"{column} {kind.simpleString()}",
+        have="boolean, whole numbers, float, double, decimal, string, binary, date, timestamp"
+        + ("" if what == "be a key" else ", day-time interval"),
+        details={"column": column, "type": kind.simpleString()},
+    )
+
+
+def _is_hashable(kind: DataType) -> bool:
+    from pyspark.sql import types  # noqa: PLC0415 - pyspark only where Spark is
+
+    if isinstance(kind, types.StringType):
+        # Spark hashes a collated string by its collation key, which Python does not have.
+        return getattr(kind, "collation", "UTF8_BINARY") in {None, "UTF8_BINARY"}
+    return not isinstance(kind, types.DayTimeIntervalType)
+
+
+def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
+    import pyarrow as pa  # noqa: PLC0415
+    from pyspark.sql import types  # noqa: PLC0415
+
+    if isinstance(kind, types.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    if isinstance(kind, (types.StringType, types.CharType, types.VarcharType)):
+        return pa.string()
+    plain: dict[type, Any] = {
+        types.BooleanType: pa.bool_(),
+        types.ByteType: pa.int8(),
+        types.ShortType: pa.int16(),
+        types.IntegerType: pa.int32(),
+        types.LongType: pa.int64(),
+        types.FloatType: pa.float32(),
+        types.DoubleType: pa.float64(),
+        types.BinaryType: pa.binary(),
+        types.DateType: pa.date32(),
+        types.TimestampType: pa.timestamp("us", tz=timezone),
+        types.TimestampNTZType: pa.timestamp("us"),
+        types.DayTimeIntervalType: pa.duration("us"),
+    }
+    return plain.get(type(kind))
