@@ -52,7 +52,6 @@ pub struct FrameDecoder {
     side: Side,
     stage: Stage,
     buffer: Vec<u8>,
-    failed: Option<FrameError>,
 }
 
 impl FrameDecoder {
@@ -64,7 +63,6 @@ impl FrameDecoder {
             side,
             stage: Stage::Header,
             buffer: Vec::new(),
-            failed: None,
         }
     }
 
@@ -73,21 +71,12 @@ impl FrameDecoder {
     /// After [`Frame::Buffer`] the caller takes `size` payload bytes off the input before it calls
     /// again. After an error the connection is useless: the same error comes again.
     pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
         while fill(&mut self.buffer, self.stage.want(), input) {
-            match self.advance() {
-                Ok(None) => {}
-                Ok(frame) => {
-                    self.buffer.clear();
-                    self.stage = Stage::Header;
-                    return Ok(frame);
-                }
-                Err(error) => {
-                    self.failed = Some(error.clone());
-                    return Err(error);
-                }
+            // An error leaves everything as it is, so that it comes again.
+            if let Some(frame) = self.advance()? {
+                self.buffer.clear();
+                self.stage = Stage::Header;
+                return Ok(Some(frame));
             }
         }
         Ok(None)
