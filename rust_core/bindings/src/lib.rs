@@ -1,6 +1,40 @@
 //! The Python face of Headgate: classes, capsules and errors; no logic.
+//!
+//! One file per class. Blocking calls release the GIL and ask for signals while they wait; no lock
+//! of ours is ever taken while the GIL is held.
+
+mod environment;
+mod errors;
+mod gate;
+mod interrupt;
+mod partition;
+mod reader;
+mod schema;
+mod writer;
 
 use pyo3::prelude::*;
 
 #[pymodule]
-mod _native {}
+mod _native {
+    #[pymodule_export]
+    use crate::environment::Environment;
+    #[pymodule_export]
+    use crate::gate::InputGate;
+    #[pymodule_export]
+    use crate::partition::ResultPartition;
+    #[pymodule_export]
+    use crate::reader::{BufferReader, RecordReader};
+    #[pymodule_export]
+    use crate::schema::{check_schema, hash_partition_ids};
+    #[pymodule_export]
+    use crate::writer::{ArrowWriter, BytesWriter};
+
+    use super::{Bound, PyModule, PyResult};
+    use pyo3::types::PyModuleMethods;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("__debug_build__", cfg!(debug_assertions))
+    }
+}

@@ -10,12 +10,12 @@ use headgate_protocol::{
 };
 
 use crate::config::Config;
+use crate::copies::Copies;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
 use crate::manager::PartitionManager;
 use crate::net::{Command, Context, Network, Traffic};
 use crate::partition::{ConsumerLoss, ResultPartition};
-use crate::reader::Copies;
 
 /// Where a subpartition is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Bytes read from sockets.
     pub bytes_received: u64,
+    /// Payload bytes gathered into pages.
+    pub copied_scatter: u64,
     /// Payload bytes copied out because the caller keeps too many batches.
     pub copied_pool_low: u64,
     /// Payload bytes of records that spanned buffers.
@@ -194,7 +196,13 @@ impl ShuffleEnvironment {
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
         let id = PartitionId(random()?);
-        let partition = ResultPartition::new(id, wanted, &self.pool, on_consumer_loss)?;
+        let partition = ResultPartition::new(
+            id,
+            wanted,
+            &self.pool,
+            on_consumer_loss,
+            Arc::clone(&self.copies),
+        )?;
         let partition = Arc::new(partition);
         self.partitions.register(&partition);
         Ok(partition)
@@ -373,6 +381,7 @@ impl ShuffleEnvironment {
             pool: self.pool.stats(),
             bytes_sent,
             bytes_received,
+            copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
             partitions: self

@@ -10,6 +10,7 @@
 
 mod checksum;
 mod config;
+mod copies;
 mod environment;
 mod error;
 mod gate;
@@ -21,11 +22,12 @@ mod subpartition;
 mod writer;
 
 pub use config::Config;
+pub use copies::Copies;
 pub use environment::{Address, ChannelStats, ShuffleEnvironment, Stats, SubpartitionStats};
 pub use error::{ExchangeError, Interrupt, Result};
 pub use gate::{InputGate, Received};
 pub use partition::{ConsumerLoss, ResultPartition};
-pub use reader::{Copies, Record, RecordReader};
+pub use reader::{Record, RecordReader};
 pub use writer::{ArrowWriter, BytesWriter, WriterStats};
 
 pub use headgate_memory::{Buffer, PoolStats};

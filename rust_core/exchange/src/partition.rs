@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment};
 use headgate_protocol::PartitionId;
 
+use crate::copies::Copies;
 use crate::environment::SubpartitionStats;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::subpartition::Subpartition;
@@ -38,6 +39,7 @@ pub struct ResultPartition {
     subpartitions: Vec<Arc<Subpartition>>,
     pool: LocalPool,
     on_consumer_loss: ConsumerLoss,
+    copies: Arc<Copies>,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
     progress: Mutex<Progress>,
@@ -54,6 +56,7 @@ impl ResultPartition {
         wanted: &[bool],
         global: &GlobalPool,
         on_consumer_loss: ConsumerLoss,
+        copies: Arc<Copies>,
     ) -> Result<Self> {
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
@@ -82,6 +85,7 @@ impl ResultPartition {
             subpartitions,
             pool,
             on_consumer_loss,
+            copies,
             schema_hash: OnceLock::new(),
             progress: Mutex::new(Progress {
                 open: built,
@@ -218,6 +222,10 @@ impl ResultPartition {
                 progress = self.lock();
             }
         }
+    }
+
+    pub(crate) fn copies(&self) -> &Copies {
+        &self.copies
     }
 
     pub(crate) fn stats(&self) -> Vec<SubpartitionStats> {

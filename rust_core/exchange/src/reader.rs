@@ -1,7 +1,6 @@
 //! From buffers back to records (spec 0, 6, 8).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
@@ -9,17 +8,9 @@ use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Totals};
 use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
 
+use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::{InputGate, Received};
-
-/// Payload bytes copied on the way out, by reason; the pages themselves are never copied.
-#[derive(Debug, Default)]
-pub struct Copies {
-    /// The caller keeps so many batches that no further segment may stay with them.
-    pub pool_low: AtomicU64,
-    /// A record that spanned buffers was put together.
-    pub spanning: AtomicU64,
-}
 
 /// What a reader returns.
 #[derive(Debug)]
@@ -167,9 +158,7 @@ impl RecordReader {
             return Ok(None);
         };
         if self.schema.is_some() {
-            self.copies
-                .spanning
-                .fetch_add(record.len() as u64, Ordering::Relaxed);
+            Copies::count(&self.copies.spanning, record.len());
             return self.batch(channel, record).map(Some);
         }
         self.channels[channel].rows += 1;
@@ -200,9 +189,7 @@ impl RecordReader {
         if buffer.pin() {
             return buffer.into_bytes();
         }
-        self.copies
-            .pool_low
-            .fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        Copies::count(&self.copies.pool_low, buffer.len());
         Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(
             buffer.as_slice(),
         )))

@@ -10,6 +10,7 @@ use headgate_record::{
     encoded_len,
 };
 
+use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
 use crate::writer::stream::StreamWriter;
@@ -366,6 +367,7 @@ impl ArrowWriter {
         }
         page.teach(&mut self.profile);
         let (segment, len) = page.finish();
+        Copies::count(&self.partition.copies().scatter, len);
         let buffer = Buffer::freeze(segment, len);
         for index in targets {
             self.stats.rows += rows;

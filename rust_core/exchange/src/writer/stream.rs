@@ -4,6 +4,7 @@ use bytes::Bytes;
 use headgate_memory::BufferBuilder;
 use headgate_record::SpanningSerializer;
 
+use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
 
@@ -36,6 +37,7 @@ impl StreamWriter {
         self.serializer
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
+        Copies::count(&partition.copies().spanning, self.serializer.remaining());
         let mut completed = 0;
         let open = &mut self.open[index];
         while self.serializer.has_data() {

@@ -1,0 +1,32 @@
+"""Headgate: a keyed, pipelined, bounded exchange of Arrow batches between processes.
+
+Importing it starts no thread, opens no socket and loads neither pyspark nor the whole of pyarrow.
+"""
+
+from headgate._native import __version__
+from headgate.address import ChannelAddress
+from headgate.environment import ShuffleEnvironment
+from headgate.errors import HeadgateError, HeadgateWarning
+from headgate.gate import InputGate
+from headgate.partition import ResultPartition
+from headgate.reader import Buffer, BufferReader, Event, RecordReader
+from headgate.selectors import BroadcastSelector, HashSelector, RoundRobinSelector
+from headgate.writer import RecordWriter
+
+__all__ = [
+    "BroadcastSelector",
+    "Buffer",
+    "BufferReader",
+    "ChannelAddress",
+    "Event",
+    "HashSelector",
+    "HeadgateError",
+    "HeadgateWarning",
+    "InputGate",
+    "RecordReader",
+    "RecordWriter",
+    "ResultPartition",
+    "RoundRobinSelector",
+    "ShuffleEnvironment",
+    "__version__",
+]

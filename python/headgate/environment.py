@@ -1,0 +1,191 @@
+"""The data plane of a process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from headgate import _native, _options
+from headgate.errors import OptionError
+from headgate.gate import InputGate
+from headgate.partition import ResultPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.address import ChannelAddress
+
+
+class ShuffleEnvironment:
+    """Pool, partitions, gates, connections and one I/O thread: one per process and exchange.
+
+    Nothing is started or allocated before it is needed. A forked child must make its own; the
+    parent's raises :class:`~headgate.errors.ForkError` there and is otherwise left alone.
+
+    Args:
+        memory: budget of all exchange data of this process, ``"64m"`` or a number of bytes.
+        segment_size: size of a segment, the unit of memory, of a page and of credit.
+        listen: ``"HOST:PORT"`` that other processes connect to; listening starts with the first
+            :attr:`address` or :meth:`ResultPartition.address`.
+        secret: 32 bytes that all processes of the exchange share; random if not given, and then
+            only this process can read its partitions.
+        exchange_id: 16 bytes that name the exchange.
+        run: which evaluation of the exchange this is.
+        epoch: which attempt at that evaluation.
+        max_record_size: largest row, bytes record or object, in bytes.
+
+    Raises:
+        OptionError: a value outside its limits.
+    """
+
+    def __init__(
+        self,
+        *,
+        memory: str | int | None = None,
+        segment_size: str | int | None = None,
+        listen: str | None = None,
+        secret: bytes | None = None,
+        exchange_id: bytes | None = None,
+        run: int = 0,
+        epoch: int = 0,
+        max_record_size: str | int | None = None,
+    ) -> None:
+        options = _options.resolve(
+            "environment",
+            {
+                "memory": memory,
+                "segment_size": segment_size,
+                "listen": listen,
+                "max_record_size": max_record_size,
+            },
+        )
+        self._native = _native.Environment(
+            **options,
+            secret=_exactly("secret", secret if secret is not None else secrets.token_bytes(32), 32),
+            exchange=_exactly("exchange_id", exchange_id or bytes(16), 16),
+            run=run,
+            epoch=epoch,
+        )
+
+    @property
+    def process_id(self) -> bytes:
+        """16 random bytes that name this process within the exchange."""
+        return self._native.process_id
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that other processes connect to; listens from the first use on.
+
+        Raises:
+            ConnectError: the address cannot be listened on.
+        """
+        return self._native.address()
+
+    def create_result_partition(
+        self,
+        num_subpartitions: int,
+        *,
+        kind: Literal["pipelined_bounded"] = "pipelined_bounded",
+        schema: pa.Schema | None = None,
+        wanted: Iterable[int] | None = None,
+        wait_for_lost_consumers: bool = False,
+    ) -> ResultPartition:
+        """Create the output of one producer.
+
+        Args:
+            num_subpartitions: how many consumers the rows are cut for.
+            kind: ``"pipelined_bounded"``: read while it is written, in bounded memory.
+            schema: what will be written, if it is to travel in the addresses.
+            wanted: numbers of the subpartitions that have a consumer; rows for the others are
+                dropped. All of them if not given.
+            wait_for_lost_consumers: a consumer that vanishes does not fail the partition; somebody
+                calls :meth:`ResultPartition.release_subpartition` or :meth:`abort`.
+
+        Raises:
+            OptionError: fewer than one subpartition, an unknown kind or number.
+            PoolTooSmallError: not one segment for each wanted subpartition and one more.
+        """
+        if num_subpartitions < 1:
+            raise OptionError(f"num_subpartitions={num_subpartitions} is less than 1")
+        if kind != "pipelined_bounded":
+            raise OptionError(
+                f"kind={kind!r} is not built", remedy='kind="pipelined_bounded"'
+            )
+        built = [wanted is None] * num_subpartitions
+        for index in wanted or ():
+            if not 0 <= index < num_subpartitions:
+                raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
+            built[index] = True
+        native = self._native.create_result_partition(built, wait_for_lost_consumers)
+        return ResultPartition(self, native, schema)
+
+    def create_input_gate(
+        self,
+        addresses: Iterable[ChannelAddress] = (),
+        *,
+        sealed: bool = True,
+        schema: pa.Schema | None = None,
+    ) -> InputGate:
+        """Create the input of one consumer.
+
+        Args:
+            addresses: one per producer; a channel within this process needs no connection.
+            sealed: False when channels will still be added, until :meth:`InputGate.seal`.
+            schema: the schema of the batches, checked against each producer's.
+
+        Raises:
+            PoolTooSmallError: not one segment for each channel from another process.
+            PartitionNotFoundError: an address of this process that does not exist.
+        """
+        gate = InputGate(self._native.create_input_gate(), schema)
+        try:
+            for address in addresses:
+                gate.add_channel(address)
+        except BaseException:
+            gate.close()
+            raise
+        if sealed:
+            gate.seal()
+        return gate
+
+    def stats(self) -> dict[str, Any]:
+        """Return a plain snapshot.
+
+        Keys: ``segments`` (size in bytes; total, idle, held, pinned, peak in segments),
+        ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
+        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel).
+        """
+        return self._native.stats()
+
+    def abort(self, cause: BaseException | str) -> None:
+        """End every reader and writer of this environment with this cause."""
+        self._native.abort(str(cause))
+
+    def close(self) -> None:
+        """Give back gates, partitions, connections, thread and memory; may be called twice.
+
+        Batches that were read stay valid. In a forked child it does nothing.
+        """
+        self._native.close()
+
+    def __enter__(self) -> Self:
+        """Return the environment itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+def _exactly(name: str, value: bytes, length: int) -> bytes:
+    if len(value) != length:
+        # Never the value itself: it may be a secret.
+        raise OptionError(f"{name} has {len(value)} bytes, it needs {length}")
+    return bytes(value)

@@ -1,0 +1,230 @@
+"""Routing records to subpartitions."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+
+from headgate import _native
+from headgate.errors import OptionError, SelectorError
+from headgate.selectors import (
+    BroadcastSelector,
+    HashSelector,
+    RoundRobinSelector,
+    Selector,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.partition import ResultPartition
+
+Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
+
+
+class WriterStats(NamedTuple):
+    """What was emitted, counted once for each subpartition that gets it."""
+
+    rows: int
+    bytes: int
+    buffers: int
+
+
+class RecordWriter:
+    """The one writer of a result partition.
+
+    As a context manager it finishes the partition at the end of the block, or fails it with the
+    exception that left the block.
+
+    Args:
+        partition: what to write to.
+        schema: of the batches, for ``serializer="arrow"``; the partition's own if not given.
+        selector: which subpartition gets which row; each record in turn if not given.
+        serializer: ``"arrow"``: record batches, anything with Arrow PyCapsules. ``"bytes"``: bytes
+            records of any size. ``"pickle"``: Python objects; the reader has to say so too, and
+            unpickling runs code of the writer's choice.
+
+    Raises:
+        UnknownColumnError: a key column that the schema does not have.
+        UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
+    """
+
+    def __init__(
+        self,
+        partition: ResultPartition,
+        schema: pa.Schema | None = None,
+        *,
+        selector: Selector | None = None,
+        serializer: Serializer = "arrow",
+    ) -> None:
+        selector = RoundRobinSelector() if selector is None else selector
+        self._choose = _custom(selector)
+        self._partition = partition
+        self._serializer = serializer
+        self._arrow: _native.ArrowWriter | None = None
+        self._bytes: _native.BytesWriter | None = None
+        columns = list(selector.columns) if isinstance(selector, HashSelector) else None
+        broadcast = isinstance(selector, BroadcastSelector)
+        start = selector.start if isinstance(selector, RoundRobinSelector) else 0
+        if serializer == "arrow":
+            schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
+            if schema is None:
+                raise OptionError("a writer of Arrow batches needs schema=")
+            self._arrow = _native.ArrowWriter(
+                partition._native,  # noqa: SLF001 - one package
+                schema,
+                columns=columns,
+                start=None if broadcast else start,
+            )
+            partition._schema = schema  # noqa: SLF001 - addresses carry it from now on
+        elif serializer in {"bytes", "pickle"}:
+            if columns is not None:
+                raise SelectorError(f"{serializer} records have no columns to hash")
+            self._bytes = _native.BytesWriter(
+                partition._native,  # noqa: SLF001 - one package
+                start=None if broadcast else start,
+            )
+        else:
+            raise OptionError(
+                f"serializer={serializer!r} is unknown", remedy='"arrow" · "bytes" · "pickle"'
+            )
+
+    @property
+    def _native(self) -> _native.ArrowWriter | _native.BytesWriter:
+        writer = self._arrow or self._bytes
+        assert writer is not None  # noqa: S101 - one of both is set in __init__
+        return writer
+
+    def emit(self, record: Any) -> None:
+        """Emit a record by the selector; blocks while the consumers are behind.
+
+        Args:
+            record: a batch, table or stream with Arrow PyCapsules, bytes, or any object, as the
+                serializer says. An Arrow stream is emitted batch by batch.
+
+        Raises:
+            SchemaMismatchError: another schema; the batch is not emitted at all.
+            SelectorError: the callable did not return one valid number per row.
+            RecordTooLargeError: a row above ``max_record_size``.
+            ClosedError: after :meth:`finish`.
+        """
+        if self._arrow is None:
+            self._emit_bytes(self._encode(record))
+        elif self._choose is None:
+            self._arrow.emit(record)
+        else:
+            for batch in _batches(record):
+                channels = _channel_numbers(self._choose(batch), batch.num_rows)
+                self._arrow.emit_to(batch, channels)
+
+    def _emit_bytes(self, record: bytes) -> None:
+        writer = self._bytes
+        assert writer is not None  # noqa: S101 - called for bytes writers only
+        if self._choose is None:
+            writer.emit(record)
+        else:
+            writer.emit_to(record, _channel_number(self._choose(record)))
+
+    def broadcast_emit(self, record: Any) -> None:
+        """Emit a record to every subpartition."""
+        if self._arrow is not None:
+            self._arrow.broadcast_emit(record)
+        elif self._bytes is not None:
+            self._bytes.broadcast_emit(self._encode(record))
+
+    def broadcast_event(self, name: str, body: bytes = b"") -> None:
+        """Append an event of your own to every subpartition, behind all records so far.
+
+        Args:
+            name: what kind of event it is; up to 65,535 bytes of UTF-8.
+            body: its content; together with the name it must fit a segment.
+        """
+        self._native.broadcast_event(name, body)
+
+    def flush(self) -> None:
+        """Show everything emitted so far to the consumers, in pages that are not full."""
+        self._native.flush()
+
+    def finish(self) -> None:
+        """End all subpartitions; a second call does nothing."""
+        self._native.finish()
+
+    def fail(self, cause: BaseException | str) -> None:
+        """Fail the partition and its consumers with this cause."""
+        self._native.fail(str(cause))
+
+    def stats(self) -> WriterStats:
+        """Return what was emitted so far; open pages count once they are sent."""
+        return WriterStats(*self._native.stats())
+
+    def _encode(self, record: Any) -> bytes:
+        if self._serializer == "pickle":
+            return pickle.dumps(record, protocol=5)
+        if isinstance(record, (bytes, bytearray, memoryview)):
+            return bytes(record)
+        raise OptionError(
+            f"a record is {type(record).__name__}, this writer takes bytes",
+            remedy='encode it · serializer="pickle" on both sides',
+        )
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Finish the partition, or fail it with what left the block."""
+        if exc is None:
+            self.finish()
+        else:
+            self.fail(f"{type(exc).__name__}: {exc}")
+
+
+def _custom(selector: Selector) -> Callable[[Any], Any] | None:
+    if isinstance(selector, (RoundRobinSelector, HashSelector, BroadcastSelector)):
+        return None
+    if callable(selector):
+        return selector
+    raise SelectorError(
+        f"selector={selector!r} is neither a selector nor callable",
+        remedy='HashSelector(["user"]) · RoundRobinSelector() · BroadcastSelector() · a function',
+    )
+
+
+def _batches(record: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if isinstance(record, pa.RecordBatch):
+        yield record
+    elif hasattr(record, "__arrow_c_array__"):
+        yield pa.record_batch(record)
+    else:
+        yield from pa.RecordBatchReader.from_stream(record)
+
+
+def _channel_numbers(chosen: Any, rows: int) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        numbers = pa.array(chosen).cast(pa.uint32())
+        if numbers.null_count:
+            raise ValueError(f"{numbers.null_count} of them are null")
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SelectorError(
+            f"the selector did not return channel numbers: {error}",
+            asked=f"{rows} whole numbers, one per row",
+            have=type(chosen).__name__,
+        ) from error
+    return numbers
+
+
+def _channel_number(chosen: Any) -> int:
+    if isinstance(chosen, int) and not isinstance(chosen, bool) and 0 <= chosen < 2**32:
+        return chosen
+    raise SelectorError(f"the selector returned {chosen!r}, which is no channel number")

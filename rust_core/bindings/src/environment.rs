@@ -1,0 +1,151 @@
+//! `Environment`.
+
+use std::sync::Arc;
+
+use headgate_exchange::{Config, ConsumerLoss, ShuffleEnvironment, Stats};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::gate::InputGate;
+use crate::interrupt::blocking;
+use crate::partition::ResultPartition;
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct Environment {
+    inner: Arc<ShuffleEnvironment>,
+}
+
+#[pymethods]
+impl Environment {
+    #[new]
+    #[pyo3(signature = (*, memory, segment_size, max_record_size, listen, secret, exchange, run, epoch))]
+    #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
+    fn new(
+        py: Python<'_>,
+        memory: usize,
+        segment_size: usize,
+        max_record_size: usize,
+        listen: String,
+        secret: [u8; 32],
+        exchange: [u8; 16],
+        run: u32,
+        epoch: u32,
+    ) -> PyResult<Self> {
+        let config = Config {
+            memory,
+            segment_size,
+            listen,
+            secret,
+            exchange,
+            run,
+            epoch,
+            max_record_size,
+        };
+        let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    #[getter]
+    fn process_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.process())
+    }
+
+    fn address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
+        let address = blocking(py, |_| self.inner.address())?;
+        Ok((address.ip().to_string(), address.port()))
+    }
+
+    fn create_result_partition(
+        &self,
+        py: Python<'_>,
+        wanted: Vec<bool>,
+        wait_for_lost_consumers: bool,
+    ) -> PyResult<ResultPartition> {
+        let on_loss = if wait_for_lost_consumers {
+            ConsumerLoss::Wait
+        } else {
+            ConsumerLoss::Fail
+        };
+        let inner = blocking(py, |_| self.inner.create_result_partition(&wanted, on_loss))?;
+        Ok(ResultPartition {
+            environment: Arc::clone(&self.inner),
+            inner,
+        })
+    }
+
+    fn create_input_gate(&self, py: Python<'_>) -> PyResult<InputGate> {
+        let inner = blocking(py, |_| self.inner.create_input_gate())?;
+        Ok(InputGate {
+            environment: Arc::clone(&self.inner),
+            inner,
+        })
+    }
+
+    fn abort(&self, py: Python<'_>, cause: String) {
+        py.detach(|| {
+            self.inner
+                .abort(&headgate_exchange::ExchangeError::Aborted(cause))
+        });
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.inner.close());
+    }
+
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = blocking(py, |_| Ok(self.inner.stats()))?;
+        stats_dict(py, &stats)
+    }
+}
+
+fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
+    let pool = &stats.pool;
+    let segments = PyDict::new(py);
+    segments.set_item("size", pool.segment_size)?;
+    segments.set_item("total", pool.total)?;
+    segments.set_item("idle", pool.idle)?;
+    segments.set_item("held", pool.held)?;
+    segments.set_item("pinned", pool.pinned)?;
+    segments.set_item("peak", pool.peak)?;
+    segments.set_item("local_pools", pool.local_pools)?;
+    let copies = PyDict::new(py);
+    copies.set_item("scatter", stats.copied_scatter)?;
+    copies.set_item("pool_low", stats.copied_pool_low)?;
+    copies.set_item("spanning", stats.copied_spanning)?;
+    let partitions = PyList::empty(py);
+    for partition in &stats.partitions {
+        let rows = PyList::empty(py);
+        for subpartition in partition {
+            let row = PyDict::new(py);
+            row.set_item("queued", subpartition.queued)?;
+            row.set_item("rows", subpartition.rows)?;
+            row.set_item("bytes", subpartition.bytes)?;
+            row.set_item("buffers", subpartition.buffers)?;
+            rows.append(row)?;
+        }
+        partitions.append(rows)?;
+    }
+    let gates = PyList::empty(py);
+    for gate in &stats.gates {
+        let rows = PyList::empty(py);
+        for channel in gate {
+            let row = PyDict::new(py);
+            row.set_item("name", &channel.name)?;
+            row.set_item("credit", channel.credit)?;
+            row.set_item("queued", channel.queued)?;
+            rows.append(row)?;
+        }
+        gates.append(rows)?;
+    }
+    let out = PyDict::new(py);
+    out.set_item("segments", segments)?;
+    out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
+    out.set_item("bytes_sent", stats.bytes_sent)?;
+    out.set_item("bytes_received", stats.bytes_received)?;
+    out.set_item("copies", copies)?;
+    out.set_item("partitions", partitions)?;
+    out.set_item("gates", gates)?;
+    Ok(out)
+}

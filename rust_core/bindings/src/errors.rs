@@ -1,0 +1,152 @@
+//! From the exchange's errors to the exception classes of `headgate.errors`, raised by code.
+
+use headgate_exchange::ExchangeError;
+use headgate_record::{HashError, SelectError, SourceError, UnsupportedType};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// What `headgate.errors.from_code` wants to know; lines that stay empty are left out.
+#[derive(Default)]
+pub(crate) struct Report {
+    code: u16,
+    summary: String,
+    asked: String,
+    have: String,
+    remedy: &'static str,
+}
+
+impl Report {
+    pub(crate) fn new(code: u16, summary: impl ToString) -> Self {
+        Self {
+            code,
+            summary: summary.to_string(),
+            ..Self::default()
+        }
+    }
+
+    fn remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = remedy;
+        self
+    }
+
+    fn asked(mut self, asked: String) -> Self {
+        self.asked = asked;
+        self
+    }
+
+    fn have(mut self, have: String) -> Self {
+        self.have = have;
+        self
+    }
+
+    pub(crate) fn into_py(self, py: Python<'_>) -> PyErr {
+        let Self {
+            code,
+            summary,
+            asked,
+            have,
+            remedy,
+        } = self;
+        let details = PyDict::new(py);
+        let made = py.import("headgate.errors").and_then(|errors| {
+            errors
+                .getattr("from_code")?
+                .call1((code, summary, asked, have, remedy, details))
+        });
+        match made {
+            Ok(error) => PyErr::from_value(error),
+            Err(error) => error,
+        }
+    }
+}
+
+pub(crate) fn to_py(py: Python<'_>, error: &ExchangeError) -> PyErr {
+    report(error).into_py(py)
+}
+
+fn report(error: &ExchangeError) -> Report {
+    let of = |code| Report::new(code, error);
+    match error {
+        ExchangeError::Aborted(_) => of(2301),
+        ExchangeError::Closed(_) => of(1002),
+        ExchangeError::Connect { .. } => {
+            of(3007).remedy("check that the host and port can be reached from here")
+        }
+        ExchangeError::Event(_) => of(3004),
+        ExchangeError::Forked { .. } => {
+            of(1003).remedy("create a ShuffleEnvironment in the child process")
+        }
+        ExchangeError::Handshake { .. } => {
+            of(3002).remedy("give both processes the same secret, exchange_id, run and epoch")
+        }
+        ExchangeError::Integrity { .. } => of(3005),
+        ExchangeError::Interrupted | ExchangeError::State(_) => of(1002),
+        ExchangeError::Listen { .. } => of(3007).remedy("give listen= an address of this host"),
+        ExchangeError::Memory(_) => of(5001),
+        ExchangeError::OutOfRange { .. } | ExchangeError::SelectorLength { .. } => {
+            of(4004).remedy("return one number from 0 to num_subpartitions - 1 for each row")
+        }
+        ExchangeError::Page { .. } => of(4005),
+        ExchangeError::PartitionNotFound { .. } => of(3006),
+        ExchangeError::PeerLost { .. } => of(3001),
+        ExchangeError::PoolTooSmall {
+            what,
+            needed,
+            segment_size,
+            source,
+        } => {
+            let budget = source.total * segment_size;
+            let summary = format!(
+                "{what} needs {needed} segments of {segment_size} bytes; {} of {} are still free to promise",
+                source.available, source.total
+            );
+            Report::new(5001, summary)
+                .asked(format!(
+                    "{needed} segments = {} bytes",
+                    needed * segment_size
+                ))
+                .have(format!(
+                    "memory={budget} = {} segments, {} held by batches that are kept",
+                    source.total, source.pinned
+                ))
+                .remedy("raise memory= · lower segment_size= · use fewer channels")
+        }
+        ExchangeError::ProducerFailed(_) => of(6002),
+        ExchangeError::Protocol { .. } => of(3004),
+        ExchangeError::RecordTooLarge { .. } => {
+            of(5002).remedy("raise max_record_size= on both sides · split the record")
+        }
+        ExchangeError::Schema(source) => of_source(source),
+        ExchangeError::SchemaRefused { .. } => {
+            of(4003).remedy("give reader and writer the same schema")
+        }
+        ExchangeError::Select(source) => of_select(source),
+        ExchangeError::Version { .. } => {
+            of(3003).remedy("install the same version of headgate everywhere")
+        }
+    }
+}
+
+fn of_source(error: &SourceError) -> Report {
+    Report::new(4003, error).remedy("emit batches of the writer's schema, or cast them first")
+}
+
+fn of_select(error: &SelectError) -> Report {
+    match error {
+        SelectError::Hash(error) => of_hash(error),
+        SelectError::NoSubpartitions => Report::new(1001, error),
+    }
+}
+
+pub(crate) fn of_hash(error: &HashError) -> Report {
+    match error {
+        HashError::UnsupportedKeyType { .. } => {
+            Report::new(4002, error).remedy("hash by another column, or cast it first")
+        }
+        _ => Report::new(4001, error),
+    }
+}
+
+pub(crate) fn of_unsupported(error: &UnsupportedType) -> Report {
+    Report::new(4002, error).remedy("cast the column, or leave it out")
+}

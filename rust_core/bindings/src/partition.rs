@@ -1,0 +1,71 @@
+//! `ResultPartition`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headgate_exchange::{ExchangeError, ResultPartition as Inner, ShuffleEnvironment};
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::interrupt::blocking;
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct ResultPartition {
+    pub(crate) environment: Arc<ShuffleEnvironment>,
+    pub(crate) inner: Arc<Inner>,
+}
+
+#[pymethods]
+impl ResultPartition {
+    #[getter]
+    fn id<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.inner.id().0)
+    }
+
+    #[getter]
+    fn num_subpartitions(&self) -> usize {
+        self.inner.num_subpartitions()
+    }
+
+    #[getter]
+    fn is_released(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.inner.is_released())
+    }
+
+    fn release_subpartition(&self, py: Python<'_>, index: usize) -> PyResult<()> {
+        if index >= self.inner.num_subpartitions() {
+            return Err(PyIndexError::new_err(format!(
+                "subpartition {index} of {}",
+                self.inner.num_subpartitions()
+            )));
+        }
+        blocking(py, |_| self.environment.check())?;
+        py.detach(|| self.inner.release_subpartition(index));
+        Ok(())
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait_consumed(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = timeout
+            .map(Duration::try_from_secs_f64)
+            .transpose()
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            self.inner.wait_consumed(timeout, interrupt)
+        })
+    }
+
+    fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.fail(&ExchangeError::Aborted(cause));
+            Ok(())
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.environment.release_partition(self.inner.id()));
+    }
+}

@@ -1,0 +1,258 @@
+//! `ArrowWriter` and `BytesWriter`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::{RecordBatch, UInt32Array};
+use bytes::Bytes;
+use headgate_exchange::{
+    ArrowWriter as ArrowInner, BytesWriter as BytesInner, ExchangeError, Interrupt, Result,
+    ShuffleEnvironment, WriterStats,
+};
+use headgate_record::{Event, Selector};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3_arrow::input::AnyRecordBatch;
+use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
+
+use crate::errors::of_hash;
+use crate::interrupt::blocking;
+use crate::partition::ResultPartition;
+use crate::schema::page_schema;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Splits `("hash", [names])`, `("round_robin", start)` and `("broadcast", None)`.
+fn selector(
+    py: Python<'_>,
+    schema: Option<&PySchema>,
+    columns: Option<Vec<String>>,
+    start: Option<u32>,
+) -> PyResult<Selector> {
+    match (columns, start) {
+        (Some(columns), _) => {
+            let schema = schema.ok_or_else(|| PyTypeError::new_err("only batches have columns"))?;
+            Selector::hash_by_name(schema.as_ref(), &columns)
+                .map_err(|error| of_hash(&error).into_py(py))
+        }
+        (None, Some(next)) => Ok(Selector::RoundRobin { next }),
+        (None, None) => Ok(Selector::Broadcast),
+    }
+}
+
+fn event(name: String, body: Vec<u8>) -> Event {
+    Event::Custom {
+        name,
+        body: Bytes::from(body),
+    }
+}
+
+fn stats_tuple(stats: WriterStats) -> (u64, u64, u64) {
+    (stats.rows, stats.bytes, stats.buffers)
+}
+
+/// Every batch of a capsule producer, one after the other.
+fn for_each_batch(
+    py: Python<'_>,
+    batches: AnyRecordBatch,
+    mut each: impl FnMut(&RecordBatch, Interrupt<'_>) -> Result<()> + Send,
+) -> PyResult<()> {
+    match batches {
+        AnyRecordBatch::RecordBatch(batch) => {
+            let batch = batch.into_inner();
+            blocking(py, |interrupt| each(&batch, interrupt))
+        }
+        AnyRecordBatch::Stream(stream) => {
+            // The stream's own producer may need the GIL for each batch, so it is not detached.
+            for batch in stream.into_reader()? {
+                let batch = batch.map_err(|error| PyTypeError::new_err(error.to_string()))?;
+                blocking(py, |interrupt| each(&batch, interrupt))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct ArrowWriter {
+    environment: Arc<ShuffleEnvironment>,
+    inner: Mutex<ArrowInner>,
+}
+
+#[pymethods]
+impl ArrowWriter {
+    #[new]
+    #[pyo3(signature = (partition, schema, *, columns=None, start=None))]
+    fn new(
+        py: Python<'_>,
+        partition: &ResultPartition,
+        schema: PySchema,
+        columns: Option<Vec<String>>,
+        start: Option<u32>,
+    ) -> PyResult<Self> {
+        let selector = selector(py, Some(&schema), columns, start)?;
+        let schema = page_schema(py, schema)?;
+        let environment = Arc::clone(&partition.environment);
+        let partition = Arc::clone(&partition.inner);
+        let limit = environment.config().max_record_size;
+        let inner = blocking(py, |_| {
+            environment.check()?;
+            ArrowInner::new(partition, schema, selector, limit)
+        })?;
+        Ok(Self {
+            environment,
+            inner: Mutex::new(inner),
+        })
+    }
+
+    fn emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
+        for_each_batch(py, batches, |batch, interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).emit(batch, interrupt)
+        })
+    }
+
+    fn emit_to(&self, py: Python<'_>, batch: PyRecordBatch, channels: PyArray) -> PyResult<()> {
+        let batch = batch.into_inner();
+        let (channels, _) = channels.into_inner();
+        let channels = channels
+            .as_any()
+            .downcast_ref::<UInt32Array>()
+            .ok_or_else(|| PyTypeError::new_err("channel numbers are uint32"))?;
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).emit_to(&batch, channels.values(), interrupt)
+        })
+    }
+
+    fn broadcast_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
+        for_each_batch(py, batches, |batch, interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).broadcast_emit(batch, interrupt)
+        })
+    }
+
+    fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).broadcast_event(&event(name, body))
+        })
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).flush();
+            Ok(())
+        })
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).finish();
+            Ok(())
+        })
+    }
+
+    fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner)
+                .partition()
+                .fail(&ExchangeError::Aborted(cause));
+            Ok(())
+        })
+    }
+
+    fn stats(&self, py: Python<'_>) -> (u64, u64, u64) {
+        py.detach(|| stats_tuple(lock(&self.inner).stats()))
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct BytesWriter {
+    environment: Arc<ShuffleEnvironment>,
+    inner: Mutex<BytesInner>,
+}
+
+#[pymethods]
+impl BytesWriter {
+    #[new]
+    #[pyo3(signature = (partition, *, start=None))]
+    fn new(py: Python<'_>, partition: &ResultPartition, start: Option<u32>) -> PyResult<Self> {
+        let selector = selector(py, None, None, start)?;
+        let environment = Arc::clone(&partition.environment);
+        let partition = Arc::clone(&partition.inner);
+        let limit = environment.config().max_record_size;
+        let inner = blocking(py, |_| {
+            environment.check()?;
+            BytesInner::new(partition, selector, limit)
+        })?;
+        Ok(Self {
+            environment,
+            inner: Mutex::new(inner),
+        })
+    }
+
+    fn emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
+        let record = Bytes::from(record);
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).emit(&record, interrupt)
+        })
+    }
+
+    fn emit_to(&self, py: Python<'_>, record: Vec<u8>, channel: u32) -> PyResult<()> {
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).emit_to(channel, Bytes::from(record), interrupt)
+        })
+    }
+
+    fn broadcast_emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
+        let record = Bytes::from(record);
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner).broadcast_emit(&record, interrupt)
+        })
+    }
+
+    fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).broadcast_event(&event(name, body))
+        })
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).flush();
+            Ok(())
+        })
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner).finish();
+            Ok(())
+        })
+    }
+
+    fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            lock(&self.inner)
+                .partition()
+                .fail(&ExchangeError::Aborted(cause));
+            Ok(())
+        })
+    }
+
+    fn stats(&self, py: Python<'_>) -> (u64, u64, u64) {
+        py.detach(|| stats_tuple(lock(&self.inner).stats()))
+    }
+}

@@ -1,0 +1,20 @@
+//! Payload copies, counted by reason.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes of payload copied within this process; what the kernel copies is not counted.
+#[derive(Debug, Default)]
+pub struct Copies {
+    /// Rows gathered into pages: the one copy that partitioning needs.
+    pub scatter: AtomicU64,
+    /// The caller keeps so many batches that no further segment may stay with them.
+    pub pool_low: AtomicU64,
+    /// Records that span buffers, cut up by the writer or put together by the reader.
+    pub spanning: AtomicU64,
+}
+
+impl Copies {
+    pub(crate) fn count(reason: &AtomicU64, bytes: usize) {
+        reason.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
