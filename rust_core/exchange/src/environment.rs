@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use headgate_memory::{GlobalPool, PoolStats};
+use headgate_memory::GlobalPool;
 use headgate_protocol::{
     ChannelId, Generation, HandshakeConfig, Key, PartitionId, PartitionRequest, VersionRange,
 };
@@ -16,6 +16,8 @@ use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
 use crate::manager::PartitionManager;
 use crate::net::{Command, Context, Network, Traffic};
 use crate::partition::{ConsumerLoss, ResultPartition};
+use crate::random::random;
+use crate::stats::Stats;
 
 /// Where a subpartition is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,51 +32,6 @@ pub struct Address {
     pub partition: PartitionId,
     /// Which of its subpartitions.
     pub subpartition: u32,
-}
-
-/// How one subpartition is doing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SubpartitionStats {
-    /// Data buffers waiting for the consumer.
-    pub queued: u32,
-    /// Rows added.
-    pub rows: u64,
-    /// Bytes taken.
-    pub bytes: u64,
-    /// Buffers taken.
-    pub buffers: u64,
-}
-
-/// How one channel is doing.
-#[derive(Debug, Clone, Default)]
-pub struct ChannelStats {
-    /// Its name in errors.
-    pub name: String,
-    /// Segments the producer may still fill; `None` for a local channel, which needs none.
-    pub credit: Option<u32>,
-    /// Buffers waiting for the reader.
-    pub queued: usize,
-}
-
-/// A snapshot of an environment.
-#[derive(Debug, Clone, Default)]
-pub struct Stats {
-    /// Segments by state.
-    pub pool: PoolStats,
-    /// Bytes written to sockets.
-    pub bytes_sent: u64,
-    /// Bytes read from sockets.
-    pub bytes_received: u64,
-    /// Payload bytes gathered into pages.
-    pub copied_scatter: u64,
-    /// Payload bytes copied out because the caller keeps too many batches.
-    pub copied_pool_low: u64,
-    /// Payload bytes of records that spanned buffers.
-    pub copied_spanning: u64,
-    /// Of each open partition, its subpartitions.
-    pub partitions: Vec<Vec<SubpartitionStats>>,
-    /// Of each open gate, its channels.
-    pub gates: Vec<Vec<ChannelStats>>,
 }
 
 /// The data plane of a process.
@@ -404,12 +361,6 @@ impl Drop for ShuffleEnvironment {
             std::mem::forget(network.take());
         }
     }
-}
-
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| ExchangeError::Memory(error.to_string()))?;
-    Ok(bytes)
 }
 
 fn resolve(host: &str, port: u16) -> Result<SocketAddr> {

@@ -17,17 +17,20 @@ mod gate;
 mod manager;
 mod net;
 mod partition;
+mod random;
 mod reader;
+mod stats;
 mod subpartition;
 mod writer;
 
 pub use config::Config;
 pub use copies::Copies;
-pub use environment::{Address, ChannelStats, ShuffleEnvironment, Stats, SubpartitionStats};
+pub use environment::{Address, ShuffleEnvironment};
 pub use error::{ExchangeError, Interrupt, Result};
 pub use gate::{InputGate, Received};
 pub use partition::{ConsumerLoss, ResultPartition};
 pub use reader::{Record, RecordReader};
+pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter, WriterStats};
 
 pub use headgate_memory::{Buffer, PoolStats};

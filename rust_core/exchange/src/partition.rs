@@ -7,8 +7,8 @@ use headgate_memory::{GlobalPool, LocalPool, PooledSegment};
 use headgate_protocol::PartitionId;
 
 use crate::copies::Copies;
-use crate::environment::SubpartitionStats;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 
 /// Segments per subpartition that may wait for a consumer, beside the page being written.

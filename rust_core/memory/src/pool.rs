@@ -327,11 +327,12 @@ impl LocalPool {
         }
     }
 
-    /// Changes what is guaranteed, as channels come and go.
+    /// Changes what is guaranteed, as channels come and go, if `leave` more could still be promised
+    /// to anybody afterwards.
     ///
     /// # Errors
     /// [`PoolTooSmall`] when the new minimum does not fit; nothing changes then.
-    pub fn set_minimum(&self, min: usize, max: usize) -> Result<(), PoolTooSmall> {
+    pub fn set_minimum(&self, min: usize, max: usize, leave: usize) -> Result<(), PoolTooSmall> {
         let mut state = self.shared.lock();
         let total = self.shared.total;
         let others = state
@@ -340,7 +341,7 @@ impl LocalPool {
             .filter(|(id, local)| **id != self.id && !local.closed);
         admit(
             others.map(|(_, local)| local.share),
-            min,
+            min + leave,
             state.pinned,
             total,
         )?;

@@ -1,6 +1,7 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
 mod local;
+mod pool;
 mod remote;
 
 use std::collections::VecDeque;
@@ -9,11 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Totals};
 
-use crate::environment::ChannelStats;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::stats::ChannelStats;
 
 pub(crate) use local::LocalChannel;
-pub(crate) use remote::{CreditSink, GatePool, RemoteChannel, Target};
+pub(crate) use pool::GatePool;
+pub(crate) use remote::{CreditSink, RemoteChannel, Target};
 
 /// One buffer or event of one channel.
 #[derive(Debug)]

@@ -2,24 +2,16 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
 
-use headgate_memory::{Buffer, GlobalPool, LocalPool, PooledSegment, SegmentListener};
+use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
     BufferHeader, BufferKind, ChannelId, DataType, Generation, ReceiveChannel, Recycled, Totals,
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GateQueue, Taken};
-
-/// Segments that belong to a channel as long as it lives.
-const EXCLUSIVE_BUFFERS: usize = 2;
-/// How long a new channel waits for segments that others have borrowed.
-const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Segments of a gate that go where the backlog is.
-const FLOATING_BUFFERS: usize = 8;
+use crate::gate::{GatePool, GateQueue, Taken};
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
 pub(crate) trait CreditSink: Send + Sync {
@@ -27,168 +19,6 @@ pub(crate) trait CreditSink: Send + Sync {
     fn credit_available(&self, channel: Arc<RemoteChannel>);
     /// Nothing more is wanted from the producer.
     fn cancel(&self, channel: Arc<RemoteChannel>);
-}
-
-/// The segments of all remote channels of one gate.
-pub(crate) struct GatePool {
-    local: LocalPool,
-    segment_size: usize,
-    state: Mutex<Needs>,
-    /// A listener is registered with the pool, or about to be.
-    listening: AtomicBool,
-    this: Weak<Self>,
-}
-
-#[derive(Default)]
-struct Needs {
-    /// Exclusive segments of the live channels: the pool's guaranteed minimum.
-    promised: usize,
-    /// Channels that want a segment, each at most once; those short of exclusive ones first.
-    needy: VecDeque<Arc<RemoteChannel>>,
-}
-
-impl GatePool {
-    pub(crate) fn new(global: &GlobalPool) -> Result<Arc<Self>> {
-        let segment_size = global.segment_size();
-        let local = global
-            .create_local_pool(0, FLOATING_BUFFERS)
-            .map_err(|source| ExchangeError::PoolTooSmall {
-                what: "an input gate",
-                needed: 0,
-                segment_size,
-                source,
-            })?;
-        Ok(Arc::new_cyclic(|this| Self {
-            local,
-            segment_size,
-            state: Mutex::default(),
-            listening: AtomicBool::new(false),
-            this: this.clone(),
-        }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Needs> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Promises a new channel its exclusive segments, two, or one where that is all there is, and
-    /// waits until they are there.
-    pub(crate) fn admit(&self) -> Result<Vec<PooledSegment>> {
-        let exclusive = self.promise()?;
-        let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
-        let mut segments = Vec::with_capacity(exclusive);
-        while segments.len() < exclusive {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.local.request(left) {
-                Ok(Some(segment)) => segments.push(segment),
-                Ok(None) => {
-                    self.dismiss(exclusive);
-                    return Err(ExchangeError::Memory(format!(
-                        "no segment came free for a new channel within {} s",
-                        EXCLUSIVE_TIMEOUT.as_secs()
-                    )));
-                }
-                Err(error) => {
-                    self.dismiss(exclusive);
-                    return Err(ExchangeError::of_request(error, "input gate"));
-                }
-            }
-        }
-        Ok(segments)
-    }
-
-    fn promise(&self) -> Result<usize> {
-        let mut needs = self.lock();
-        let mut refused = None;
-        for exclusive in (1..=EXCLUSIVE_BUFFERS).rev() {
-            let min = needs.promised + exclusive;
-            match self.local.set_minimum(min, min + FLOATING_BUFFERS) {
-                Ok(()) => {
-                    needs.promised = min;
-                    return Ok(exclusive);
-                }
-                Err(source) => refused = Some(source),
-            }
-        }
-        Err(ExchangeError::PoolTooSmall {
-            what: "an input gate",
-            needed: needs.promised + 1,
-            segment_size: self.segment_size,
-            source: refused.expect("at least one try was made"),
-        })
-    }
-
-    fn dismiss(&self, exclusive: usize) {
-        let mut needs = self.lock();
-        needs.promised -= exclusive;
-        // Less is always granted.
-        let _ = self
-            .local
-            .set_minimum(needs.promised, needs.promised + FLOATING_BUFFERS);
-    }
-
-    fn want(&self, channel: Arc<RemoteChannel>, urgent: bool) {
-        let mut needs = self.lock();
-        if urgent {
-            needs.needy.push_front(channel);
-        } else {
-            needs.needy.push_back(channel);
-        }
-    }
-
-    /// Gives free segments to the channels that want some, until there is none of either.
-    pub(crate) fn refill(&self) {
-        loop {
-            let Some(channel) = self.lock().needy.front().cloned() else {
-                return;
-            };
-            let segment = if self.listening.swap(true, Ordering::AcqRel) {
-                self.local.try_request()
-            } else {
-                let this = self.this.clone();
-                let taken = self.local.request_or_listen(|| Arc::new(Refill(this)));
-                if !matches!(taken, Ok(None)) {
-                    self.listening.store(false, Ordering::Release);
-                }
-                taken
-            };
-            match segment {
-                Ok(Some(segment)) => {
-                    let satisfied = channel.offer(segment);
-                    if satisfied {
-                        self.lock()
-                            .needy
-                            .retain(|other| !Arc::ptr_eq(other, &channel));
-                        // It may have become needy again before it was taken off the list.
-                        channel.ask_for_segments();
-                    }
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    channel.fail(ExchangeError::of_request(error, "input gate"));
-                    self.lock()
-                        .needy
-                        .retain(|other| !Arc::ptr_eq(other, &channel));
-                }
-            }
-        }
-    }
-
-    pub(crate) fn close(&self) {
-        self.lock().needy.clear();
-        self.local.close();
-    }
-}
-
-struct Refill(Weak<GatePool>);
-
-impl SegmentListener for Refill {
-    fn segment_available(&self) {
-        if let Some(pool) = self.0.upgrade() {
-            pool.listening.store(false, Ordering::Release);
-            pool.refill();
-        }
-    }
 }
 
 /// The consumer's end of a subpartition of another process.
@@ -201,6 +31,8 @@ pub(crate) struct RemoteChannel {
     pool: Arc<GatePool>,
     sink: Arc<dyn CreditSink>,
     state: Mutex<State>,
+    /// On the gate pool's list of needy channels; changes under that list's lock only.
+    pub(super) queued: AtomicBool,
     this: Weak<Self>,
 }
 
@@ -210,8 +42,6 @@ struct State {
     free: Vec<PooledSegment>,
     /// Exclusive segments that were filled and not yet replaced.
     exclusive_out: u32,
-    /// On the gate pool's list.
-    asked: bool,
     received: VecDeque<(Buffer, DataType)>,
     totals: Option<Totals>,
     failure: Option<ExchangeError>,
@@ -251,12 +81,12 @@ impl RemoteChannel {
                 receive: ReceiveChannel::new(id, Generation(0), credit),
                 free: exclusive,
                 exclusive_out: 0,
-                asked: false,
                 received: VecDeque::new(),
                 totals: None,
                 failure: None,
                 released: false,
             }),
+            queued: AtomicBool::new(false),
             this: this.clone(),
         })
     }
@@ -387,24 +217,24 @@ impl RemoteChannel {
         }
     }
 
-    /// Gets on the gate pool's list if a segment is wanted, and has the pool look at it.
-    fn ask_for_segments(&self) {
-        let mut state = self.lock();
-        let wants = state.wants();
-        if !wants || std::mem::replace(&mut state.asked, true) {
-            return;
-        }
-        let urgent = state.exclusive_out > 0;
-        drop(state);
-        self.pool.want(self.me(), urgent);
-        self.pool.refill();
+    /// Whether a segment is wanted; `true` inside when an exclusive one is missing.
+    pub(super) fn wants(&self) -> Option<bool> {
+        let state = self.lock();
+        state.wants().then_some(state.exclusive_out > 0)
     }
 
-    /// Takes a segment from the pool; true when it wants no more and left the list.
-    fn offer(&self, segment: PooledSegment) -> bool {
+    /// Gets on the gate pool's list if a segment is wanted, and has the pool look at it.
+    fn ask_for_segments(&self) {
+        if let Some(urgent) = self.wants() {
+            self.pool.want(&self.me(), urgent);
+            self.pool.refill();
+        }
+    }
+
+    /// Takes a segment from the pool, or drops it; true when it wants no more.
+    pub(super) fn offer(&self, segment: PooledSegment) -> bool {
         let mut state = self.lock();
         if !state.wants() {
-            state.asked = false;
             // Dropping it may call back into this channel.
             drop(state);
             drop(segment);
@@ -428,9 +258,6 @@ impl RemoteChannel {
         }
         let announce = unannounced == 0 && state.receive.ledger().unannounced() > 0;
         let satisfied = !state.wants();
-        if satisfied {
-            state.asked = false;
-        }
         drop(state);
         drop(excess);
         if announce {

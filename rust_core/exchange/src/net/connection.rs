@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{
-    Budget, BudgetLimits, ClientHandshake, Frame, FrameDecoder, HandshakeError, Limits,
-    PartitionRequest, Peer, ServerHandshake, Side, Step,
+    ClientHandshake, Frame, FrameDecoder, Limits, PartitionRequest, Peer, ServerHandshake, Side,
+    Step,
 };
 use mio::net::TcpStream;
 
@@ -15,8 +15,11 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::RemoteChannel;
 use crate::net::Context;
 use crate::net::fetch::Fetch;
+use crate::net::flood::FloodGuard;
 use crate::net::outbox::Outbox;
+use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
+use crate::random::random;
 
 /// A peer that has not proved itself by then is dropped.
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
@@ -24,8 +27,6 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
 const STAGING: usize = 4096;
 /// Bytes read from one connection before others get their turn.
 const READ_QUOTA: usize = 4 << 20;
-/// The window of the flood budgets.
-const BUDGET_WINDOW: Duration = Duration::from_secs(1);
 
 enum Phase {
     /// We dialed; requests wait until the peer has proved itself.
@@ -54,8 +55,7 @@ pub(crate) struct Connection {
     /// The socket may have bytes.
     pub(crate) readable: bool,
     opened: Instant,
-    budget: Budget,
-    budget_since: Instant,
+    floods: FloodGuard,
 }
 
 impl Connection {
@@ -66,7 +66,7 @@ impl Connection {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
-        let nonce = nonce()?;
+        let nonce = random()?;
         let (handshake, hello) =
             ClientHandshake::start(context.key.clone(), context.handshake, nonce);
         let phase = Phase::Dialing {
@@ -86,7 +86,7 @@ impl Connection {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
-        let handshake = ServerHandshake::new(context.key.clone(), context.handshake, nonce()?);
+        let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
         Ok(Self::new(
             token,
             socket,
@@ -107,8 +107,7 @@ impl Connection {
             writable: false,
             readable: false,
             opened: now,
-            budget: Budget::new(BudgetLimits::default()),
-            budget_since: now,
+            floods: FloodGuard::new(now),
         }
     }
 
@@ -231,10 +230,7 @@ impl Connection {
 
     /// Reads until nothing is left or others should have a turn; an end of stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
-        if now - self.budget_since >= BUDGET_WINDOW {
-            self.budget.reset();
-            self.budget_since = now;
-        }
+        self.floods.tick(now);
         let mut quota = READ_QUOTA;
         while quota > 0 {
             match self.read_once(context) {
@@ -294,7 +290,7 @@ impl Connection {
                 Phase::Dialing { handshake, .. } => {
                     let step = handshake
                         .handle(&mut input)
-                        .map_err(|e| refused(&e, self.peer))?;
+                        .map_err(|e| peer_error::refused(&e, self.peer))?;
                     self.shook(step, context)?;
                 }
                 Phase::Answering(handshake) => match handshake.handle(&mut input) {
@@ -304,7 +300,7 @@ impl Connection {
                             self.outbox.push(rejection);
                             self.flush(context)?;
                         }
-                        return Err(refused(&error, self.peer));
+                        return Err(peer_error::refused(&error, self.peer));
                     }
                 },
                 Phase::Fetching(fetch, decoder) => {
@@ -312,25 +308,22 @@ impl Connection {
                         fetch.take_payload(&mut input);
                     } else {
                         let frame = decoder.decode(&mut input);
-                        let frame = frame.map_err(|error| protocol(&error, self.peer))?;
+                        let frame =
+                            frame.map_err(|error| peer_error::protocol(&error, self.peer))?;
                         let Some(frame) = frame else { continue };
-                        self.budget
-                            .charge(&frame)
-                            .map_err(|e| protocol(&e, self.peer))?;
+                        self.floods.charge(&frame, self.peer)?;
                         fetch.handle(frame, self.peer)?;
                     }
                     fetch.complete(&mut self.outbox)?;
                 }
                 Phase::Serving(serve, decoder) => {
                     let frame = decoder.decode(&mut input);
-                    let frame = frame.map_err(|error| protocol(&error, self.peer))?;
+                    let frame = frame.map_err(|error| peer_error::protocol(&error, self.peer))?;
                     let Some(frame) = frame else { continue };
-                    self.budget
-                        .charge(&frame)
-                        .map_err(|error| protocol(&error, self.peer))?;
+                    self.floods.charge(&frame, self.peer)?;
                     serve
                         .handle(frame, context, &mut self.outbox)
-                        .map_err(|error| protocol(&error, self.peer))?;
+                        .map_err(|error| peer_error::protocol(&error, self.peer))?;
                 }
             }
         }
@@ -380,33 +373,19 @@ impl Connection {
     }
 
     fn end_of_stream(&self) -> ExchangeError {
-        match &self.phase {
-            Phase::Dialing { .. } | Phase::Answering(_) => ExchangeError::Handshake {
-                peer: self.peer,
-                detail: "the peer closed the connection before the handshake was done".to_owned(),
-            },
-            Phase::Fetching(..) | Phase::Serving(..) => {
-                self.lost(&io::Error::from(ErrorKind::UnexpectedEof))
-            }
-        }
+        peer_error::ended(self.role(), self.peer)
     }
 
     fn lost(&self, error: &io::Error) -> ExchangeError {
-        let (role, detail) = match (&self.phase, error.kind()) {
-            (Phase::Dialing { .. }, _) if !self.writable => {
-                return ExchangeError::Connect {
-                    peer: self.peer,
-                    detail: error.to_string(),
-                };
-            }
-            (Phase::Serving(..), ErrorKind::UnexpectedEof) => ("consumer", GONE.to_owned()),
-            (_, ErrorKind::UnexpectedEof) => ("producer", GONE.to_owned()),
-            (Phase::Serving(..), _) => ("consumer", error.to_string()),
-            _ => ("producer", error.to_string()),
-        };
-        ExchangeError::PeerLost {
-            peer: format!("{role} {}", self.peer),
-            detail,
+        peer_error::broken(self.role(), self.peer, error)
+    }
+
+    fn role(&self) -> Role {
+        match self.phase {
+            Phase::Dialing { .. } => Role::Dialed,
+            Phase::Answering(_) => Role::Unproved,
+            Phase::Fetching(..) => Role::Producer,
+            Phase::Serving(..) => Role::Consumer,
         }
     }
 
@@ -420,30 +399,7 @@ impl Connection {
     }
 }
 
-const GONE: &str = "the process closed the connection without a goodbye";
-
 enum Trouble {
     Io(io::Error),
     Exchange(ExchangeError),
-}
-
-fn nonce() -> Result<[u8; 32]> {
-    let mut nonce = [0; 32];
-    getrandom::fill(&mut nonce).map_err(|error| ExchangeError::Memory(error.to_string()))?;
-    Ok(nonce)
-}
-
-fn protocol(error: &dyn std::fmt::Display, peer: SocketAddr) -> ExchangeError {
-    ExchangeError::Protocol {
-        peer: peer.to_string(),
-        detail: error.to_string(),
-    }
-}
-
-fn refused(error: &HandshakeError, peer: SocketAddr) -> ExchangeError {
-    let detail = error.to_string();
-    match error {
-        HandshakeError::Version { .. } => ExchangeError::Version { peer, detail },
-        _ => ExchangeError::Handshake { peer, detail },
-    }
 }

@@ -12,8 +12,10 @@
 mod connection;
 mod driver;
 mod fetch;
+mod flood;
 mod mailbox;
 mod outbox;
+mod peer_error;
 mod serve;
 mod wire_error;
 

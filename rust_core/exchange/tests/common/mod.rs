@@ -2,7 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
@@ -15,8 +16,15 @@ use headgate_record::{PageSchema, Selector};
 pub(crate) const SECRET: [u8; 32] = [7; 32];
 pub(crate) const RECORD_LIMIT: usize = 64 << 20;
 
+/// Interrupts nothing, unless the whole test binary takes so long that something must hang.
 pub(crate) fn nothing() -> Result<(), ExchangeError> {
-    Ok(())
+    static START: OnceLock<Instant> = OnceLock::new();
+    let started = START.get_or_init(Instant::now);
+    if started.elapsed() > Duration::from_secs(100) {
+        Err(ExchangeError::Interrupted)
+    } else {
+        Ok(())
+    }
 }
 
 pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
@@ -33,24 +41,24 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
 }
 
 /// An environment whose segments are counted when it goes.
-pub(crate) struct Env(pub ShuffleEnvironment);
+pub(crate) struct Env(pub(crate) ShuffleEnvironment);
 
 impl Env {
-    pub fn new(segments: usize, segment_size: usize) -> Self {
+    pub(crate) fn new(segments: usize, segment_size: usize) -> Self {
         Self::with(config(segments, segment_size))
     }
 
-    pub fn with(config: Config) -> Self {
+    pub(crate) fn with(config: Config) -> Self {
         Self(ShuffleEnvironment::new(config).unwrap())
     }
 
-    pub fn partition(&self, count: usize) -> Arc<ResultPartition> {
+    pub(crate) fn partition(&self, count: usize) -> Arc<ResultPartition> {
         self.0
             .create_result_partition(&vec![true; count], ConsumerLoss::Fail)
             .unwrap()
     }
 
-    pub fn address(&self, partition: &ResultPartition, subpartition: u32) -> Address {
+    pub(crate) fn address(&self, partition: &ResultPartition, subpartition: u32) -> Address {
         let address = self.0.address().unwrap();
         Address {
             host: address.ip().to_string(),
@@ -61,7 +69,7 @@ impl Env {
         }
     }
 
-    pub fn gate(&self, addresses: &[Address]) -> Arc<InputGate> {
+    pub(crate) fn gate(&self, addresses: &[Address]) -> Arc<InputGate> {
         let gate = self.0.create_input_gate().unwrap();
         for address in addresses {
             self.0
@@ -72,7 +80,7 @@ impl Env {
         gate
     }
 
-    pub fn reader(&self, gate: &Arc<InputGate>) -> RecordReader {
+    pub(crate) fn reader(&self, gate: &Arc<InputGate>) -> RecordReader {
         let copies = Arc::clone(self.0.copies());
         RecordReader::new(Arc::clone(gate), Some(page_schema()), RECORD_LIMIT, copies)
     }
@@ -126,4 +134,15 @@ pub(crate) fn drain(reader: &mut RecordReader) -> Result<Vec<i64>, ExchangeError
         keys.extend(column.values());
     }
     Ok(keys)
+}
+
+/// The keys of one batch.
+pub(crate) fn keys(batch: &RecordBatch) -> Vec<i64> {
+    batch
+        .column(0)
+        .as_any()
+        .downcast_ref::<Int64Array>()
+        .unwrap()
+        .values()
+        .to_vec()
 }

@@ -1,0 +1,188 @@
+//! The segments of a gate's remote channels: exclusive ones promised, floating ones where they are
+//! wanted (spec 1.7, 8.7).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
+
+use crate::error::{ExchangeError, Result};
+use crate::gate::RemoteChannel;
+
+/// Segments that belong to a channel as long as it lives.
+const EXCLUSIVE_BUFFERS: usize = 2;
+/// How long a new channel waits for segments that others have borrowed.
+const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Segments of a gate that go where the backlog is.
+const FLOATING_BUFFERS: usize = 8;
+
+/// The segments of all remote channels of one gate.
+pub(crate) struct GatePool {
+    local: LocalPool,
+    segment_size: usize,
+    /// Exclusive segments of the live channels: the pool's guaranteed minimum. Held while that is
+    /// changed, which may call `refill`; so `refill` never takes it.
+    promised: Mutex<usize>,
+    /// Channels that want a segment; those short of exclusive ones first. A channel's `queued` says
+    /// whether it is in here, and changes under this lock only.
+    needy: Mutex<VecDeque<Arc<RemoteChannel>>>,
+    /// A listener is registered with the pool, or about to be.
+    listening: AtomicBool,
+    this: Weak<Self>,
+}
+
+impl GatePool {
+    pub(crate) fn new(global: &GlobalPool) -> Result<Arc<Self>> {
+        let segment_size = global.segment_size();
+        let local = global
+            .create_local_pool(0, FLOATING_BUFFERS)
+            .map_err(|source| ExchangeError::PoolTooSmall {
+                what: "an input gate",
+                needed: 0,
+                segment_size,
+                source,
+            })?;
+        Ok(Arc::new_cyclic(|this| Self {
+            local,
+            segment_size,
+            promised: Mutex::default(),
+            needy: Mutex::default(),
+            listening: AtomicBool::new(false),
+            this: this.clone(),
+        }))
+    }
+
+    /// Promises a new channel its exclusive segments, two, or one where that is all there is, and
+    /// waits until they are there.
+    pub(crate) fn admit(&self) -> Result<Vec<PooledSegment>> {
+        let exclusive = self.promise()?;
+        let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
+        let mut segments = Vec::with_capacity(exclusive);
+        while segments.len() < exclusive {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.local.request(left) {
+                Ok(Some(segment)) => segments.push(segment),
+                Ok(None) => {
+                    self.dismiss(exclusive);
+                    return Err(ExchangeError::Memory(format!(
+                        "no segment came free for a new channel within {} s",
+                        EXCLUSIVE_TIMEOUT.as_secs()
+                    )));
+                }
+                Err(error) => {
+                    self.dismiss(exclusive);
+                    return Err(ExchangeError::of_request(error, "input gate"));
+                }
+            }
+        }
+        Ok(segments)
+    }
+
+    fn promise(&self) -> Result<usize> {
+        let mut promised = lock(&self.promised);
+        let mut refused = None;
+        // The second one only where many more channels could still come.
+        for (exclusive, leave) in [(EXCLUSIVE_BUFFERS, FLOATING_BUFFERS), (1, 0)] {
+            let min = *promised + exclusive;
+            match self.local.set_minimum(min, min + FLOATING_BUFFERS, leave) {
+                Ok(()) => {
+                    *promised = min;
+                    return Ok(exclusive);
+                }
+                Err(source) => refused = Some(source),
+            }
+        }
+        Err(ExchangeError::PoolTooSmall {
+            what: "an input gate",
+            needed: *promised + 1,
+            segment_size: self.segment_size,
+            source: refused.expect("at least one try was made"),
+        })
+    }
+
+    pub(super) fn dismiss(&self, exclusive: usize) {
+        let mut promised = lock(&self.promised);
+        *promised -= exclusive;
+        let lowered = self
+            .local
+            .set_minimum(*promised, *promised + FLOATING_BUFFERS, 0);
+        debug_assert!(lowered.is_ok(), "less is always granted");
+    }
+
+    pub(super) fn want(&self, channel: &Arc<RemoteChannel>, urgent: bool) {
+        let mut needy = lock(&self.needy);
+        if channel.queued.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if urgent {
+            needy.push_front(Arc::clone(channel));
+        } else {
+            needy.push_back(Arc::clone(channel));
+        }
+    }
+
+    fn forget(&self, channel: &Arc<RemoteChannel>) {
+        let mut needy = lock(&self.needy);
+        channel.queued.store(false, Ordering::Relaxed);
+        needy.retain(|other| !Arc::ptr_eq(other, channel));
+    }
+
+    /// Gives free segments to the channels that want some, until there is none of either.
+    pub(crate) fn refill(&self) {
+        loop {
+            let Some(channel) = lock(&self.needy).front().cloned() else {
+                return;
+            };
+            let segment = if self.listening.swap(true, Ordering::AcqRel) {
+                self.local.try_request()
+            } else {
+                let this = self.this.clone();
+                let taken = self.local.request_or_listen(|| Arc::new(Refill(this)));
+                if !matches!(taken, Ok(None)) {
+                    self.listening.store(false, Ordering::Release);
+                }
+                taken
+            };
+            match segment {
+                Ok(Some(segment)) => {
+                    if channel.offer(segment) {
+                        self.forget(&channel);
+                        // It may have come to want another one before it was off the list.
+                        if let Some(urgent) = channel.wants() {
+                            self.want(&channel, urgent);
+                        }
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    channel.fail(ExchangeError::of_request(error, "input gate"));
+                    self.forget(&channel);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        for channel in std::mem::take(&mut *lock(&self.needy)) {
+            channel.queued.store(false, Ordering::Relaxed);
+        }
+        self.local.close();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Refill(Weak<GatePool>);
+
+impl SegmentListener for Refill {
+    fn segment_available(&self) {
+        if let Some(pool) = self.0.upgrade() {
+            pool.listening.store(false, Ordering::Release);
+            pool.refill();
+        }
+    }
+}

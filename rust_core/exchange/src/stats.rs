@@ -1,0 +1,48 @@
+//! Snapshots: plain numbers, taken without stopping anything.
+
+use headgate_memory::PoolStats;
+
+/// How one subpartition is doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SubpartitionStats {
+    /// Data buffers waiting for the consumer.
+    pub queued: u32,
+    /// Rows added.
+    pub rows: u64,
+    /// Bytes taken.
+    pub bytes: u64,
+    /// Buffers taken.
+    pub buffers: u64,
+}
+
+/// How one channel is doing.
+#[derive(Debug, Clone, Default)]
+pub struct ChannelStats {
+    /// Its name in errors.
+    pub name: String,
+    /// Segments the producer may still fill; `None` for a local channel, which needs none.
+    pub credit: Option<u32>,
+    /// Buffers waiting for the reader.
+    pub queued: usize,
+}
+
+/// A snapshot of an environment.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    /// Segments by state.
+    pub pool: PoolStats,
+    /// Bytes written to sockets.
+    pub bytes_sent: u64,
+    /// Bytes read from sockets.
+    pub bytes_received: u64,
+    /// Payload bytes gathered into pages.
+    pub copied_scatter: u64,
+    /// Payload bytes copied out because the caller keeps too many batches.
+    pub copied_pool_low: u64,
+    /// Payload bytes of records that spanned buffers.
+    pub copied_spanning: u64,
+    /// Of each open partition, its subpartitions.
+    pub partitions: Vec<Vec<SubpartitionStats>>,
+    /// Of each open gate, its channels.
+    pub gates: Vec<Vec<ChannelStats>>,
+}
