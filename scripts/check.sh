@@ -17,6 +17,7 @@ run cargo clippy --locked --workspace --all-targets -- -D warnings
 run "$VENV_PYTHON" -m ruff check
 run "$VENV_PYTHON" -m ruff format --check
 run "$VENV_PYTHON" -m mypy
-run "$VENV_PYTHON" -m mypy.stubtest headgate._native
+run "$VENV_PYTHON" -m mypy.stubtest headgate._native \
+    --mypy-config-file pyproject.toml --allowlist scripts/stubtest-allowlist.txt
 run "$VENV_PYTHON" scripts/options_page.py --check
 run "$VENV_PYTHON" -m pytest -q tests/test_architecture.py
