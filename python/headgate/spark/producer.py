@@ -54,7 +54,11 @@ class _Sender:
         self._finish = threading.Event()
         self._environment = environment(task, control, task.run, task.epoch)
         self._partition = self._environment.create_result_partition(
-            task.num_partitions, kind="pipelined_bounded", schema=task.schema, wanted=wanted
+            task.num_partitions,
+            schema=task.schema,
+            wanted=wanted,
+            # A consumer may vanish because it needs no more: the coordinator finds out and tells.
+            wait_for_lost_consumers=True,
         )
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
@@ -91,7 +95,7 @@ class _Sender:
         writer.finish()
         self._partition.wait_consumed()
         stats = writer.stats()
-        totals = {"rows": stats["rows"], "bytes": stats["bytes"], "pages": stats["buffers"]}
+        totals = {"rows": stats.rows, "bytes": stats.bytes, "pages": stats.buffers}
         peak = self._environment.stats().get("peak_bytes", 0)
         self._control.send("DONE", {**totals, "peak": peak})
         self._control.await_message("OK", "ABORT", "FINISH")

@@ -1,0 +1,118 @@
+"""A coordinator with a clock of its own and workers that are numbers."""
+
+from headgate.spark.cause import Cause
+from headgate.spark.coordinator import Coordinator, ExchangeFacts
+from headgate.spark.formation import StageFacts
+from headgate.spark.members import AskVerdict, Cancel, Ended, Send, Submit, Warn
+from headgate.spark.messages import Message
+
+EXCHANGE = b"x" * 16
+OTHER = b"y" * 16
+TOTALS = {"rows": 5, "bytes": 50, "pages": 1, "peak": 10}
+PLACE = {"host": "h", "port": 9, "partition_id": "aa" * 16, "process_id": "bb" * 16}
+
+
+class Theatre:
+    """Plays workers and Spark against a coordinator, and keeps what it wanted done."""
+
+    def __init__(self, slots=4, partitions=2, may_hand_over=True):
+        self.coordinator = Coordinator()
+        self.coordinator.slots = slots
+        for exchange in (EXCHANGE, OTHER):
+            self.coordinator.exchanges[exchange] = ExchangeFacts(partitions, may_hand_over)
+        self.now = 100.0
+        self.connections = 0
+        self.attempts = 0
+        self.sent = {}
+        self.known = {}
+        self.submitted, self.cancelled, self.asked, self.ended, self.warned = [], [], [], [], []
+
+    def settle(self):
+        """Do a round of the loop."""
+        asked = self.coordinator.stages
+        self.coordinator.stage_facts({s: f for s, f in self.known.items() if s in asked})
+        self.coordinator.tick(self.now)
+        for effect in self.coordinator.take_effects():
+            match effect:
+                case Send(connection=connection, message=message):
+                    self.sent.setdefault(connection, []).append(message)
+                case Submit(run=run):
+                    self.submitted.append(run)
+                case Cancel(run=run):
+                    self.cancelled.append(run)
+                case AskVerdict(member=member, run=run):
+                    self.asked.append((member, run))
+                case Ended(run=run, cause=cause):
+                    self.ended.append((run, cause))
+                case Warn(text=text):
+                    self.warned.append(text)
+
+    def wait(self, seconds):
+        """Let time pass."""
+        self.now += seconds
+        self.settle()
+
+    def stage(self, stage, num_tasks, completed=0, status="ACTIVE"):
+        """Say what Spark knows of a stage."""
+        self.known[stage] = StageFacts(status, num_tasks, completed)
+        self.settle()
+
+    def say(self, connection, kind, fields=None, run=0, exchange=EXCHANGE):
+        """Send a message to the coordinator."""
+        message = Message(kind, run, 0, fields or {})
+        self.coordinator.message(connection, exchange, message, self.now)
+        self.settle()
+
+    def consumer(self, index, stage=1, partition=None, exchange=EXCHANGE, attempt=None):
+        """Register a consumer; return its connection."""
+        self.connections += 1
+        self.attempts += 1
+        fields = {
+            "stage": stage,
+            "partition": index if partition is None else partition,
+            "attempt": attempt or self.attempts,
+            "index": index,
+        }
+        self.say(self.connections, "CONSUMER", fields, exchange=exchange)
+        return self.connections
+
+    def producer(self, run, partition, exchange=EXCHANGE, attempt=None, stage=50):
+        """Start a producer task; return its connection."""
+        self.connections += 1
+        self.attempts += 1
+        fields = {"stage": stage, "partition": partition, "attempt": attempt or self.attempts}
+        self.say(self.connections, "PRODUCER", fields, run.number, exchange)
+        return self.connections
+
+    def done(self, connection, run=0, exchange=EXCHANGE):
+        """Let a task end well."""
+        self.say(connection, "DONE", TOTALS, run, exchange)
+        self.hang_up(connection)
+
+    def hang_up(self, connection):
+        """Close a connection."""
+        self.coordinator.closed(connection)
+        self.settle()
+
+    def fail(self, connection, code, run=0, summary="boom"):
+        """Let a task report an error."""
+        self.say(connection, "FAILED", Cause(code, summary, text="its traceback").fields(), run)
+
+    def job_ended(self, run, partitions=(), error=None):
+        """End a producer job."""
+        self.coordinator.job_ended(run.number, error, set(partitions))
+        self.settle()
+
+    def verdict(self, status, text=""):
+        """Answer the oldest question about a task."""
+        member, run = self.asked.pop(0)
+        self.coordinator.verdict(member, run, status, text, self.now)
+        self.settle()
+
+    def kinds(self, connection):
+        """Return the kinds of messages that a connection got."""
+        return [message.kind for message in self.sent.get(connection, [])]
+
+    def last(self, connection):
+        """Return the last message that a connection got."""
+        return self.sent[connection][-1]

@@ -1,0 +1,173 @@
+"""What exchange() refuses, at once and by name; and what it leaves alone."""
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from headgate.errors import (
+    HeadgateWarning,
+    NotBuiltError,
+    NotEnoughSlots,
+    OptionError,
+    UnknownColumnError,
+    UnsupportedTypeError,
+)
+from headgate.spark import exchange
+
+
+def same(batches):
+    return batches
+
+
+def test_it_is_lazy(spark, numbers):
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    out = exchange(numbers, by="k")
+    assert out.columns == ["id", "k", "s"]
+    assert set(tracker.getJobIdsForGroup(None)) == before
+
+
+def test_unknown_columns_are_named_with_what_there_is(numbers):
+    with pytest.raises(UnknownColumnError) as caught:
+        exchange(numbers, by="kk")
+    assert "'kk'" in str(caught.value)
+    assert "id, k, s" in str(caught.value)
+    assert "by='k'" in str(caught.value)
+    with pytest.raises(UnknownColumnError, match="what map returns"):
+        exchange(numbers, by="k", map=same, schema="n long")
+    with pytest.raises(UnknownColumnError):
+        exchange(numbers.select(), by="k")
+
+
+def test_unsupported_types_are_named_with_their_column(spark):
+    df = spark.sql("select 1 as a, array(1, 2) as b")
+    with pytest.raises(UnsupportedTypeError, match=r"'b'.*array<int>"):
+        exchange(df, by="a")
+    with pytest.raises(UnsupportedTypeError, match=r"'m'.*map"):
+        exchange(df, by="a", map=same, schema="a int, m map<string, int>")
+    with pytest.raises(UnsupportedTypeError, match=r"'d'.*key"):
+        exchange(spark.sql("select interval '1' day as d"), by="d")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"memroy": "1m"}, "memory"),
+        ({"num_partitions": 0}, "at least|below|1"),
+        ({"num_partitions": 10_000}, "8000"),
+        ({"memory": "none"}, "memory"),
+        ({"on_no_slots": "shufle"}, "shuffle"),
+        ({"schema": "a long"}, "without map and reduce"),
+        ({"map": 3}, "not a function"),
+        ({"map": same, "schema": "no schema at all!"}, "no schema"),
+        ({"map": same, "schema": "a long", "map_schema": "a long"}, "both map and reduce"),
+        ({"map": same, "schema": 7}, "not a DDL"),
+        ({"by": 3}, "no name of a column"),
+        ({"by": []}, "names of columns"),
+        ({"by": ["k", 3]}, "names of columns"),
+    ],
+)
+def test_options_that_make_no_sense(numbers, options, said):
+    with pytest.raises(OptionError, match=said):
+        exchange(numbers, **{"by": "k", **options})
+
+
+def test_confs_are_read_and_checked(spark, numbers):
+    spark.conf.set("spark.headgate.segmentSize", "none")
+    try:
+        with pytest.raises(OptionError, match="segment_size"):
+            exchange(numbers, by="k")
+        assert exchange(numbers, by="k", segment_size="64k").count() == 20_000
+    finally:
+        spark.conf.unset("spark.headgate.segmentSize")
+
+
+def test_spark_connect_is_told_at_once():
+    class DataFrame:
+        __module__ = "pyspark.sql.connect.dataframe"
+
+    with pytest.raises(NotBuiltError, match="Connect"):
+        exchange(DataFrame(), by="k")
+
+
+def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):
+    started = time.monotonic()
+    with pytest.warns(HeadgateWarning) as caught:
+        out = exchange(numbers, by="k", num_partitions=4)
+    assert time.monotonic() - started < 2
+    (warning,) = caught
+    assert warning.message.code == "HG-2101"
+    assert "needs 5 task slots at the same time; the cluster has 4" in str(warning.message)
+    assert "num_partitions=3" in str(warning.message)
+    assert warning.filename == __file__
+    assert out.rdd.getNumPartitions() == 4
+    expected = numbers.repartition(4, "k")
+    place = "spark_partition_id() as p"
+    assert out.selectExpr(place, "*").exceptAll(expected.selectExpr(place, "*")).count() == 0
+    assert out.count() == 20_000
+
+
+def test_too_few_slots_can_be_an_error(numbers):
+    with pytest.raises(NotEnoughSlots) as caught:
+        exchange(numbers, by="k", num_partitions=50, on_no_slots="error")
+    assert caught.value.details == {"needed": 51, "slots": 4}
+    assert 'on_no_slots="shuffle"' in caught.value.remedy
+
+
+@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
+def test_the_shuffle_does_what_the_exchange_does(numbers):
+    from headgate import BroadcastSelector, RoundRobinSelector
+
+    def doubled(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [2 * i for i in batch.column("id").to_pylist()]})
+
+    def total(batches):
+        yield pa.RecordBatch.from_pydict(
+            {"s": [sum(sum(b.column("n").to_pylist()) for b in batches)]}
+        )
+
+    def fifths(batch):
+        return [n // 2 % 5 for n in batch.column("n").to_pylist()]
+
+    everything = 20_000 * 19_999
+
+    def sums(by):
+        out = exchange(
+            numbers,
+            by=by,
+            map=doubled,
+            map_schema="n long",
+            reduce=total,
+            schema="s long",
+            num_partitions=5,
+        )
+        rows = out.selectExpr("spark_partition_id() as p", "s").collect()
+        assert len(rows) == 5
+        return {row["p"]: row["s"] for row in rows}
+
+    for by in ("n", None, RoundRobinSelector()):
+        assert sum(sums(by).values()) == everything
+    by_fifths = sums(fifths)
+    assert by_fifths == {p: sum(2 * n for n in range(20_000) if n % 5 == p) for p in range(5)}
+    assert sums(BroadcastSelector()) == dict.fromkeys(range(5), everything)
+
+
+def test_the_hash_of_the_shuffle_is_sparks(spark):
+    from headgate.spark.fallback import murmur3
+
+    row = spark.sql("select hash(0), hash(1), hash(42), hash(2147483647), hash(123456789)").first()
+    assert [murmur3(n) for n in (0, 1, 42, 2**31 - 1, 123456789)] == list(row)
+
+
+def test_the_secret_is_nowhere_to_be_seen(spark, numbers, capsys):
+    from headgate.spark import application
+
+    out = exchange(numbers, by="k")
+    out.explain(extended=True)
+    owner = application.of(spark.sparkContext)
+    seen = capsys.readouterr().out + repr(owner._plans) + repr(out)
+    assert "secret" not in seen
+    for key in owner._keys.values():
+        assert repr(key)[2:-1] not in seen

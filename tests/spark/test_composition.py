@@ -1,0 +1,228 @@
+"""The result of exchange() is an ordinary DataFrame: every action and operator takes it."""
+
+import threading
+
+import pytest
+
+from headgate.spark import exchange, last_stats
+
+ROWS = 20_000
+
+
+@pytest.fixture
+def out(numbers):
+    return exchange(numbers, by="k")
+
+
+def test_count(out):
+    assert out.count() == ROWS
+    stats = last_stats()
+    assert (stats.state, stats.rows, stats.rows_received) == ("done", ROWS, ROWS)
+    assert (stats.producers, stats.consumers) == (7, 2)
+    assert stats.pages >= 7
+    assert 0 < stats.peak_bytes <= 16 << 20
+
+
+def test_show(out, capsys):
+    out.show(3)
+    printed = capsys.readouterr().out
+    assert printed.count("row ") == 3
+
+
+def test_take_head_and_limit(out):
+    assert len(out.take(5)) == 5
+    assert len(out.head(3)) == 3
+    assert len(out.limit(7).collect()) == 7
+
+
+def test_a_large_limit_takes_all(out):
+    assert out.limit(10 * ROWS).count() == ROWS
+    assert len(out.take(ROWS)) == ROWS
+
+
+def test_is_empty(out, numbers):
+    assert not out.isEmpty()
+    assert exchange(numbers.where("id < 0"), by="k").isEmpty()
+
+
+def test_collect_to_arrow_to_pandas(out):
+    assert {row["id"] for row in out.collect()} == set(range(ROWS))
+    table = out.toArrow()
+    assert sorted(table["id"].to_pylist()) == list(range(ROWS))
+    assert len(out.toPandas()) == ROWS
+
+
+def test_to_local_iterator(out):
+    assert sum(1 for _ in out.toLocalIterator()) == ROWS
+
+
+def test_foreach_partition(spark, out):
+    seen = spark.sparkContext.accumulator(0)
+    out.foreachPartition(lambda rows: seen.add(sum(1 for _ in rows)))
+    assert seen.value == ROWS
+
+
+def test_write(out, spark, tmp_path):
+    out.write.parquet(str(tmp_path / "out"))
+    assert spark.read.parquet(str(tmp_path / "out")).count() == ROWS
+
+
+def test_cache_then_show(out, capsys):
+    cached = out.cache()
+    try:
+        cached.show(2)
+        assert cached.count() == ROWS
+        assert cached.where("k = 7").count() == ROWS // 100
+    finally:
+        cached.unpersist(blocking=True)
+    assert "row " in capsys.readouterr().out
+
+
+def test_self_join_of_a_cached_one(out):
+    cached = out.cache()
+    try:
+        assert cached.alias("a").join(cached.alias("b"), "id").count() == ROWS
+        assert cached.count() == ROWS
+    finally:
+        cached.unpersist(blocking=True)
+
+
+def test_coalesce(out):
+    one = out.coalesce(1)
+    assert one.rdd.getNumPartitions() == 1
+    assert one.count() == ROWS
+
+
+def test_union_of_two_exchanges_in_one_stage(out, numbers):
+    both = out.union(exchange(numbers, by="s"))
+    assert both.count() == 2 * ROWS
+    assert both.distinct().count() == ROWS
+
+
+def test_union_with_itself_and_with_a_table(out, numbers):
+    assert out.union(out).count() == 2 * ROWS
+    assert out.union(numbers).count() == 2 * ROWS
+
+
+def test_self_join(out):
+    joined = out.alias("a").join(out.alias("b"), "id")
+    assert joined.count() == ROWS
+
+
+def test_join_with_a_table(out, spark):
+    table = spark.createDataFrame([(k, f"name {k}") for k in range(50)], "k long, name string")
+    assert out.join(table, "k").count() == ROWS // 2
+    assert out.join(table.hint("merge"), "k").count() == ROWS // 2
+
+
+def test_group_by_and_order_by(out):
+    rows = out.groupBy("k").count().orderBy("k").collect()
+    assert [(row["k"], row["count"]) for row in rows] == [(k, ROWS // 100) for k in range(100)]
+    assert [row["id"] for row in out.orderBy("id").limit(3).collect()] == [0, 1, 2]
+
+
+def test_an_exchange_of_an_exchange(out):
+    again = exchange(out, by="s")
+    assert again.count() == ROWS
+    assert again.select("id").distinct().count() == ROWS
+
+
+def test_used_by_two_actions_at_once(out):
+    counts, threads = [], []
+    for _ in range(2):
+        threads.append(threading.Thread(target=lambda: counts.append(out.count())))
+        threads[-1].start()
+    for thread in threads:
+        thread.join(60)
+    assert counts == [ROWS, ROWS]
+
+
+@pytest.mark.parametrize("partitions", [1, 200])
+def test_inputs_of_few_and_of_many_partitions(spark, partitions):
+    df = spark.range(0, ROWS, 1, partitions)
+    assert exchange(df, by="id").count() == ROWS
+    assert last_stats().producers == partitions
+
+
+def test_inputs_that_barrier_stages_refuse(numbers):
+    assert exchange(numbers.union(numbers), by="k").count() == 2 * ROWS
+    assert exchange(numbers.coalesce(2), by="k").count() == ROWS
+    assert exchange(numbers.limit(1000), by="k").count() == 1000
+
+
+def test_an_input_whose_partitions_are_known_only_when_it_runs(numbers):
+    grouped = numbers.groupBy("k").count()
+    rows = exchange(grouped, by="k").collect()
+    assert sorted(row["k"] for row in rows) == list(range(100))
+    assert {row["count"] for row in rows} == {ROWS // 100}
+
+
+def test_an_empty_input(spark):
+    empty = spark.createDataFrame([], "a long, b string")
+    out = exchange(empty, by="a")
+    assert out.count() == 0
+    assert out.collect() == []
+    assert out.columns == ["a", "b"]
+
+
+def test_a_cached_input(numbers):
+    cached = numbers.cache()
+    try:
+        assert exchange(cached, by="k").count() == ROWS
+        assert exchange(cached, by="s").count() == ROWS
+    finally:
+        cached.unpersist(blocking=True)
+
+
+def test_map_and_reduce(numbers):
+    def only_ids(batches):
+        for batch in batches:
+            yield batch.select(["id", "k"])
+
+    def count_by_key(batches):
+        import pyarrow as pa
+
+        found = {}
+        for batch in batches:
+            for k in batch.column("k").to_pylist():
+                found[k] = found.get(k, 0) + 1
+        yield pa.RecordBatch.from_pydict(
+            {"k": list(found), "n": list(found.values())},
+            schema=pa.schema([("k", pa.int64()), ("n", pa.int64())]),
+        )
+
+    result = exchange(
+        numbers,
+        by="k",
+        map=only_ids,
+        reduce=count_by_key,
+        map_schema="id long, k long",
+        schema="k long, n long",
+    )
+    assert result.columns == ["k", "n"]
+    assert sorted(map(tuple, result.collect())) == [(k, ROWS // 100) for k in range(100)]
+    mapped = exchange(numbers, by="k", map=only_ids, schema="id long, k long")
+    assert mapped.columns == ["id", "k"]
+    assert mapped.count() == ROWS
+
+
+def test_reduce_runs_once_for_each_partition_even_where_one_task_serves_several(numbers):
+    def tell(batches):
+        import pyarrow as pa
+
+        keys = {k for batch in batches for k in batch.column("k").to_pylist()}
+        yield pa.RecordBatch.from_pydict({"keys": [len(keys)]})
+
+    out = exchange(numbers, by="k", reduce=tell, schema="keys long")
+    # Twice two consumers on four slots: one run must serve two partitions in one task.
+    rows = [row["keys"] for row in out.union(out).collect()]
+    assert len(rows) == 4
+    assert sum(rows) == 200
+
+
+def test_a_reduce_that_ends_early_ends_the_producers(numbers):
+    def first(batches):
+        yield next(iter(batches)).slice(0, 1)
+
+    assert exchange(numbers, by="k", reduce=first).count() == 2
+    assert last_stats().state == "done"

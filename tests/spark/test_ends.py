@@ -1,0 +1,127 @@
+"""The ends of a driver: local[1], spark.stop() and Ctrl-C, each in a driver of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+HEAD = """
+import os, sys, threading, time, warnings
+from pyspark.sql import SparkSession
+from headgate.spark import exchange, last_stats
+spark = (SparkSession.builder.master(MASTER).config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+df = spark.range(0, 1000, 1, 4)
+def ours():
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
+def slow(batches):
+    for batch in batches:
+        time.sleep(60)
+        yield batch
+def wait_for_producers():
+    tracker = spark.sparkContext.statusTracker()
+    while len(list(tracker.getActiveJobsIds())) < 2:
+        time.sleep(0.05)
+    time.sleep(1.5)
+"""
+
+
+def start(master, body, tmp_path):
+    script = tmp_path / "driver.py"
+    script.write_text(f"MASTER = {master!r}\n" + HEAD + textwrap.dedent(body))
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+    )
+
+
+def finish(process, seconds=60):
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert process.returncode == 0, err[-3000:]
+    return out, err
+
+
+def test_one_slot_runs_through_sparks_shuffle(tmp_path):
+    body = """
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        started = time.monotonic()
+        out = exchange(df, by="id")
+        seconds = time.monotonic() - started
+    codes = [w.message.code for w in caught if type(w.message).__name__ == "HeadgateWarning"]
+    print(codes, seconds < 2, out.count(), ours())
+    spark.stop()
+    """
+    out, _ = finish(start("local[1]", body, tmp_path))
+    assert out.strip() == "['HG-2101'] True 1000 []"
+
+
+def test_stopping_spark_ends_everything(tmp_path):
+    body = """
+    errors = []
+    def act():
+        try:
+            exchange(df, by="id", map=slow).collect()
+        except Exception as error:
+            errors.append(error)
+    thread = threading.Thread(target=act)
+    thread.start()
+    wait_for_producers()
+    started = time.monotonic()
+    spark.stop()
+    thread.join(10)
+    while ours() and time.monotonic() - started < 10:
+        time.sleep(0.05)
+    print(len(errors), thread.is_alive(), ours(), time.monotonic() - started < 5)
+    again = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
+    print(exchange(again.range(0, 1000, 1, 4), by="id").count())
+    again.stop()
+    """
+    out, _ = finish(start("local[4]", body, tmp_path))
+    lines = out.strip().splitlines()
+    assert lines[0] == "1 False [] True"
+    assert lines[1] == "1000"
+
+
+def test_ctrl_c_in_the_driver_ends_both_jobs(tmp_path):
+    body = """
+    def tell():
+        wait_for_producers()
+        print("running", flush=True)
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        exchange(df, by="id", map=slow).collect()
+    except KeyboardInterrupt:
+        started = time.monotonic()
+        tracker = spark.sparkContext.statusTracker()
+        while list(tracker.getActiveJobsIds()) and time.monotonic() - started < 10:
+            time.sleep(0.05)
+        quick = time.monotonic() - started < 5
+        print("interrupted", quick, exchange(df, by="id").count())
+    spark.stop()
+    """
+    process = start("local[4]", body, tmp_path)
+    assert process.stdout.readline() == "running\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, _ = finish(process)
+    assert out.strip() == "interrupted True 1000"
+
+
+def test_importing_needs_no_pyspark(tmp_path):
+    code = "import sys, headgate.spark; print([m for m in sys.modules if 'spark' in m and 'headgate' not in m])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,149 @@
+"""The same rows in the same partitions as Spark's own repartition."""
+
+import datetime as dt
+import math
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
+from headgate.spark import exchange
+
+UTC = dt.UTC
+COLUMNS = {
+    "bool": (pa.bool_(), [True, False]),
+    "i8": (pa.int8(), [0, -1, 127, -128]),
+    "i16": (pa.int16(), [0, -1, 32767, -32768]),
+    "i32": (pa.int32(), [0, -1, 2**31 - 1, -(2**31)]),
+    "i64": (pa.int64(), [0, -1, 2**63 - 1, -(2**63)]),
+    "f32": (pa.float32(), [0.0, -0.0, 1.5, math.nan, math.inf, -math.inf]),
+    "f64": (pa.float64(), [0.0, -0.0, 1.5, math.nan, math.inf, -math.inf]),
+    "text": (pa.string(), ["", "a", "abcd", "Zürich", "水門", "\U0001f30a", "x" * 1000]),
+    "raw": (pa.binary(), [b"", b"\0", b"\xff\xfe", b"abcdefg"]),
+    "day": (pa.date32(), [dt.date(1970, 1, 1), dt.date(1582, 10, 15), dt.date(9999, 12, 31)]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), dt.datetime(2026, 11, 20, tzinfo=UTC)],
+    ),
+    "at_ntz": (pa.timestamp("us"), [dt.datetime(1970, 1, 1), dt.datetime(2026, 11, 20, 1, 2, 3)]),  # noqa: DTZ001 - without a zone by definition
+    "dec9": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999.99")]),
+    "dec38": (pa.decimal128(38, 6), [Decimal("0.000000"), Decimal("-" + "9" * 32 + ".999999")]),
+}
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Every type, with nulls, values that repeat in different rhythms, and a row number."""
+    columns = {"row": pa.array(range(ROWS), pa.int64())}
+    for rhythm, (name, (kind, values)) in enumerate(COLUMNS.items(), start=2):
+        some = [
+            None if i % 7 == rhythm % 7 else values[i * rhythm % len(values)] for i in range(ROWS)
+        ]
+        columns[name] = pa.array(some, kind)
+    columns["span"] = pa.array(
+        [dt.timedelta(microseconds=i) for i in range(ROWS)], pa.duration("us")
+    )
+    return pa.table(columns)
+
+
+@pytest.fixture
+def df(spark, table):
+    # Through more partitions than slots, one of them empty.
+    return spark.createDataFrame(table).repartition(5).where("row % 5 >= 0")
+
+
+def placed(df):
+    """Return partition -> its rows, as text in a fixed order: NaN equals NaN there, -0.0 not 0.0."""
+    rows = df.selectExpr("spark_partition_id() as partition", "*").collect()
+    found = {}
+    for row in rows:
+        found.setdefault(row["partition"], []).append(repr(tuple(row)[1:]))
+    return {partition: sorted(texts) for partition, texts in found.items()}
+
+
+@pytest.mark.parametrize("key", list(COLUMNS))
+def test_each_type_as_a_key(df, key):
+    assert placed(exchange(df.select("row", key), by=key)) == placed(
+        df.select("row", key).repartition(2, key)
+    )
+
+
+def test_all_types_at_once_by_several_columns(df):
+    keys = list(COLUMNS)
+    out = placed(exchange(df, by=keys, num_partitions=3))
+    assert out == placed(df.repartition(3, *keys))
+    assert sum(map(len, out.values())) == ROWS
+
+
+def test_a_key_that_holds_most_rows(spark):
+    df = spark.range(0, 20_000, 1, 6).selectExpr("id", "if(id % 10 > 0, 'hot', string(id)) as k")
+    assert placed(exchange(df, by="k", num_partitions=3)) == placed(df.repartition(3, "k"))
+
+
+def test_empty_batches_and_rowless_inputs(spark):
+    def with_empty_ones(batches):
+        for batch in batches:
+            yield batch.slice(0, 0)
+            yield batch
+            yield batch.slice(0, 0)
+
+    df = spark.range(0, 100, 1, 4)
+    out = exchange(df, by="id", map=with_empty_ones, schema="id long")
+    assert placed(out) == placed(df.repartition(2, "id"))
+    assert placed(exchange(df.where("id < 0"), by="id")) == {}
+
+
+def test_one_row_of_20_mb(spark):
+    df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
+    sizes = exchange(df, by="id").selectExpr("id", "length(big) n", "substr(big, -1) c").collect()
+    assert sorted(map(tuple, sizes)) == [(i, 20_000_000, str(i)) for i in range(3)]
+
+
+def test_rows_without_columns_by_round_robin(spark):
+    df = spark.range(0, 1000, 1, 4).select()
+    out = exchange(df)
+    assert out.columns == []
+    assert out.count() == 1000
+
+
+def test_round_robin_keeps_all_rows_and_uses_all_partitions(spark):
+    df = spark.range(0, 1000, 1, 4)
+    for by in (None, RoundRobinSelector()):
+        out = placed(exchange(df, by=by, num_partitions=2))
+        assert sum(map(len, out.values())) == 1000
+    out = placed(exchange(df, num_partitions=2))
+    assert {partition: len(rows) for partition, rows in out.items()} == {0: 500, 1: 500}
+
+
+def test_selectors_and_functions(spark):
+    df = spark.range(0, 1000, 1, 4)
+    out = exchange(df, by=HashSelector(["id"]), num_partitions=3)
+    assert placed(out) == placed(df.repartition(3, "id"))
+    everywhere = placed(exchange(df, by=BroadcastSelector(), num_partitions=3))
+    assert [len(rows) for rows in everywhere.values()] == [1000] * 3
+
+    def thirds(batch):
+        return [n % 3 for n in batch.column("id").to_pylist()]
+
+    out = exchange(df, by=thirds, num_partitions=3).selectExpr("id", "spark_partition_id() as p")
+    assert out.where("p != id % 3").count() == 0
+    assert out.count() == 1000
+
+
+def test_a_name_in_another_case_is_the_same_column(spark):
+    df = spark.range(0, 100, 1, 2).selectExpr("id as Key")
+    assert placed(exchange(df, by="KEY")) == placed(df.repartition(2, "KEY"))
+
+
+def test_timestamps_keep_their_meaning_in_another_time_zone(spark):
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    try:
+        df = spark.sql(
+            "select timestamp'2026-03-08 02:30:00' t, timestamp_ntz'2026-03-08 02:30:00' n"
+        )
+        assert placed(exchange(df, by="t")) == placed(df.repartition(2, "t"))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)

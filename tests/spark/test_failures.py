@@ -1,0 +1,204 @@
+"""First cause, once, soon; quiet ends stay quiet; nothing is left (see conftest)."""
+
+import os
+import signal
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from headgate.spark import exchange, last_stats
+
+
+def message_of(action):
+    """Run an action that must fail; return its text and how long it took."""
+    started = time.monotonic()
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
+        action()
+    return str(caught.value), time.monotonic() - started
+
+
+def raise_in_map(batches):
+    for _ in batches:
+        raise ValueError("the map is wrong")
+        yield
+
+
+def raise_in_reduce(batches):
+    for batch in batches:
+        if batch.num_rows:
+            raise KeyError("the reduce is wrong")
+        yield batch
+
+
+def test_an_exception_in_map_is_the_cause_once_with_its_traceback(spark, numbers):
+    text, seconds = message_of(exchange(numbers, by="k", map=raise_in_map).collect)
+    cause = text.split("\n\nDriver stacktrace")[0]
+    assert "HG-6001" in cause
+    assert "map raised ValueError: the map is wrong" in cause
+    assert "in raise_in_map" in cause
+    assert cause.count("Traceback (most recent call last):\n  File") <= 2
+    assert cause.count('raise ValueError("the map is wrong")') == 1
+    assert seconds < 30
+    assert last_stats().state == "failed"
+    assert last_stats().error == "HG-6001"
+
+
+def test_an_exception_in_reduce_is_the_cause(numbers):
+    text, seconds = message_of(exchange(numbers, by="k", reduce=raise_in_reduce).collect)
+    cause = text.split("\n\nDriver stacktrace")[0]
+    assert "the reduce is wrong" in cause
+    assert "in raise_in_reduce" in cause
+    assert "Lost" not in cause.replace("Lost task", "")
+    assert seconds < 30
+
+
+def test_retries_are_answered_without_running_the_producers_again(spark, numbers, tmp_path):
+    def count_and_raise(batches):
+        (tmp_path / f"{time.monotonic_ns()}-{os.getpid()}").touch()
+        yield from raise_in_map(batches)
+
+    message_of(exchange(numbers, by="k", map=count_and_raise).collect)
+    # Two free slots, and a wave may have begun: never four times four.
+    assert 1 <= len(list(tmp_path.iterdir())) <= 4
+
+
+def test_a_map_that_returns_another_schema(numbers):
+    def other(batches):
+        for batch in batches:
+            yield batch.rename_columns(["id", "wrong", "s"])
+
+    text, _ = message_of(exchange(numbers, by="k", map=other).collect)
+    assert "HG-4003" in text
+    assert "wrong" in text
+
+
+def test_a_selector_that_is_out_of_range(numbers):
+    text, _ = message_of(exchange(numbers, by=lambda b: [5] * b.num_rows).collect)
+    assert "HG-4004" in text
+
+
+def test_a_pool_too_small_says_how_many_segments(numbers):
+    out = exchange(numbers, by="k", memory="64k", segment_size="64k")
+    text, _ = message_of(out.collect)
+    assert "HG-5001" in text
+    assert "memory" in text
+
+
+def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
+    df = spark.range(0, 100, 1, 4).selectExpr("id", "raise_error(concat('row ', id)) as r")
+    text, seconds = message_of(exchange(df, by="id").collect)
+    assert "row " in text
+    assert seconds < 30
+
+
+def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
+    out = exchange(numbers, by="k").selectExpr("assert_true(id < 100, 'too large') as x")
+    text, _ = message_of(out.collect)
+    assert "too large" in text
+
+
+def kill_itself(batches):
+    for batch in batches:
+        yield batch
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_a_killed_process_fails_the_run_soon_and_by_name(spark, numbers, role):
+    started = []
+    note = threading.Thread(target=lambda: started.append(time.monotonic()))
+    note.start()
+    text, _ = message_of(exchange(numbers, by="k", **{role: kill_itself}).collect)
+    stats = last_stats()
+    assert stats.state == "failed"
+    assert stats.error == "HG-3001"
+    assert stats.seconds < 10
+    assert "HG-3001" in text or "exited unexpectedly" in text
+    if "HG-3001" in text:
+        what = "producer" if role == "map" else "consumer"
+        assert f"a {what} is gone without a goodbye" in text
+
+
+def endless(batches):
+    for batch in batches:
+        while True:
+            yield batch
+
+
+def test_a_limit_ends_endless_producers_as_a_success(numbers):
+    out = exchange(numbers, by="k", map=endless)
+    assert len(out.take(5)) == 5
+    assert last_stats().state == "done"
+    assert len(out.limit(100).collect()) == 100
+
+
+def sleep_long(batches):
+    for batch in batches:
+        time.sleep(60)
+        yield batch
+
+
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_cancelled_jobs_end_within_5_seconds(spark, numbers, role):
+    out = exchange(numbers, by="k", **{role: sleep_long})
+    tracker = spark.sparkContext.statusTracker()
+    cancelled = []
+
+    def cancel():
+        while len(list(tracker.getActiveJobsIds())) < 2:
+            time.sleep(0.1)
+        time.sleep(1.5)
+        cancelled.append(time.monotonic())
+        spark.sparkContext.cancelAllJobs()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    text, _ = message_of(out.collect)
+    thread.join()
+    assert "cancel" in text.lower()
+    assert "HG-" not in text
+    while list(tracker.getActiveJobsIds()):
+        assert time.monotonic() - cancelled[0] < 5
+        time.sleep(0.05)
+    assert exchange(numbers, by="k").count() == 20_000
+
+
+def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
+    out = exchange(numbers, by="k", map=sleep_long)
+    tracker = spark.sparkContext.statusTracker()
+    texts = []
+
+    def act():
+        spark.sparkContext.setJobGroup("mine", "to be cancelled")
+        texts.append(message_of(out.collect)[0])
+
+    from pyspark import InheritableThread
+
+    thread = InheritableThread(target=act)
+    thread.start()
+    while len(list(tracker.getActiveJobsIds())) < 2:
+        time.sleep(0.1)
+    time.sleep(1)
+    spark.sparkContext.cancelJobGroup("mine")
+    thread.join(10)
+    assert not thread.is_alive()
+    assert "cancel" in texts[0].lower()
+
+
+@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
+def test_consumers_that_can_never_get_producers_are_told_the_numbers(spark, numbers):
+    out = exchange(numbers, by="k", on_no_slots="error")
+    started = time.monotonic()
+    text, _ = message_of(out.union(exchange(numbers, by="s", on_no_slots="error")).collect)
+    assert "HG-2102" in text
+    assert "all 4 slots are held" in text
+    assert time.monotonic() - started < 20
+
+
+def test_an_exchange_works_after_one_that_failed(numbers):
+    message_of(exchange(numbers, by="k", map=raise_in_map).collect)
+    out = exchange(numbers, by="k", reduce=lambda it: it)
+    assert out.count() == 20_000
+    assert isinstance(out.toArrow(), pa.Table)

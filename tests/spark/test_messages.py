@@ -1,0 +1,117 @@
+"""Messages: what fits its row travels, everything else is refused by name."""
+
+import json
+
+import pytest
+
+from headgate.errors import ProtocolError
+from headgate.spark.cause import Cause
+from headgate.spark.messages import (
+    FIELDS,
+    MAX_INDEXES,
+    MAX_MESSAGE,
+    MAX_TEXT,
+    Message,
+    cut,
+    decode,
+    encode,
+)
+
+CAUSE = Cause("HG-6001", "map raised ValueError: x", text="Traceback ...").fields()
+PLACE = {"host": "10.0.0.1", "port": 4711, "partition_id": "0a" * 16, "process_id": "ff" * 16}
+TOTALS = {"rows": 1, "bytes": 2, "pages": 3, "peak": 4}
+EXAMPLES = {
+    "CONSUMER": {"stage": 3, "partition": 1, "attempt": 77, "index": 2},
+    "PRODUCER": {"stage": 4, "partition": 1, "attempt": 78},
+    "REGISTERED": PLACE,
+    "PROGRESS": {"rows": 10, "bytes": 1000},
+    "DONE": TOTALS,
+    "STOPPED": TOTALS,
+    "FAILED": CAUSE,
+    "START": {"indexes": [0, 2]},
+    "END": {},
+    "PARTITION": {"producer": 1, "attempt": 78, **PLACE},
+    "SEALED": {"producers": 2},
+    "WAIT": {},
+    "GO": {"wanted": []},
+    "CONSUMER_GONE": {"index": 1},
+    "FINISH": {},
+    "ABORT": CAUSE,
+    "OK": {},
+}
+
+
+def test_every_kind_has_an_example():
+    assert set(EXAMPLES) == set(FIELDS)
+
+
+@pytest.mark.parametrize("kind", sorted(EXAMPLES))
+def test_round_trip(kind):
+    message = Message(kind, 7, 1, EXAMPLES[kind])
+    assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "PICKLE"}, "unknown message"),
+        ({"kind": ["GO"]}, "unknown message"),
+        ({"run": -1}, "without run"),
+        ({"epoch": True}, "without run"),
+        ({"run": None}, "without run"),
+        ({"more": 1}, "does not have the fields"),
+        ({"index": "1"}, "no valid index"),
+        ({"index": 1.0}, "no valid index"),
+        ({"index": 1 << 63}, "no valid index"),
+    ],
+)
+def test_what_does_not_fit_its_row_is_refused(change, said):
+    body = {"kind": "CONSUMER_GONE", "run": 1, "epoch": 0, "index": 1, **change}
+    with pytest.raises(ProtocolError, match=said):
+        decode(json.dumps(body).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("port", 0), ("port", 65_536), ("partition_id", "0A" * 16), ("host", "x" * (MAX_TEXT + 1))],
+)
+def test_a_place_is_checked(name, value):
+    with pytest.raises(ProtocolError, match=f"no valid {name}"):
+        encode(Message("REGISTERED", 1, 0, {**PLACE, name: value}))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 50_000, b"nul"])
+def test_what_is_no_json_object_is_refused(data):
+    with pytest.raises(ProtocolError):
+        decode(data)
+
+
+def test_too_large_is_refused_before_it_is_parsed():
+    with pytest.raises(ProtocolError, match="above"):
+        decode(b" " * (MAX_MESSAGE + 1))
+    with pytest.raises(ProtocolError, match="no valid wanted"):
+        encode(Message("GO", 1, 0, {"wanted": list(range(MAX_INDEXES + 1))}))
+
+
+@pytest.mark.parametrize("letter", ["x", "\u20ac", "\U0001f600", "\x01", "\udc80", '"'])
+def test_the_longest_cause_fits_a_message(letter):
+    cause = Cause("HG-6001", *[letter * 100_000] * 6)
+    message = Message("ABORT", 1, 0, cause.fields())
+    assert decode(encode(message)) == message
+
+
+def test_a_long_text_loses_its_middle():
+    text = "first line\n" + "x" * 20_000 + "\nlast line"
+    short = cut(text)
+    assert len(short) <= MAX_TEXT
+    assert short.startswith("first line")
+    assert short.endswith("last line")
+    assert "characters left out" in short
+    assert cut("short") == "short"
+
+
+def test_a_cause_comes_back_as_its_error():
+    error = Cause.from_fields(CAUSE).error()
+    assert error.code == "HG-6001"
+    assert error.cause_text == "Traceback ..."
+    assert Cause.of(error).summary == "map raised ValueError: x"

@@ -1,0 +1,223 @@
+"""The small parts: slots, schemas, user functions, merging, the hash for the fallback."""
+
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as t
+
+from headgate.errors import UnknownColumnError, UnsupportedTypeError
+from headgate.spark.fallback import _keys, murmur3
+from headgate.spark.jobs import job_cause
+from headgate.spark.merge import merge
+from headgate.spark.schema import arrow_schema, key_columns
+from headgate.spark.slots import from_master
+from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+
+
+def batch(*numbers):
+    return pa.RecordBatch.from_pydict({"n": list(numbers)})
+
+
+@pytest.mark.parametrize(
+    ("master", "cpus", "slots"),
+    [
+        ("local", 1, 1),
+        ("local[1]", 1, 1),
+        ("local[4]", 1, 4),
+        ("local[ 4 ]", 2, 2),
+        ("local[4, 3]", 1, 4),
+        ("local-cluster[2,2,1024]", 1, 4),
+        ("local-cluster[3, 5, 1024]", 2, 6),
+    ],
+)
+def test_slots_of_a_master(master, cpus, slots):
+    assert from_master(master, cpus).number == slots
+
+
+def test_slots_of_other_masters():
+    assert from_master("local[*]").number >= 1
+    assert from_master("spark://host:7077") is None
+    assert from_master("yarn") is None
+
+
+def test_every_type_that_is_sent():
+    kinds = {
+        t.BooleanType(): pa.bool_(),
+        t.ByteType(): pa.int8(),
+        t.ShortType(): pa.int16(),
+        t.IntegerType(): pa.int32(),
+        t.LongType(): pa.int64(),
+        t.FloatType(): pa.float32(),
+        t.DoubleType(): pa.float64(),
+        t.StringType(): pa.string(),
+        t.CharType(3): pa.string(),
+        t.VarcharType(3): pa.string(),
+        t.BinaryType(): pa.binary(),
+        t.DateType(): pa.date32(),
+        t.TimestampType(): pa.timestamp("us", "Europe/Paris"),
+        t.TimestampNTZType(): pa.timestamp("us"),
+        t.DecimalType(38, 9): pa.decimal128(38, 9),
+        t.DayTimeIntervalType(): pa.duration("us"),
+    }
+    schema = t.StructType([t.StructField(f"c{i}", k, i % 2 == 0) for i, k in enumerate(kinds)])
+    sent = arrow_schema(schema, "Europe/Paris")
+    assert sent.types == list(kinds.values())
+    assert [field.nullable for field in sent] == [i % 2 == 0 for i in range(len(kinds))]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        t.ArrayType(t.LongType()),
+        t.MapType(t.StringType(), t.LongType()),
+        t.StructType([t.StructField("a", t.LongType())]),
+        t.YearMonthIntervalType(),
+        t.NullType(),
+        t.VariantType(),
+    ],
+)
+def test_a_type_that_is_not_sent_is_named_with_its_column(kind):
+    schema = t.StructType([t.StructField("fine", t.LongType()), t.StructField("odd", kind)])
+    with pytest.raises(UnsupportedTypeError) as caught:
+        arrow_schema(schema, "UTC")
+    assert "'odd'" in str(caught.value)
+    assert kind.simpleString() in str(caught.value)
+    assert caught.value.details["column"] == "odd"
+
+
+def test_keys_are_found_as_spark_finds_them():
+    schema = t.StructType([t.StructField("User", t.LongType()), t.StructField("n", t.LongType())])
+    assert key_columns(schema, ["user", "N"], case_sensitive=False, of="x") == ["User", "n"]
+    with pytest.raises(UnknownColumnError) as caught:
+        key_columns(schema, ["user"], case_sensitive=True, of="the input")
+    assert caught.value.details["close"] == ["User"]
+    assert "the input" in str(caught.value)
+    twice = t.StructType([t.StructField("a", t.LongType())] * 2)
+    with pytest.raises(UnknownColumnError, match="more than one"):
+        key_columns(twice, ["a"], case_sensitive=True, of="x")
+
+
+@pytest.mark.parametrize("kind", [t.DayTimeIntervalType(), t.StringType("UNICODE_CI")])
+def test_what_spark_hashes_otherwise_is_no_key(kind):
+    schema = t.StructType([t.StructField("k", kind)])
+    with pytest.raises(UnsupportedTypeError, match="be a key"):
+        key_columns(schema, ["k"], case_sensitive=True, of="x")
+
+
+def test_a_user_function_gets_the_batches_and_they_are_counted():
+    seen = []
+    source = Source([batch(1), batch(2, 3)], lambda b: seen.append(b.num_rows))
+    assert [b.num_rows for b in apply("map", lambda it: (b for b in it), source)] == [1, 2]
+    assert seen == [1, 2]
+    assert source.ended
+
+
+def raising(batches):
+    for one in batches:
+        yield one
+        raise ValueError("my\nown mistake")
+
+
+def test_a_user_exception_keeps_its_traceback_from_the_users_first_frame():
+    with pytest.raises(UserFunctionFailed) as caught:
+        list(apply("reduce", raising, Source([batch(1)], id)))
+    failure = caught.value
+    assert failure.summary == "reduce raised ValueError: my"
+    assert "in raising" in failure.text
+    assert "own mistake" in failure.text
+    assert "user_function.py" not in failure.text
+    error = user_error(failure, "task 3")
+    assert error.code == "HG-6001"
+    assert error.cause_text == failure.text
+
+
+@pytest.mark.parametrize("result", [None, 3])
+def test_a_function_that_returns_no_iterator_is_the_users(result):
+    with pytest.raises(UserFunctionFailed, match="map"):
+        list(apply("map", lambda _: result, Source([], id)))
+
+
+def failing_source():
+    yield batch(1)
+    raise ConnectionError("the peer is gone")
+
+
+def wrapping(batches):
+    try:
+        yield from batches
+    except ConnectionError as error:
+        raise RuntimeError("while reading") from error
+
+
+@pytest.mark.parametrize("function", [wrapping, lambda it: (b for b in it), None])
+def test_an_error_of_the_input_is_not_the_users(function):
+    with pytest.raises(ConnectionError, match="the peer is gone"):
+        list(apply("map", function, Source(failing_source(), id)))
+
+
+def test_merging_yields_all_of_several_and_one_in_the_callers_thread():
+    sources = [iter([batch(i)] * 20) for i in range(3)]
+    merged = [b.column(0)[0].as_py() for b in merge(sources, lambda: None)]
+    assert sorted(merged) == [0] * 20 + [1] * 20 + [2] * 20
+    here = threading.current_thread()
+
+    def one():
+        assert threading.current_thread() is here
+        yield batch(1)
+
+    assert len(list(merge([one()], lambda: None))) == 1
+
+
+def test_merging_raises_the_first_error_and_stops_the_others():
+    stopped = threading.Event()
+
+    def slow():
+        yield batch(1)
+        stopped.wait(10)
+
+    def bad():
+        time.sleep(0.05)
+        raise ValueError("first")
+        yield
+
+    with pytest.raises(ValueError, match="first"):
+        list(merge([slow(), bad()], stopped.set))
+    assert stopped.is_set()
+
+
+def test_leaving_a_merge_early_stops_its_threads():
+    before = threading.active_count()
+    stopped = threading.Event()
+
+    def endless():
+        while not stopped.is_set():
+            yield batch(1)
+
+    merged = merge([endless(), endless()], stopped.set)
+    next(merged)
+    merged.close()
+    assert stopped.is_set()
+    assert threading.active_count() == before
+
+
+def test_the_hash_of_an_int_is_sparks():
+    # select hash(0), hash(1), hash(42)
+    assert [murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]
+    keys = _keys(7)
+    assert [murmur3(key) % 7 for key in keys] == list(range(7))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[SPARK_JOB_CANCELLED] Job 3 cancelled as part of cancellation of all jobs", "HG-2301"),
+        ("Job 1 cancelled because SparkContext was shut down", "HG-2301"),
+        ("Python worker exited unexpectedly (crashed)", "HG-3001"),
+        ("ExecutorLostFailure (executor 1 exited)", "HG-3001"),
+        ("[DIVIDE_BY_ZERO] Division by zero", "HG-6002"),
+    ],
+)
+def test_what_a_failed_producer_job_means(text, code):
+    assert job_cause(RuntimeError(text)).code == code
