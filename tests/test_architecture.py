@@ -120,15 +120,16 @@ def python_is_known_to_the_bindings_only(root: Path) -> Findings:
 def unsafe_stays_behind_its_fence(root: Path) -> Findings:
     looked, wrong = 0, []
     for crate in FLOORS:
-        fenced = crate in {"memory", "bindings"}
+        # PyO3's macros write unsafe code in the bindings, so that crate cannot forbid it.
+        forbids = crate not in {"memory", "bindings"}
         for path in sources(root, f"rust_core/{crate}", suffix=".rs"):
             looked += 1
-            if path.match("src/lib.rs") and not fenced:
+            if path.match("src/lib.rs") and forbids:
                 text = path.read_text(encoding="utf-8")
                 if "#![forbid(unsafe_code)]" not in text:
                     wrong.append(f"{path}: does not forbid unsafe code")
             lines = [number for number, code in rust_code(path) if re.search(r"\bunsafe\b", code)]
-            if not fenced:
+            if crate != "memory":
                 wrong += [f"{path}:{number}: unsafe" for number in lines]
     return looked, wrong
 
