@@ -6,5 +6,5 @@ scripts/rust.sh
 scripts/venv.sh wheel
 rm -rf dist
 # Zig links against an old glibc wherever it runs; so the tag is kept on any distribution.
-.venv/bin/maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
+PATH="$PWD/.venv/bin:$PATH" maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
 "$VENV_PYTHON" scripts/check_wheel.py dist/*.whl
