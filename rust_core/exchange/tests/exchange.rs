@@ -1,5 +1,10 @@
 //! Whole exchanges: every row arrives once, in bounded memory, over both kinds of channel.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test says by its panic what went wrong"
+)]
+
 mod common;
 
 use std::collections::HashSet;

@@ -1,3 +1,7 @@
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test says by its panic what went wrong"
+)]
 //! The pools from outside: admission, lending, waiting, pinning, and every segment home at the end.
 
 use std::sync::Arc;

@@ -285,10 +285,12 @@ impl InputGate {
 
     fn end(&self, index: usize) {
         let mut state = self.queue.lock();
-        let slot = &mut state.channels[index];
+        let Some(slot) = state.channels.get_mut(index) else {
+            return;
+        };
         slot.ended = true;
+        let channel = Arc::clone(&slot.channel);
         state.ended += 1;
-        let channel = Arc::clone(&state.channels[index].channel);
         drop(state);
         channel.release();
     }
@@ -298,15 +300,12 @@ impl InputGate {
         let mut state = self.queue.lock();
         state.closed = true;
         state.queue.clear();
-        let channels: Vec<_> = state
-            .channels
-            .iter()
-            .map(|slot| Arc::clone(&slot.channel))
-            .collect();
+        // A channel holds its gate's queue: taking the channels out of it breaks that circle.
+        let slots = std::mem::take(&mut state.channels);
         drop(state);
         self.queue.arrived.notify_all();
-        for channel in channels {
-            channel.release();
+        for slot in slots {
+            slot.channel.release();
         }
         self.pool.close();
     }

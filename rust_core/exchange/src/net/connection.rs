@@ -267,13 +267,14 @@ impl Connection {
             _ => self.socket.read(&mut staging),
         };
         let outcome = read.map_err(Trouble::Io).and_then(|count| {
-            if let Phase::Fetching(fetch, _) = &mut self.phase {
-                if direct > 0 && count > 0 {
-                    fetch.filled(count.min(direct));
-                    fetch
-                        .complete(&mut self.outbox)
-                        .map_err(Trouble::Exchange)?;
-                }
+            if let Phase::Fetching(fetch, _) = &mut self.phase
+                && direct > 0
+                && count > 0
+            {
+                fetch.filled(count.min(direct));
+                fetch
+                    .complete(&mut self.outbox)
+                    .map_err(Trouble::Exchange)?;
             }
             let staged = count.saturating_sub(direct);
             self.feed(&staging[..staged], context)

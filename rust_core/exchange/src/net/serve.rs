@@ -113,10 +113,10 @@ impl Serve {
             refuse(format!("subpartition {index} of {count} does not exist"))
         })?;
         let expected = (request.schema_hash != [0; 32]).then_some(request.schema_hash);
-        if let (Some(written), Some(expected)) = (partition.schema_hash(), expected) {
-            if written != expected {
-                return Err(wire_error::schema_mismatch(channel));
-            }
+        if let (Some(written), Some(expected)) = (partition.schema_hash(), expected)
+            && written != expected
+        {
+            return Err(wire_error::schema_mismatch(channel));
         }
         let listener = ToMailbox {
             mailbox: Arc::clone(&context.mailbox),
