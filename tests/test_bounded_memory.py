@@ -54,10 +54,10 @@ def say(**values):
 
 
 def seconds_per_row(batch):
-    """How fast this process writes when nothing holds it back: to a reader that does nothing."""
-    with hg.ShuffleEnvironment(memory=POOL) as env:
-        partition = env.create_result_partition(1)
-        gate = env.create_input_gate([partition.address(0)], schema=SCHEMA)
+    """How fast this process writes over a connection to a reader that does nothing."""
+    with environment() as ours, environment() as theirs:
+        partition = ours.create_result_partition(1)
+        gate = theirs.create_input_gate([partition.address(0)], schema=SCHEMA)
         drain = threading.Thread(target=lambda: sum(1 for _ in hg.RecordReader(gate)))
         drain.start()
         started = time.perf_counter()
