@@ -1,0 +1,23 @@
+"""``python -m benches [NAME] [ARGUMENTS]``: all benches, or one. ``--quick`` tries them out."""
+
+import sys
+from importlib import import_module
+
+NAMES = ("scatter", "loopback", "spark")
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    names = NAMES
+    if arguments and not arguments[0].startswith("-"):
+        if arguments[0] not in NAMES:
+            print(f"no bench {arguments[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
+            return 2
+        names = (arguments.pop(0),)
+    for name in names:
+        import_module(f"benches.{name}").main(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What all benches share: turns, medians, the machine in words, a RATIO line, a result on disk.
+
+A bench gives named contestants, each a function that does its work once and returns its seconds.
+They run in turn, so that whatever else the machine does falls on all of them; the first turn is not
+counted. A ratio is the median over the turns of "their seconds over ours": above 1, ours is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("headgate", "pyarrow", "numpy", "polars", "pyspark")
+
+#: Interquartile range over median from which on a ratio says little.
+NOISY = 0.25
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """What is compared: ``over``'s seconds divided by ``under``'s.
+
+    Of several in ``over``, the one with the smallest median counts. ``goal`` is None where none is
+    set.
+    """
+
+    name: str
+    over: str | tuple[str, ...]
+    under: str
+    goal: float | None = None
+
+
+def options(arguments: Sequence[str], doc: str | None) -> argparse.Namespace:
+    """Parse what every bench takes: ``--turns`` and ``--quick``."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--turns", type=int, default=5, help="counted turns, by default 5")
+    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all")
+    return parser.parse_args(arguments)
+
+
+def machine() -> dict[str, str | int]:
+    """Describe what it was measured on."""
+    cpus = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (c.partition(":") for c in cpus)}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found: dict[str, str | int] = {
+        "cpu": " ".join(fields.get(name, "?") for name in ("model name", "cpu family", "model")),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(memory / 2**30),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit() -> str:
+    """Return the commit that was measured, marked if files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def compare(
+    bench: str,
+    what: str,
+    contestants: dict[str, Callable[[], float]],
+    ratios: Sequence[Ratio],
+    *,
+    turns: int,
+    size: int,
+    quick: bool = False,
+) -> None:
+    """Run all contestants in turn; print and store seconds, rates and ratios.
+
+    Args:
+        bench: name of the result's file.
+        what: one sentence, printed above the figures and stored with them.
+        contestants: name and what returns its seconds; all move the same data.
+        ratios: what to compare.
+        turns: counted turns; one more comes before them.
+        size: bytes that each contestant moves, for the rates.
+        quick: sizes are small, so neither a RATIO line nor a file comes of it.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            gc.collect()
+            took = run()
+            if turn:
+                seconds[name].append(took)
+            if sys.stderr.isatty():
+                print(f"  {bench}: turn {turn} of {turns}, {name} {took:.3f} s", file=sys.stderr)
+    described = machine()
+    print(f"\n{bench}: {what}")
+    print("machine: " + ", ".join(f"{key} {value}" for key, value in described.items()))
+    for name, times in seconds.items():
+        median = statistics.median(times)
+        print(
+            f"  {name:<34}{median:>9.3f} s   {min(times):.3f}-{max(times):.3f}"
+            f"{size / median / 1e6:>9,.0f} MB/s"
+        )
+    found = [_ratio(ratio, seconds, quick=quick) for ratio in ratios]
+    if not quick:
+        record = {
+            "bench": bench,
+            "what": what,
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "commit": commit(),
+            "machine": described,
+            "bytes": size,
+            "seconds": seconds,
+            "ratios": found,
+        }
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{bench}.json"
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _ratio(ratio: Ratio, seconds: dict[str, list[float]], *, quick: bool) -> dict[str, object]:
+    rivals = (ratio.over,) if isinstance(ratio.over, str) else ratio.over
+    rival = min(rivals, key=lambda name: statistics.median(seconds[name]))
+    pairs = zip(seconds[rival], seconds[ratio.under], strict=True)
+    values = sorted(over / under for over, under in pairs)
+    median = statistics.median(values)
+    quarter = len(values) // 4
+    spread = (values[-1 - quarter] - values[quarter]) / median
+    words = f"  {rival} over {ratio.under}: {values[0]:.2f} to {values[-1]:.2f}"
+    if spread > NOISY:
+        words += f"; middle half spreads {spread:.0%}, too noisy to say much"
+    print(words)
+    goal = "-" if ratio.goal is None else f"{ratio.goal:g}"
+    name = "TRIED" if quick else "RATIO"
+    print(f"{name} {ratio.name} {median:.2f} goal {goal}", flush=True)
+    return {**asdict(ratio), "over": rival, "median": median, "values": values, "spread": spread}

@@ -1,0 +1,115 @@
+"""Scatter rows into 16 parts by the hash of a key, on one core, against polars' partition_by.
+
+Ours is all of ``RecordWriter.emit()``: hash, gather into pages, queue; and beside it, on the same
+core, a reader that takes the pages, makes record batches of them and drops them, so that memory
+stays bounded at a few segments. Polars computes ``hash(key) % 16`` and keeps the 16 frames until
+all are there; it is given the rows whole and, as we are, in batches. The ratio is against whichever
+of the two is faster.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from benches import harness
+
+import headgate as hg
+
+ROWS = 4_000_000
+BATCH_ROWS = 65_536
+PARTS = 16
+
+
+def main(arguments: Sequence[str]) -> None:
+    options = harness.options(arguments, __doc__)
+    rows = ROWS // 40 if options.quick else ROWS
+    with one_core():
+        for name, strings in (("scatter", False), ("scatter_string", True)):
+            table = rows_of(rows, strings=strings)
+            columns = ", ".join(str(field.type) for field in table.schema)
+            harness.compare(
+                name,
+                f"{rows:,} rows ({columns}) into {PARTS} parts by a hash of the first, one core; "
+                f"Headgate and 'batches' in batches of {BATCH_ROWS:,} rows",
+                {
+                    "headgate": partial(headgate, table),
+                    "polars whole": partial(polars, table, len(table)),
+                    "polars batches": partial(polars, table, BATCH_ROWS),
+                },
+                [harness.Ratio(name, ("polars whole", "polars batches"), "headgate")],
+                turns=options.turns,
+                size=table.nbytes,
+                quick=options.quick,
+            )
+
+
+def rows_of(rows: int, *, strings: bool) -> pa.Table:
+    """Return rows with random keys; the string column has 6 to 12 bytes a row."""
+    random = np.random.default_rng(42)
+    columns = {
+        "key": random.integers(0, 1 << 40, rows),
+        "i": np.arange(rows),
+        "x": random.random(rows),
+        "y": random.random(rows),
+    }
+    if strings:
+        columns["name"] = pc.cast(pa.array(random.integers(100_000, 1 << 39, rows)), pa.string())
+    return pa.table(columns).combine_chunks()
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this thread, and those that it starts, on one core; polars on one thread."""
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def headgate(table: pa.Table) -> float:
+    batches = table.to_batches(BATCH_ROWS)
+    with hg.ShuffleEnvironment() as env:
+        partition = env.create_result_partition(PARTS)
+        selector = hg.HashSelector("key")
+        writer = hg.RecordWriter(partition, table.schema, selector=selector)
+        gate = env.create_input_gate(map(partition.address, range(PARTS)))
+        drained = []
+        drain = threading.Thread(
+            target=lambda: drained.append(sum(b.num_rows for b in hg.RecordReader(gate)))
+        )
+        started = time.perf_counter()
+        drain.start()
+        with writer:
+            for batch in batches:
+                writer.emit(batch)
+        drain.join()
+        seconds = time.perf_counter() - started
+    if drained != [len(table)]:
+        raise AssertionError(f"{drained} rows came out of {len(table)}")
+    return seconds
+
+
+def polars(table: pa.Table, batch_rows: int) -> float:
+    import polars as pl
+
+    if pl.thread_pool_size() != 1:
+        raise AssertionError("polars has started with more than one thread")
+    frames = [pl.from_arrow(batch) for batch in table.to_batches(batch_rows)]
+    part = (pl.col("key").hash() % PARTS).cast(pl.UInt32).alias("part")
+    started = time.perf_counter()
+    parts = [frame.with_columns(part).partition_by("part", include_key=False) for frame in frames]
+    seconds = time.perf_counter() - started
+    if sum(frame.height for found in parts for frame in found) != len(table):
+        raise AssertionError("rows are missing")
+    return seconds
