@@ -8,6 +8,9 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from headgate._java import require_java
+from headgate.errors import JavaNotFound
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -31,13 +34,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     options, rest = parser.parse_known_args(argv)
     if options.command == "demo":
-        # The demo needs the extras, so it has its own parser and is imported on demand.
-        return int(import_module("headgate.demo").main(rest) or 0)
+        return _demo(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     from headgate.explain import main as explain_main  # noqa: PLC0415 - not needed by the demo
 
     return explain_main(options.code)
+
+
+def _demo(arguments: Sequence[str]) -> int:
+    if not {"-h", "--help"} & set(arguments):
+        try:
+            require_java()
+        except JavaNotFound as error:
+            print(error, file=sys.stderr)
+            return 1
+    # The demo needs the extras, so it has its own parser and is imported on demand.
+    return int(import_module("headgate.demo").main(arguments) or 0)
 
 
 def _version() -> str:
