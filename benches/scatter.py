@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     options = harness.options(arguments, __doc__)
     rows = ROWS // 40 if options.quick else ROWS
     with one_core():
-        for name, strings in (("scatter", False), ("scatter_string", True)):
+        for name, strings, goal in (("scatter", False, 3.0), ("scatter_string", True, 2.0)):
             table = rows_of(rows, strings=strings)
             columns = ", ".join(str(field.type) for field in table.schema)
             harness.compare(
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
                     "polars whole": partial(polars, table, len(table)),
                     "polars batches": partial(polars, table, BATCH_ROWS),
                 },
-                [harness.Ratio(name, ("polars whole", "polars batches"), "headgate")],
+                [harness.Ratio(name, ("polars whole", "polars batches"), "headgate", goal)],
                 turns=options.turns,
                 size=table.nbytes,
                 quick=options.quick,
