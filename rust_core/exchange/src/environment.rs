@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::{
-    ChannelId, Generation, HandshakeConfig, Key, PartitionId, PartitionRequest, VersionRange,
+    ChannelId, Generation, HandshakeConfig, Key, PartitionId, PartitionRequest, ReceiveChannel,
+    VersionRange,
 };
 
 use crate::config::Config;
@@ -252,12 +253,16 @@ impl ShuffleEnvironment {
         );
         let pool = gate.pool();
         let exclusive = pool.admit()?;
+        let credit = u32::try_from(exclusive.len()).expect("a handful");
+        let generation = Generation(self.config.epoch);
+        let receive = ReceiveChannel::new(id, generation, credit);
         let channel = gate.add_channel(|index| {
             let sink = Arc::clone(&mailbox);
             let queue = gate.queue();
-            let channel = RemoteChannel::new(id, index, name, exclusive, queue, pool, sink);
+            let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
             Ok(Channel::Remote(channel))
-        })?;
+        });
+        let channel = channel.inspect_err(|_| pool.dismiss(credit as usize))?;
         let Channel::Remote(channel) = &*channel else {
             unreachable!("made remote above")
         };
@@ -265,7 +270,7 @@ impl ShuffleEnvironment {
             partition: address.partition,
             subpartition: address.subpartition,
             channel: id,
-            generation: Generation(self.config.epoch),
+            generation,
             initial_credit: channel.initial_credit(),
             schema_hash,
         };

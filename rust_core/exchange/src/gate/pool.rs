@@ -102,7 +102,8 @@ impl GatePool {
         })
     }
 
-    pub(super) fn dismiss(&self, exclusive: usize) {
+    /// The channel needs its exclusive segments no more.
+    pub(crate) fn dismiss(&self, exclusive: usize) {
         let mut promised = lock(&self.promised);
         *promised -= exclusive;
         let lowered = self

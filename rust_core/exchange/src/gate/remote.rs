@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
-    BufferHeader, BufferKind, ChannelId, DataType, Generation, ReceiveChannel, Recycled, Totals,
+    BufferHeader, BufferKind, ChannelId, DataType, ReceiveChannel, Recycled, Totals,
 };
 
 use crate::error::{ExchangeError, Result};
@@ -59,8 +59,9 @@ pub(crate) enum Target {
 }
 
 impl RemoteChannel {
+    /// A channel with its exclusive segments in hand, as many as `receive` was told of.
     pub(crate) fn new(
-        id: ChannelId,
+        receive: ReceiveChannel,
         index: usize,
         name: String,
         exclusive: Vec<PooledSegment>,
@@ -68,9 +69,8 @@ impl RemoteChannel {
         pool: &Arc<GatePool>,
         sink: Arc<dyn CreditSink>,
     ) -> Arc<Self> {
-        let credit = u32::try_from(exclusive.len()).expect("a handful");
         Arc::new_cyclic(|this| Self {
-            id,
+            id: receive.channel(),
             index,
             name,
             exclusive: exclusive.len(),
@@ -78,7 +78,7 @@ impl RemoteChannel {
             pool: Arc::clone(pool),
             sink,
             state: Mutex::new(State {
-                receive: ReceiveChannel::new(id, Generation(0), credit),
+                receive,
                 free: exclusive,
                 exclusive_out: 0,
                 received: VecDeque::new(),

@@ -35,7 +35,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         secret: SECRET,
         exchange: [1; 16],
         run: 3,
-        epoch: 0,
+        epoch: 2,
         max_record_size: RECORD_LIMIT,
     }
 }
