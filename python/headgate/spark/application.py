@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,9 @@ from headgate.spark.jobs import Jobs, Plan
 from headgate.spark.server import Server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
     from pyspark import SparkContext
 
     from headgate.spark.coordinator import ExchangeFacts
@@ -44,10 +48,11 @@ class Application:
         self.port = self._server.port
         self._server.start()
         self._jobs.start()
+        _chain_ctrl_c(self._jobs.interrupted)
 
     @property
     def last_stats(self) -> ExchangeStats | None:
-        """The statistics of the last run that ended."""
+        """The statistics of the last run."""
         return self._jobs.last
 
     def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
@@ -63,6 +68,26 @@ class Application:
             _running.pop(self._id, None)
 
 
+def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:
+    """Do what PySpark's handler of Ctrl-C cannot.
+
+    The main thread waits in py4j for its action; the handler interrupts it there, and its call of
+    ``cancelAllJobs`` over the same connection fails: the jobs would go on. Ours asks another thread
+    for it, then calls PySpark's. A handler of the user's own is left alone.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    theirs = getattr(previous, "__module__", None) or ""
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        return
+    if theirs.startswith("pyspark."):
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            interrupted()
+            previous(number, frame)
+
+        signal.signal(signal.SIGINT, handle)
+
+
 def of(context: SparkContext) -> Application:
     """Return the application's coordinator, started if need be."""
     with _LOCK:
@@ -73,7 +98,7 @@ def of(context: SparkContext) -> Application:
 
 
 def last_stats() -> ExchangeStats | None:
-    """Return the statistics of the last run that ended; None before the first one."""
+    """Return the statistics of the last run; None before the first one."""
     with _LOCK:
         found = [application.last_stats for application in _running.values()]
     return next((stats for stats in reversed(found) if stats is not None), _last)

@@ -40,9 +40,9 @@ class Cause:
         return self.code == errors.CancelledError.code
 
     @property
-    def is_network(self) -> bool:
-        """Whether a lost process may be behind this, which will then be the better cause."""
-        return self.code.startswith("HG-3")
+    def is_second_hand(self) -> bool:
+        """Whether a worker heard of it from a peer: the peer, or Spark, will know better."""
+        return self.code.startswith("HG-3") or self.code == errors.ProducerFailedError.code
 
     def fields(self) -> dict[str, str]:
         """Return the fields of an ABORT or FAILED message, long ones cut."""

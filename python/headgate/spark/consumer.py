@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a task which failed for another one's reason lets that one report first.
 DERIVED: Final = 0.5
-#: Seconds that a task whose connection broke waits to be told why.
+#: Seconds that a task whose peer failed waits to be told why.
 EXPLAIN: Final = 6.0
 
 
@@ -147,7 +147,7 @@ def explain(
         return error
     cause = Cause.of(error, where=where)
     control.send("FAILED", cause.fields())
-    if cause.is_network:
+    if cause.is_second_hand:
         told = control.await_message("ABORT", timeout=EXPLAIN)
         if told is not None:
             return derived(Cause.from_fields(told.fields))

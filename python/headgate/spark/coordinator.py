@@ -225,7 +225,7 @@ class Coordinator:
         cause = Cause.from_fields(message.fields)
         if run is None:
             member.state = State.FAILED
-        elif cause.is_network:
+        elif cause.is_second_hand:
             # It waits for the answer: which process was lost, if one was.
             run.suspect(cause, now)
             if run.is_over:

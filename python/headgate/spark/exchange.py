@@ -70,7 +70,7 @@ def exchange(
 
 
 def last_stats() -> ExchangeStats | None:
-    """Return the statistics of the last run that ended; None before the first one."""
+    """Return the statistics of the last run; None before the first one."""
     from headgate.spark import application  # noqa: PLC0415 - not needed by who only imports
 
     return application.last_stats()

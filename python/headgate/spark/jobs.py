@@ -68,7 +68,7 @@ class Jobs:
         plans: dict[bytes, Plan],
         on_gone: Callable[[], None],
     ) -> None:
-        self.last: ExchangeStats | None = None
+        self._last: Run | None = None
         self._server = server
         self._context = context
         self._plans = plans
@@ -86,10 +86,16 @@ class Jobs:
         """Start looking at Spark."""
         self._thread.start()
 
+    @property
+    def last(self) -> ExchangeStats | None:
+        """The statistics of the last run that was formed."""
+        return None if self._last is None else snapshot(self._last, time.monotonic())
+
     # Called in the coordinator's thread.
 
     def submit(self, run: Run) -> None:
         """Start the producer job of a run in a thread of its own."""
+        self._last = run
         name = f"headgate-job-{run.number}"
         threading.Thread(target=self._job, args=(run,), name=name, daemon=True).start()
 
@@ -103,10 +109,8 @@ class Jobs:
         self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
 
     def ended(self, run: Run, cause: Cause | None) -> None:
-        """Keep the run's statistics."""
-        self.last = snapshot(run, time.monotonic())
-        if cause is not None and not cause.is_cancelled:
-            _LOG.error("run %d ended: %s", run.number, cause.summary)
+        """Say how a run ended; who waits for it gets the error itself."""
+        _LOG.info("run %d ended: %s", run.number, "well" if cause is None else cause.summary)
 
     def warn(self, text: str) -> None:
         """Warn once per text, as Python's warnings do."""
@@ -122,6 +126,11 @@ class Jobs:
         self._stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
         self._progress.show(coordinator.live_runs, time.monotonic())
+
+    def interrupted(self) -> None:
+        """Cancel all jobs, as PySpark's own handler of Ctrl-C would; safe in a signal handler."""
+        if self._stages:
+            self._asked.put(self._context.cancelAllJobs)
 
     # In the watching thread.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.spark.run import RunState
+
 if TYPE_CHECKING:
     from headgate.spark.run import Run
 
@@ -17,7 +19,7 @@ class ExchangeStats:
         exchange_id: of the exchange, in hex.
         run: number of the run in this application.
         epoch: attempt of the run.
-        state: ``"done"``, ``"failed"`` or ``"cancelled"``; ``"running"`` before its end.
+        state: ``"done"``, ``"failed"`` or ``"cancelled"``; ``"running"`` while anybody wants more.
         error: code of the first cause, or ``""``.
         seconds: from the last consumer's arrival to the end.
         producers: producer tasks whose rows were taken.
@@ -47,7 +49,7 @@ class ExchangeStats:
 def snapshot(run: Run, now: float) -> ExchangeStats:
     """Return what is known of a run; ``now`` as the run's own clock."""
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
-    state = "running"
+    state = "done" if run.state is RunState.FINISHING else "running"
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
         state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
