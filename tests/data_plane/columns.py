@@ -1,0 +1,118 @@
+"""A column of every type that can travel, with its awkward values and nulls."""
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+INF, NAN = float("inf"), float("nan")
+TEXTS = ["", "a", None, "grüße", "日本語", "🚀" * 40, "\0", "x" * 300, None]
+BLOBS = [b"", b"a", None, b"\xff\xfe", bytes(40), b"\0", bytes(range(256)), b"x" * 300, None]
+SMALL_INTS = [0, 1, None, -1, 127, -128, 7, None, 3]
+
+
+def ints(width):
+    return [0, 1, None, -1, 2 ** (width - 1) - 1, -(2 ** (width - 1)), 7, None, 3]
+
+
+def unsigned(width):
+    return [0, 1, None, 2, 2**width - 1, 2 ** (width - 1), 7, None, 3]
+
+
+def decimals(precision):
+    top = Decimal("9" * precision)
+    # Negation by an operator would round to the context's 28 digits.
+    least = top.copy_negate()
+    return [Decimal(0), Decimal(1), None, Decimal(-1), top, least, Decimal(7), None, Decimal(3)]
+
+
+def floats():
+    # A NaN with a payload of its own must come back as it is.
+    odd = np.array([0x7FF8000000000123], np.uint64).view(np.float64)[0]
+    return [0.0, -0.0, None, NAN, INF, -INF, 5e-324, None, odd]
+
+
+def types():
+    """Every type in the order of Arrow's format."""
+    yield from (pa.null(), pa.bool_())
+    yield from (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+    yield from (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
+    yield from (pa.float16(), pa.float32(), pa.float64())
+    yield from (pa.date32(), pa.date64())
+    yield from (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))
+    for unit in ("s", "ms", "us", "ns"):
+        yield pa.timestamp(unit)
+        yield pa.timestamp(unit, "UTC")
+        yield pa.duration(unit)
+    yield from (pa.timestamp("us", "Europe/Berlin"), pa.timestamp("ns", "+05:30"))
+    yield pa.month_day_nano_interval()
+    yield from (pa.decimal128(p, p // 2) for p in range(1, 39))
+    yield from (pa.decimal32(9, 2), pa.decimal64(18, 0), pa.decimal256(76, 10))
+    yield from (pa.decimal128(10, -3), pa.binary(1), pa.binary(7), pa.binary(16))
+    yield from (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+TYPES = list(types())
+
+
+def array(data_type):  # noqa: C901, PLR0911 - one way for each family of types
+    """Nine values of a type, nulls among them."""
+    t = pa.types
+    if t.is_null(data_type):
+        return pa.nulls(9)
+    if t.is_boolean(data_type):
+        return pa.array([True, False, None, True, True, False, False, None, True])
+    if t.is_signed_integer(data_type):
+        return pa.array(ints(data_type.bit_width), data_type)
+    if t.is_unsigned_integer(data_type):
+        return pa.array(unsigned(data_type.bit_width), data_type)
+    if t.is_float16(data_type):
+        values = [np.float16(v) if v is not None else None for v in floats()]
+        return pa.array(values, data_type)
+    if t.is_floating(data_type):
+        return pa.array(floats(), pa.float64()).cast(data_type, safe=False)
+    if t.is_decimal(data_type):
+        unscaled = pa.array(decimals(data_type.precision), _unscaled(data_type))
+        return unscaled.view(data_type)
+    if t.is_fixed_size_binary(data_type):
+        width = data_type.byte_width
+        values = [None if b is None else (b + bytes(width))[:width] for b in BLOBS]
+        return pa.array(values, data_type)
+    if t.is_string(data_type) or t.is_large_string(data_type):
+        return pa.array(TEXTS, data_type)
+    if t.is_binary(data_type) or t.is_large_binary(data_type):
+        return pa.array(BLOBS, data_type)
+    if t.is_interval(data_type):
+        return pa.array([(1, 2, 3), None, (0, 0, 0), (-1, -2, -(2**40))] + [None] * 5, data_type)
+    return _temporal(data_type)
+
+
+def _unscaled(data_type):
+    return type_of(data_type)(data_type.precision, 0)
+
+
+def type_of(data_type):
+    return {4: pa.decimal32, 8: pa.decimal64, 16: pa.decimal128, 32: pa.decimal256}[
+        data_type.byte_width
+    ]
+
+
+def _temporal(data_type):
+    t = pa.types
+    if t.is_date32(data_type):
+        return pa.array([0, 1, None, -1, 2**31 - 1, -(2**31), 7, None, 3], pa.int32()).view(
+            data_type
+        )
+    if t.is_time(data_type):
+        times = [dt.time(0), dt.time(23, 59, 59), None, dt.time(1, 2, 3)]
+        return pa.array(times + [None] * 5, data_type)
+    if t.is_date64(data_type):
+        return pa.array([0, 86_400_000, None, -86_400_000] + [None] * 5, pa.int64()).view(data_type)
+    return pa.array(ints(64), pa.int64()).view(data_type)
+
+
+def batch():
+    """One batch with a column of each type."""
+    names = [f"c{i}" for i in range(len(TYPES))]
+    return pa.record_batch([array(t) for t in TYPES], names=names)

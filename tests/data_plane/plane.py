@@ -1,0 +1,164 @@
+"""What the tests of the data plane share: tasks with deadlines, exchanges, comparisons."""
+
+import sys
+import threading
+import time
+import traceback
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import headgate as hg
+
+SECRET = bytes(range(32))
+SMALL = {"memory": "8m", "segment_size": "64k"}
+#: Seconds after which a call counts as hanging.
+PATIENCE = 20.0
+
+
+class Task:
+    """A call in a thread of its own, so that a hang fails a test instead of stopping all."""
+
+    def __init__(self, call, *args, **kwargs):
+        self._value = None
+        self._error = None
+        self._what = getattr(call, "__qualname__", repr(call))
+        self._thread = threading.Thread(target=self._run, args=(call, args, kwargs), daemon=True)
+        self._thread.start()
+
+    def _run(self, call, args, kwargs):
+        try:
+            self._value = call(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asks for the result
+            self._error = error
+        del call, args, kwargs
+
+    @property
+    def running(self):
+        return self._thread.is_alive()
+
+    def join(self, timeout=PATIENCE):
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            frame = sys._current_frames().get(self._thread.ident)
+            stack = "".join(traceback.format_stack(frame)) if frame else ""
+            raise AssertionError(f"{self._what} hangs: not done after {timeout} s\n{stack}")
+
+    def result(self, timeout=PATIENCE):
+        self.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def error(self, timeout=PATIENCE):
+        """Return what it raised; a call that succeeded fails the test."""
+        self.join(timeout)
+        assert self._error is not None, f"{self._what} returned {self._value!r}"
+        return self._error
+
+    def outcome(self, timeout=PATIENCE):
+        """Return what it returned, or what it raised."""
+        self.join(timeout)
+        return self._value if self._error is None else self._error
+
+
+def wait_until(done, timeout=PATIENCE):
+    deadline = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < deadline, f"not so after {timeout} s"
+        time.sleep(0.005)
+
+
+def open_gates(partition, consumer, **options):
+    """One gate for each subpartition."""
+    indexes = range(partition.num_subpartitions)
+    return [consumer.create_input_gate([partition.address(i)], **options) for i in indexes]
+
+
+def drain(gate, **options):
+    """Read all records, as a list; of Arrow batches, one table."""
+    records = list(hg.RecordReader(gate, **options))
+    if options.get("serializer", "arrow") != "arrow":
+        return records
+    return pa.Table.from_batches(records, options.get("schema") or gate.schema)
+
+
+def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, **options):
+    """Write with `write(writer)` in a thread, read each subpartition in another one.
+
+    Returns what each subpartition got: a table, or a list of records. ``options``: selector,
+    serializer, on_event.
+    """
+    reading = {k: options.pop(k) for k in ("on_event",) if k in options}
+    if "serializer" in options:
+        reading["serializer"] = options["serializer"]
+    partition = producer.create_result_partition(n, schema=schema)
+    gates = open_gates(partition, consumer)
+    readers = [Task(drain, gate, **reading) for gate in gates]
+
+    def produce():
+        try:
+            with hg.RecordWriter(partition, schema, **options) as writer:
+                write(writer)
+        except BaseException as error:
+            partition.fail(error)  # so that the readers end, whoever raised it
+            raise
+
+    writing = Task(produce)
+    for reader in readers:
+        reader.outcome(timeout)
+    # A failed writer is why its readers failed, so it speaks first.
+    writing.result(timeout)
+    results = [reader.result() for reader in readers]
+    assert Task(partition.wait_consumed, timeout).result()
+    for gate in gates:
+        gate.close()
+    partition.close()
+    return results
+
+
+def emit_all(*records):
+    """Return a `write` for :func:`exchange` that emits these in turn."""
+
+    def write(writer):
+        for record in records:
+            writer.emit(record)
+
+    return write
+
+
+def bits(array):
+    """The array with floats as integers: NaN equals itself then, and -0.0 is not 0.0."""
+    widths = {pa.float16(): pa.uint16(), pa.float32(): pa.uint32(), pa.float64(): pa.uint64()}
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    return array.view(widths[array.type]) if array.type in widths else array
+
+
+def assert_same(got, expected):
+    """Same schema, same rows in the same order, floats by their bits."""
+    got, expected = as_table(got), as_table(expected)
+    assert got.schema.equals(expected.schema), f"{got.schema} is not {expected.schema}"
+    assert got.num_rows == expected.num_rows
+    for name, ours, theirs in zip(got.schema.names, got.columns, expected.columns, strict=True):
+        assert bits(ours).equals(bits(theirs)), f"column {name}: {ours} is not {theirs}"
+        ours.validate(full=True)
+
+
+def as_table(data):
+    if isinstance(data, pa.Table):
+        return data
+    return pa.Table.from_batches([data] if isinstance(data, pa.RecordBatch) else data)
+
+
+def split_by(table, ids, n):
+    """What each of n subpartitions should get when row i goes to ids[i]."""
+    return [table.filter(pc.equal(ids, pa.scalar(i, ids.type))) for i in range(n)]
+
+
+def numbers(count, start=0):
+    """A batch of one int64 column that counts."""
+    return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
+
+
+NUMBERS = pa.schema([("n", pa.int64())])

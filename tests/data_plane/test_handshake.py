@@ -1,0 +1,275 @@
+"""Who cannot prove the exchange's secret gets nothing, and holds nobody up."""
+
+import socket
+import struct
+import time
+
+import pytest
+import wire
+from plane import NUMBERS, SECRET, Task, assert_same, drain, numbers, wait_until
+
+import headgate as hg
+
+errors = hg.errors
+MAX_PENDING = 64
+DEADLINE = 5.0
+
+
+@pytest.fixture
+def served(environment):
+    """A partition of which consumers may ask for 100 rows, and its environment."""
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(100))
+    return producer, partition
+
+
+def read(environment, partition):
+    """An honest consumer."""
+    gate = environment().create_input_gate([partition.address(0)])
+    assert_same(Task(drain, gate).result(), numbers(100))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"secret": bytes(32)},
+        {"exchange_id": b"another exchange"},
+        {"run": 1},
+        {"epoch": 1},
+    ],
+    ids=lambda claim: next(iter(claim)),
+)
+def test_wrong_claims_are_refused_with_one_text(environment, served, claim):
+    _, partition = served
+    stranger = environment(**claim)
+    gate = stranger.create_input_gate([partition.address(0)])
+    error = Task(drain, gate).error(5)
+    assert type(error) is errors.HandshakeError
+    # The text must not tell which of them was wrong.
+    assert "the same exchange, run, epoch and secret" in str(error)
+    assert stranger.stats()["bytes_received"] <= 91 + 10
+    read(environment, partition)
+
+
+@pytest.mark.parametrize("claims", [{}, {"run": 3}, {"epoch": 5}, {"run": 2**32 - 1, "epoch": 7}])
+def test_equal_runs_and_epochs_meet(environment, claims):
+    producer, consumer = environment(**claims), environment(**claims)
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(100))
+    gate = consumer.create_input_gate([partition.address(0)])
+    assert_same(Task(drain, gate).result(), numbers(100))
+
+
+def test_a_consumer_in_plain_python_is_let_in(served):
+    _, partition = served
+    sock, steps = wire.consumer(partition.address(0), SECRET)
+    with sock:
+        assert steps[-1] == b"HDGT\4"
+        sock.sendall(wire.partition_request(partition.address(0)))
+        head = wire.receive(sock, 35)
+        length, magic, kind = struct.unpack(">IIB", head[:9])
+        assert (magic, kind, head[25]) == (wire.MAGIC, 0, wire.PAGE)
+        payload = wire.receive(sock, length - 35)
+        assert struct.unpack(">I", head[31:])[0] == wire.crc32c(head[:31] + payload)
+
+
+def test_a_version_that_is_not_spoken(served):
+    _, partition = served
+    with wire.connect(partition.address(0)) as sock:
+        sock.sendall(wire.hello(versions=(7, 9)))
+        answer = wire.receive(sock, 10)
+        assert answer == b"HDGT\5" + struct.pack(">BHH", 1, 1, 1)
+        assert wire.is_closed(sock)
+
+
+@pytest.mark.parametrize("reject", [True, False], ids=["rejected", "other version chosen"])
+def test_a_producer_of_another_version(environment, served, reject):
+    _, partition = served
+
+    def answer(listener):
+        sock, _ = listener.accept()
+        with sock:
+            wire.receive(sock, 86)
+            if reject:
+                sock.sendall(b"HDGT\5" + struct.pack(">BHH", 1, 7, 9))
+            else:
+                sock.sendall(b"HDGT\2" + struct.pack(">H", 9) + bytes(84))
+            wire.is_closed(sock)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = Task(answer, listener)
+        error = read_from(environment(), partition, listener).error(5)
+        assert isinstance(error, errors.VersionError)
+        assert "here 1-1" in str(error)
+        assert "9" in str(error)
+    answering.result()
+
+
+def read_from(consumer, partition, listener):
+    host, port = listener.getsockname()
+    address = partition.address(0)
+    address = hg.ChannelAddress(host, port, address.partition_id, 0, bytes(16), address.schema)
+    gate = consumer.create_input_gate([address])
+    return Task(drain, gate)
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        bytes(86),
+        b"HDGT\2" + bytes(86),
+        b"HDGT\xff" + bytes(600),
+        b"\x16\x03\x01" + bytes(500),
+    ],
+    ids=["http", "zeros", "wrong turn", "unknown kind", "tls"],
+)
+def test_garbage_is_cut_off(environment, served, greeting):
+    producer, partition = served
+    with wire.connect(partition.address(0)) as sock:
+        sock.sendall(greeting)
+        assert wire.is_closed(sock, 2)
+    assert producer.stats()["segments"]["held"] <= 2
+    read(environment, partition)
+
+
+def test_a_server_that_is_no_headgate(environment, served):
+    _, partition = served
+
+    def answer(listener):
+        sock, _ = listener.accept()
+        with sock:
+            sock.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+            wire.is_closed(sock)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = Task(answer, listener)
+        error = read_from(environment(), partition, listener).error(5)
+        assert isinstance(error, (errors.HandshakeError, errors.ProtocolError))
+    answering.result()
+
+
+def test_a_server_that_says_nothing(environment, served):
+    _, partition = served
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        started = time.monotonic()
+        error = read_from(environment(), partition, listener).error(DEADLINE + 3)
+    assert isinstance(error, errors.HandshakeError)
+    assert DEADLINE - 0.5 < time.monotonic() - started < DEADLINE + 2
+
+
+def test_a_proof_that_is_wrong(environment, served):
+    _, partition = served
+    sock, steps = wire.consumer(partition.address(0), bytes(32))
+    with sock:
+        assert steps[-1] == b"HDGT\5"
+        assert wire.is_closed(sock, 2)
+    read(environment, partition)
+
+
+def test_a_replayed_handshake_is_refused(environment, served):
+    _, partition = served
+    sock, steps = wire.consumer(partition.address(0), SECRET)
+    sock.close()
+    greeting, _, proof, accept = steps
+    assert accept == b"HDGT\4"
+    with wire.connect(partition.address(0)) as sock:
+        sock.sendall(greeting)
+        challenge = wire.receive(sock, 91)
+        assert len(challenge) == 91
+        sock.sendall(proof)
+        assert wire.receive(sock, 10)[:5] == b"HDGT\5"
+        assert wire.is_closed(sock, 2)
+    read(environment, partition)
+
+
+def test_reflected_messages_are_refused(served):
+    producer, partition = served
+    for claims in ({"process": producer.process_id}, {"role": 2}, {"role": 0}):
+        with wire.connect(partition.address(0)) as sock:
+            sock.sendall(wire.hello(**claims))
+            assert wire.receive(sock, 10)[:5] == b"HDGT\5"
+            assert wire.is_closed(sock, 2)
+
+
+def test_a_producer_that_does_not_know_the_secret(environment, served):
+    _, partition = served
+    fake = wire.Producer(bytes(32), lambda sock, channel: None)
+    address = partition.address(0)
+    address = hg.ChannelAddress(
+        fake.host, fake.port, address.partition_id, 0, bytes(16), address.schema
+    )
+    consumer = environment()
+    gate = consumer.create_input_gate([address])
+    error = Task(drain, gate).error(5)
+    fake.close()
+    assert isinstance(error, errors.HandshakeError)
+    # It learnt the greeting, and neither a proof nor what was wanted.
+    assert fake.request == b""
+
+
+def test_a_handshake_byte_by_byte(served):
+    _, partition = served
+    with wire.connect(partition.address(0)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        greeting = wire.hello()
+        for byte in greeting:
+            sock.sendall(bytes([byte]))
+        assert len(wire.receive(sock, 91)) == 91
+
+
+def test_slowloris_is_dropped_and_holds_nobody_up(environment, served):
+    producer, partition = served
+    started = time.monotonic()
+    with wire.connect(partition.address(0)) as silent, wire.connect(partition.address(0)) as half:
+        half.sendall(wire.hello()[:43])
+        while time.monotonic() - started < DEADLINE - 1:
+            other = producer.create_result_partition(1, schema=NUMBERS)
+            with hg.RecordWriter(other) as writer:
+                writer.emit(numbers(100))
+            read(environment, other)
+            half.sendall(b"\0")
+            time.sleep(0.5)
+        assert wire.is_closed(half, 3)
+        assert wire.is_closed(silent, 3)
+    assert DEADLINE - 0.5 < time.monotonic() - started < DEADLINE + 2
+    read(environment, partition)
+
+
+def test_more_half_open_connections_than_are_kept(environment, served):
+    producer, partition = served
+    held = [wire.connect(partition.address(0)) for _ in range(3 * MAX_PENDING)]
+    try:
+        read(environment, partition)
+        wait_until(lambda: sum(ended(sock) for sock in held) >= 2 * MAX_PENDING)
+        # The oldest were closed first.
+        assert all(ended(sock) for sock in held[:MAX_PENDING])
+        assert not ended(held[-1])
+    finally:
+        for sock in held:
+            sock.close()
+    assert producer.stats()["segments"]["held"] <= 2
+
+
+def ended(sock):
+    sock.setblocking(False)
+    try:
+        return sock.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_a_forged_secret_among_many(environment, served):
+    producer, partition = served
+    for number in range(50):
+        sock, steps = wire.consumer(partition.address(0), bytes([number]) * 32)
+        with sock:
+            assert steps[-1] == b"HDGT\5"
+            sock.close()
+    read(environment, partition)
+    assert producer.stats()["segments"]["held"] == 0

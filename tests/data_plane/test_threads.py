@@ -1,0 +1,217 @@
+"""Many threads, signals that interrupt them, and secrets that stay where they are."""
+
+import gc
+import hashlib
+import pickle
+import signal
+import threading
+import time
+import traceback
+import weakref
+
+import pyarrow as pa
+import pytest
+from plane import NUMBERS, Task, assert_same, drain, numbers, open_gates, wait_until
+
+import headgate as hg
+
+
+def test_two_environments_from_many_threads(environment):
+    one, two = environment(memory="32m"), environment(memory="32m")
+
+    def round_trip(producer, consumer, seed):
+        for turn in range(10):
+            partition = producer.create_result_partition(2, schema=NUMBERS)
+            gate = consumer.create_input_gate([partition.address(i) for i in range(2)])
+            reading = Task(drain, gate)
+            with hg.RecordWriter(partition) as writer:
+                for start in range(0, 4000, 1000):
+                    writer.emit(numbers(1000, seed + start))
+            values = reading.result().column("n").to_pylist()
+            assert sorted(values) == list(range(seed, seed + 4000)), turn
+            assert partition.wait_consumed(10)
+            gate.close()
+            partition.close()
+
+    pairs = [(one, two), (two, one), (one, one), (two, two)] * 2
+    calls = [Task(round_trip, *pair, 10_000 * i) for i, pair in enumerate(pairs)]
+    watched = Task(lambda: [(one.stats(), two.stats(), time.sleep(0.001)) for _ in range(200)])
+    for call in calls:
+        call.result(40)
+    watched.result()
+
+
+def test_a_progress_thread_may_ask_while_others_block(link):
+    producer, consumer = link(memory="1m")
+    partition = producer.create_result_partition(2, schema=NUMBERS)
+    gates = open_gates(partition, consumer)
+    writer = hg.RecordWriter(partition, selector=lambda b: [0] * len(b))
+    reader = hg.RecordReader(gates[1])
+    writing = Task(lambda: [writer.emit(numbers(10_000)) for _ in range(1000)])
+    reading = Task(next, reader)
+    with pytest.raises(AssertionError, match="hangs"):
+        writing.join(0.3)
+    try:
+        assert Task(reader.totals).result(2) == (0, 0)
+        assert Task(writer.stats).result(2).rows > 0
+        Task(writer.fail, "enough").result(2)
+        assert "enough" in str(writing.error(2))
+    finally:
+        partition.fail("the test is over")
+        writing.outcome(5)
+        reading.outcome(5)
+
+
+def test_other_threads_run_while_calls_block(environment):
+    partition = environment().create_result_partition(1, schema=NUMBERS)
+    gate = environment().create_input_gate([partition.address(0)])
+    reading = Task(drain, gate)
+    waiting = Task(partition.wait_consumed)
+    started, turns = time.monotonic(), 0
+    while time.monotonic() - started < 0.2:
+        turns += 1
+    assert turns > 10_000  # none of the two holds the interpreter's lock
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(1))
+    reading.result()
+    assert waiting.result()
+
+
+class Alarm(Exception):
+    """Raised by a signal handler."""
+
+
+@pytest.fixture
+def alarm():
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda after: signal.setitimer(signal.ITIMER_REAL, after)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupted_reader_goes_on(link, alarm):
+    producer, consumer = link()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    [gate] = open_gates(partition, consumer)
+    reader = hg.RecordReader(gate)
+    alarm(0.1)
+    with pytest.raises(Alarm):
+        next(reader)
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(5))
+    assert_same(Task(next, reader).result(), numbers(5))
+
+
+@pytest.mark.parametrize("serializer", ["bytes", "arrow"])
+def test_an_interrupted_emit_of_a_wide_record_gives_no_wrong_rows(link, alarm, serializer):
+    producer, consumer = link(memory="1m", segment_size="64k")
+    schema = pa.schema([("t", pa.string())])
+    partition = producer.create_result_partition(1, schema=schema)
+    [gate] = open_gates(partition, consumer)
+
+    def record(letter, count):
+        if serializer == "bytes":
+            return letter.encode() * count
+        return pa.record_batch({"t": [letter * count]})
+
+    writer = hg.RecordWriter(partition, serializer=serializer)
+    alarm(0.2)
+    with pytest.raises(Alarm):
+        writer.emit(record("w", 10_000_000))
+    reading = Task(drain, gate, serializer=serializer)
+
+    def go_on():
+        for _ in range(3):
+            writer.emit(record("n", 4_000_000))
+        writer.finish()
+
+    writing = Task(go_on)
+    got = reading.outcome()
+    gate.close()
+    written = writing.outcome()
+    if isinstance(got, BaseException):
+        assert isinstance(got, hg.HeadgateError), repr(got)
+        return
+    assert written is None
+    rows = got if serializer == "bytes" else got.column("t").to_pylist()
+    seen = [(chr(row[0]) if serializer == "bytes" else row[0], len(row)) for row in rows]
+    whole = [("n", 4_000_000)] * 3
+    assert seen in (whole, [("w", 10_000_000), *whole])
+
+
+def test_objects_are_freed(environment):
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    gate = producer.create_input_gate([partition.address(0)])
+    reader, writer = hg.RecordReader(gate), hg.RecordWriter(partition)
+    gone = [weakref.ref(thing) for thing in (partition, gate, reader, writer)]
+    del partition, gate, reader, writer
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 4
+    wait_until(lambda: producer.stats()["segments"]["held"] == 0, 5)
+
+
+def test_a_dropped_environment_closes_itself():
+    before = threading.active_count()
+    environment = hg.ShuffleEnvironment()
+    address = environment.address
+    assert address[1] > 0
+    # The fixture that watches over this test holds it; Python's own count is not affected by ours.
+    environment.close()
+    assert threading.active_count() == before
+
+
+HIDDEN = hashlib.sha256(b"hidden").digest()
+
+
+def assert_no_secret(text):
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+    for piece in (HIDDEN[:8], HIDDEN[12:20], HIDDEN[-8:]):
+        for form in (
+            piece,
+            piece.hex().encode(),
+            repr(piece)[2:-1].encode(),
+            str(list(piece))[1:-1].encode(),
+        ):
+            assert form not in data
+
+
+def test_the_secret_is_nowhere_to_be_read(environment):
+    producer, stranger = environment(secret=HIDDEN), environment(secret=HIDDEN, run=5)
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    writer = hg.RecordWriter(partition)
+    address = partition.address(0)
+    gate = stranger.create_input_gate([address])
+    reader = hg.RecordReader(gate)
+    error = Task(next, reader).error(5)
+    assert isinstance(error, hg.errors.HandshakeError)
+    for thing in (producer, partition, writer, gate, reader, address, error, producer.stats()):
+        for text in (repr(thing), str(thing), str(getattr(thing, "__dict__", ""))):
+            assert_no_secret(text)
+    assert_no_secret(repr(vars(producer)["_native"]))
+    assert_no_secret(pickle.dumps(error))
+    assert_no_secret(pickle.dumps(address))
+    assert_no_secret("".join(traceback.format_exception(error)))
+
+
+def test_wrong_secrets_are_not_repeated():
+    for wrong in (HIDDEN[:31], HIDDEN + b"x", HIDDEN.decode("latin-1")):
+        with pytest.raises((hg.errors.OptionError, TypeError)) as caught:
+            hg.ShuffleEnvironment(secret=wrong)
+        assert_no_secret(str(caught.value))
+
+
+def test_only_addresses_and_errors_can_be_pickled(environment):
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    gate = producer.create_input_gate()
+    things = [producer, partition, gate, hg.RecordWriter(partition), hg.BufferReader(gate)]
+    for thing in things:
+        with pytest.raises(TypeError):
+            pickle.dumps(thing)
+    address = partition.address(0, host="example.org")
+    assert pickle.loads(pickle.dumps(address)) == address
+    assert address.host == "example.org"

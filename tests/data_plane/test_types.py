@@ -1,0 +1,178 @@
+"""Every type that pages carry arrives as it was, and the others are named."""
+
+import columns
+import pyarrow as pa
+import pytest
+from plane import NUMBERS, assert_same, emit_all, exchange, numbers
+
+import headgate as hg
+
+UNSUPPORTED = [
+    pa.list_(pa.int32()),
+    pa.large_list(pa.int32()),
+    pa.list_(pa.int32(), 3),
+    pa.list_view(pa.int32()),
+    pa.struct([("a", pa.int32())]),
+    pa.map_(pa.string(), pa.int32()),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.run_end_encoded(pa.int32(), pa.int64()),
+    pa.dense_union([pa.field("a", pa.int32())]),
+    pa.string_view(),
+    pa.binary_view(),
+    pa.binary(0),
+]
+
+
+@pytest.mark.parametrize("data_type", columns.TYPES, ids=str)
+def test_each_type_arrives_bit_by_bit(environment, data_type):
+    producer = environment()
+    batch = pa.record_batch({"c": columns.array(data_type)})
+    [got] = exchange(producer, producer, emit_all(batch), schema=batch.schema)
+    assert_same(got, batch)
+
+
+def test_all_types_at_once_across_the_link(link):
+    batch = columns.batch()
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(batch, batch), schema=batch.schema)
+    assert_same(got, [batch, batch])
+
+
+def test_sliced_batches_of_all_types(link):
+    batch = columns.batch()
+    slices = [batch.slice(start, length) for start in range(9) for length in (1, 3, 9 - start)]
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(*slices), schema=batch.schema)
+    assert_same(got, slices)
+
+
+def test_rows_of_all_types_scattered(link):
+    batch = columns.batch()
+    ids = [2, 0, 0, 1, 2, 2, 0, 1, 0]
+    producer, consumer = link()
+    got = exchange(
+        producer,
+        consumer,
+        emit_all(batch),
+        n=3,
+        schema=batch.schema,
+        selector=lambda _: ids,
+    )
+    for index, table in enumerate(got):
+        rows = [row for row, chosen in enumerate(ids) if chosen == index]
+        assert_same(table, batch.take(pa.array(rows)))
+
+
+@pytest.mark.parametrize(
+    ("written", "got"),
+    [
+        (pa.string(), pa.large_string()),
+        (pa.string(), pa.string_view()),
+        (pa.large_string(), pa.string()),
+        (pa.large_string(), pa.string_view()),
+        (pa.binary(), pa.large_binary()),
+        (pa.binary(), pa.binary_view()),
+        (pa.large_binary(), pa.binary()),
+        (pa.large_binary(), pa.binary_view()),
+    ],
+    ids=str,
+)
+def test_strings_and_binaries_of_the_same_family(link, written, got):
+    values = columns.TEXTS if "string" in str(written) else columns.BLOBS
+    schema = pa.schema([("c", written)])
+    source = pa.record_batch({"c": pa.array(values, got)})
+    sliced = source.slice(2, 5)
+    producer, consumer = link()
+    [table] = exchange(producer, consumer, emit_all(source, sliced), schema=schema)
+    expected = pa.array(values + values[2:7], written)
+    assert_same(table, pa.table({"c": expected}))
+
+
+def test_time_zones_of_another_label_are_the_same_type(environment):
+    producer = environment()
+    schema = pa.schema([("t", pa.timestamp("us", "UTC"))])
+    source = pa.record_batch({"t": pa.array([1, None], pa.timestamp("us", "Europe/Berlin"))})
+    [got] = exchange(producer, producer, emit_all(source), schema=schema)
+    assert_same(got, pa.table({"t": pa.array([1, None], pa.timestamp("us", "UTC"))}))
+
+
+def test_extension_types_pass_as_storage_and_metadata(link):
+    import uuid
+
+    batch = pa.record_batch({"id": pa.array([uuid.UUID(int=i).bytes for i in range(5)], pa.uuid())})
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(batch), schema=batch.schema)
+    assert got.schema.field("id").type == pa.uuid()
+    assert got.column("id").to_pylist() == batch.column("id").to_pylist()
+
+
+def test_metadata_and_nullability_of_the_schema_are_kept(link):
+    fields = [
+        pa.field("a", pa.int32(), nullable=False, metadata={"k": "v"}),
+        pa.field("b", pa.string()),
+    ]
+    schema = pa.schema(fields, metadata={"whole": "schema"})
+    batch = pa.record_batch([pa.array([1, 2], pa.int32()), pa.array(["x", None])], schema=schema)
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(batch), schema=schema)
+    assert got.schema.equals(schema, check_metadata=True)
+    assert_same(got, batch)
+
+
+@pytest.mark.parametrize("data_type", UNSUPPORTED, ids=str)
+def test_unsupported_types_name_column_and_type(environment, data_type):
+    producer = environment()
+    partition = producer.create_result_partition(1)
+    schema = pa.schema([("fine", pa.int32()), ("odd one", data_type)])
+    with pytest.raises(hg.errors.UnsupportedTypeError, match='"odd one"') as caught:
+        hg.RecordWriter(partition, schema)
+    # Rust's name of the type, in the first line with the column.
+    name = str(data_type).split("<")[0].split("[")[0].replace("_", "").lower()
+    known = {"dictionary", "list", "largelist", "struct", "map", "listview"}
+    first = str(caught.value).splitlines()[0].lower()
+    assert "type" in first
+    assert name not in known or name in first
+
+
+def test_unsupported_types_are_refused_by_gates_and_readers(environment):
+    producer, consumer = environment(), environment()
+    partition = producer.create_result_partition(1)
+    schema = pa.schema([("odd", pa.list_(pa.int32()))])
+    with pytest.raises(hg.errors.UnsupportedTypeError, match="odd"):
+        consumer.create_input_gate([partition.address(0)], schema=schema)
+    with pytest.raises(hg.errors.UnsupportedTypeError, match="odd"):
+        hg.RecordReader(consumer.create_input_gate(), schema=schema)
+
+
+def test_nothing_but_empty_batches(link):
+    producer, consumer = link()
+    got = exchange(producer, consumer, emit_all(*[numbers(0)] * 5), n=2, schema=NUMBERS)
+    for table in got:
+        assert_same(table, NUMBERS.empty_table())
+
+
+def test_no_batch_at_all(link):
+    producer, consumer = link()
+    got = exchange(producer, consumer, emit_all(), n=3, schema=NUMBERS)
+    assert [table.num_rows for table in got] == [0, 0, 0]
+
+
+def test_empty_batches_between_others(link):
+    batches = [numbers(0), numbers(3), numbers(0), numbers(2, 3), numbers(0)]
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(*batches), schema=NUMBERS)
+    assert_same(got, numbers(5))
+
+
+def test_batches_without_columns_keep_their_rows(link):
+    empty = numbers(7).select([])
+    assert (empty.num_rows, empty.num_columns) == (7, 0)
+    producer, consumer = link()
+    schema = pa.schema([])
+    partition = producer.create_result_partition(2, schema=schema)
+    gates = [consumer.create_input_gate([partition.address(i)]) for i in range(2)]
+    with hg.RecordWriter(partition) as writer:
+        for _ in range(3):
+            writer.emit(empty)
+    rows = [sum(batch.num_rows for batch in hg.RecordReader(gate)) for gate in gates]
+    assert rows == [14, 7]

@@ -1,0 +1,174 @@
+"""The protocol in plain Python: an honest or hostile peer, independent of the Rust one."""
+
+import hashlib
+import hmac
+import os
+import socket
+import struct
+import threading
+
+MAGIC = 0xBADC0FFE
+CLIENT = b"headgate client proof, link tcp, tls none\0"
+SERVER = b"headgate server proof, link tcp, tls none\0"
+SEGMENT = 65536
+DATA, EVENT, PAGE, END = 1, 2, 8, 10
+
+
+def derive(secret, exchange=bytes(16), run=0, epoch=0):
+    """HKDF-SHA256, one block."""
+    pseudo_random = hmac.digest(bytes(32), secret, "sha256")
+    info = b"headgate v1" + exchange + struct.pack(">II", run, epoch)
+    return hmac.digest(pseudo_random, info + b"\1", "sha256")
+
+
+def hello(*, versions=(1, 1), role=1, exchange=bytes(16), run=0, epoch=0, process=None, nonce=None):
+    return (
+        b"HDGT\1"
+        + struct.pack(">HHB", *versions, role)
+        + exchange
+        + struct.pack(">II", run, epoch)
+        + (process or os.urandom(16))
+        + struct.pack(">I", SEGMENT)
+        + (nonce or os.urandom(32))
+    )
+
+
+def receive(sock, count):
+    """Read exactly so many bytes; fewer at the end of the stream."""
+    data = b""
+    while len(data) < count:
+        try:
+            more = sock.recv(count - len(data))
+        except ConnectionError:
+            break
+        if not more:
+            break
+        data += more
+    return data
+
+
+def is_closed(sock, timeout=10.0):
+    """Wait until the peer has closed the connection, ignoring what it still says."""
+    sock.settimeout(timeout)
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return True
+
+
+def crc32c(data):
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = _TABLE[(value ^ byte) & 255] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+def _entry(value):
+    for _ in range(8):
+        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value
+
+
+_TABLE = [_entry(byte) for byte in range(256)]
+
+
+def frame(kind, body=b"", length=None, magic=MAGIC):
+    return struct.pack(">IIB", 9 + len(body) if length is None else length, magic, kind) + body
+
+
+def buffer(payload, *, channel, sequence, data_type=PAGE, generation=0, backlog=0, **wrong):
+    """A buffer frame; `wrong` replaces length, size, crc or reserved."""
+    size = wrong.get("size", len(payload))
+    body = struct.pack(">IIIIBBI", channel, generation, sequence, backlog, data_type,
+                       wrong.get("reserved", 0), size)  # fmt: skip
+    head = struct.pack(">IIB", wrong.get("length", 35 + size), MAGIC, 0) + body
+    crc = wrong.get("crc", crc32c(head + payload))
+    return head + struct.pack(">I", crc) + payload
+
+
+def end(rows, size, buffers, **where):
+    """End of the partition, with what was sent before it."""
+    payload = bytes(4) + struct.pack(">QQQ", rows, size, buffers)
+    return buffer(payload, data_type=END, **where)
+
+
+def partition_request(address, *, channel=0, generation=0, credit=2, schema=bytes(32), **other):
+    return frame(
+        2,
+        other.get("partition", address.partition_id)
+        + struct.pack(
+            ">IIII", other.get("subpartition", address.subpartition), channel, generation, credit
+        )
+        + schema,
+    )
+
+
+def add_credit(credit, channel):
+    return frame(6, struct.pack(">II", credit, channel))
+
+
+def cancel(channel):
+    return frame(4, struct.pack(">I", channel))
+
+
+def connect(address, timeout=10.0):
+    return socket.create_connection((address.host, address.port), timeout=timeout)
+
+
+def consumer(address, secret, **claims):
+    """Connect as a consumer and shake hands; returns the socket and the recorded transcript."""
+    key_claims = {k: v for k, v in claims.items() if k in {"exchange", "run", "epoch"}}
+    sock = connect(address)
+    greeting = hello(**claims)
+    sock.sendall(greeting)
+    challenge = receive(sock, 91)
+    if len(challenge) < 91:
+        return sock, [greeting, challenge]
+    key = derive(secret, **key_claims)
+    proof = b"HDGT\3" + hmac.digest(key, CLIENT + greeting + challenge, "sha256")
+    sock.sendall(proof)
+    accept = receive(sock, 5)
+    return sock, [greeting, challenge, proof, accept]
+
+
+class Producer:
+    """A listening fake producer: shakes hands, reads one partition request, then plays a part."""
+
+    def __init__(self, secret, part):
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.host, self.port = self._listener.getsockname()
+        self.request = None
+        self._secret = secret
+        self._part = part
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self):
+        sock, _ = self._listener.accept()
+        with sock:
+            sock.settimeout(20)
+            greeting = receive(sock, 86)
+            unproved = b"HDGT\2" + struct.pack(">H", 1) + os.urandom(16)
+            unproved += struct.pack(">I", SEGMENT) + os.urandom(32)
+            key = derive(self._secret)
+            sock.sendall(unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256"))
+            receive(sock, 37)
+            sock.sendall(b"HDGT\4")
+            self.request = receive(sock, 73)
+            if len(self.request) < 73:
+                return  # the consumer did not accept us
+            self._part(sock, struct.unpack(">I", self.request[29:33])[0])
+            sock.settimeout(10)
+            receive(sock, 1 << 20)
+
+    def close(self):
+        self._listener.close()
+        self._thread.join(20)
+
+
+def digest(data):
+    return hashlib.sha256(data).hexdigest()
