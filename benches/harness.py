@@ -42,12 +42,14 @@ class Ratio:
     goal: float | None = None
 
 
-def options(arguments: Sequence[str], doc: str | None) -> argparse.Namespace:
-    """Parse what every bench takes: ``--turns`` and ``--quick``."""
-    parser = argparse.ArgumentParser(description=doc)
+def arguments(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser of what every bench takes: ``--turns`` and ``--quick``."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--turns", type=int, default=5, help="counted turns, by default 5")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all")
-    return parser.parse_args(arguments)
+    return parser
 
 
 def machine() -> dict[str, str | int]:

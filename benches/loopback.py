@@ -33,7 +33,7 @@ SIZES = {"2 MiB": (2 << 20, 2 << 30), "32 KiB": (32 << 10, 512 << 20)}
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = harness.options(arguments, __doc__)
+    options = harness.arguments(__doc__).parse_args(arguments)
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     producer = context.Process(target=produce, args=(there,), daemon=True)

@@ -29,7 +29,7 @@ PARTS = 16
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = harness.options(arguments, __doc__)
+    options = harness.arguments(__doc__).parse_args(arguments)
     rows = ROWS // 40 if options.quick else ROWS
     with one_core():
         for name, strings, goal in (("scatter", False, 3.0), ("scatter_string", True, 2.0)):

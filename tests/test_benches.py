@@ -1,0 +1,54 @@
+"""The benches run. What they measure is not a test's business."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benches import harness
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    ("bench", "ratios"),
+    [
+        ("scatter", ["scatter", "scatter_string"]),
+        ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
+    ],
+)
+def test_a_bench_runs_and_names_its_ratios(bench, ratios):
+    command = [sys.executable, "-m", "benches", bench, "--quick", "--turns", "1"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("TRIED")]
+    assert [line[1] for line in lines] == ratios
+    assert all(line[3] == "goal" for line in lines)
+
+
+def test_a_ratio_is_the_median_of_theirs_over_ours_against_the_best_rival(
+    capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path / "results")
+    seconds = {
+        "ours": [9.0, 1.0, 2.0, 1.0],
+        "slow": [9.0, 8.0, 8.0, 8.0],
+        "fast": [9.0, 3.0, 4.0, 5.0],
+    }
+    contestants = {name: iter(values).__next__ for name, values in seconds.items()}
+    ratio = harness.Ratio("x", ("slow", "fast"), "ours", goal=2.0)
+    harness.compare("b", "what", contestants, [ratio], turns=3, size=10**6)
+    # 3/1, 4/2 and 5/1: the first turn is not counted.
+    assert capsys.readouterr().out.splitlines()[-1] == "RATIO x 3.00 goal 2"
+    assert '"over": "fast"' in (tmp_path / "results" / "b.json").read_text(encoding="utf-8")
+
+
+def test_an_unknown_bench_is_refused():
+    command = [sys.executable, "-m", "benches", "nothing"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert "scatter, loopback, spark" in done.stderr
