@@ -68,6 +68,7 @@ class RecordWriter:
         columns = list(selector.columns) if isinstance(selector, HashSelector) else None
         broadcast = isinstance(selector, BroadcastSelector)
         start = selector.start if isinstance(selector, RoundRobinSelector) else 0
+        start %= partition.num_subpartitions
         if serializer == "arrow":
             schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
             if schema is None:
@@ -111,7 +112,7 @@ class RecordWriter:
             ClosedError: after :meth:`finish`.
         """
         if self._arrow is None:
-            self._emit_bytes(self._encode(record))
+            self._emit_bytes(record)
         elif self._choose is None:
             self._arrow.emit(record)
         else:
@@ -119,13 +120,14 @@ class RecordWriter:
                 channels = _channel_numbers(self._choose(batch), batch.num_rows)
                 self._arrow.emit_to(batch, channels)
 
-    def _emit_bytes(self, record: bytes) -> None:
+    def _emit_bytes(self, record: Any) -> None:
         writer = self._bytes
         assert writer is not None  # noqa: S101 - called for bytes writers only
+        encoded = self._encode(record)
         if self._choose is None:
-            writer.emit(record)
+            writer.emit(encoded)
         else:
-            writer.emit_to(record, _channel_number(self._choose(record)))
+            writer.emit_to(encoded, _channel_number(self._choose(record)))
 
     def broadcast_emit(self, record: Any) -> None:
         """Emit a record to every subpartition."""
@@ -212,9 +214,12 @@ def _channel_numbers(chosen: Any, rows: int) -> pa.Array:
     import pyarrow as pa
 
     try:
-        numbers = pa.array(chosen).cast(pa.uint32())
+        numbers = pa.array(chosen)
         if numbers.null_count:
             raise ValueError(f"{numbers.null_count} of them are null")
+        if rows and not pa.types.is_integer(numbers.type):
+            raise TypeError(f"they are {numbers.type}, not whole numbers")
+        numbers = numbers.cast(pa.uint32())
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise SelectorError(
             f"the selector did not return channel numbers: {error}",

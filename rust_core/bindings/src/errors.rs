@@ -73,6 +73,9 @@ fn report(error: &ExchangeError) -> Report {
             of(3007).remedy("check that the host and port can be reached from here")
         }
         ExchangeError::Event(_) => of(3004),
+        ExchangeError::EventTooLarge { .. } => {
+            of(5002).remedy("raise segment_size= in all processes · send the body as a record")
+        }
         ExchangeError::Forked { .. } => {
             of(1003).remedy("create a ShuffleEnvironment in the child process")
         }

@@ -12,6 +12,14 @@ pub enum ExchangeError {
     /// An event that cannot be written or read.
     #[error("{0}")]
     Event(String),
+    /// An event that does not fit a segment.
+    #[error("an event of {size} bytes does not fit a segment of {limit} bytes")]
+    EventTooLarge {
+        /// Bytes of the event.
+        size: u64,
+        /// Bytes of a segment.
+        limit: u64,
+    },
     /// Ended from outside, with the cause the caller gave.
     #[error("{0}")]
     Aborted(String),

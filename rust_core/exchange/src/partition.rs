@@ -40,6 +40,7 @@ pub struct ResultPartition {
     pool: LocalPool,
     on_consumer_loss: ConsumerLoss,
     copies: Arc<Copies>,
+    segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
     progress: Mutex<Progress>,
@@ -86,6 +87,7 @@ impl ResultPartition {
             pool,
             on_consumer_loss,
             copies,
+            segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
             progress: Mutex::new(Progress {
                 open: built,
@@ -222,6 +224,10 @@ impl ResultPartition {
                 progress = self.lock();
             }
         }
+    }
+
+    pub(crate) fn segment_size(&self) -> usize {
+        self.segment_size
     }
 
     pub(crate) fn copies(&self) -> &Copies {

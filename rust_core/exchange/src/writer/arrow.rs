@@ -199,7 +199,6 @@ impl ArrowWriter {
         self.check_open()?;
         self.flush();
         broadcast_event(&self.partition, event)
-            .map_err(|error| ExchangeError::Event(error.to_string()))
     }
 
     /// Sends every open page, full or not.

@@ -111,7 +111,6 @@ impl BytesWriter {
         self.check_open()?;
         self.end_all();
         broadcast_event(&self.partition, event)
-            .map_err(|error| ExchangeError::Event(error.to_string()))
     }
 
     /// Shows everything emitted so far to the consumers.
