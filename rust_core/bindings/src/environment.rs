@@ -31,20 +31,10 @@ impl Environment {
         run: u32,
         epoch: u32,
     ) -> PyResult<Self> {
-        let config = Config {
-            memory,
-            segment_size,
-            listen,
-            secret,
-            exchange,
-            run,
-            epoch,
-            max_record_size,
-        };
+        let config =
+            Config { memory, segment_size, listen, secret, exchange, run, epoch, max_record_size };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
-        Ok(Self {
-            inner: Arc::new(inner),
-        })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     #[getter]
@@ -63,31 +53,18 @@ impl Environment {
         wanted: Vec<bool>,
         wait_for_lost_consumers: bool,
     ) -> PyResult<ResultPartition> {
-        let on_loss = if wait_for_lost_consumers {
-            ConsumerLoss::Wait
-        } else {
-            ConsumerLoss::Fail
-        };
+        let on_loss = if wait_for_lost_consumers { ConsumerLoss::Wait } else { ConsumerLoss::Fail };
         let inner = blocking(py, |_| self.inner.create_result_partition(&wanted, on_loss))?;
-        Ok(ResultPartition {
-            environment: Arc::clone(&self.inner),
-            inner,
-        })
+        Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }
 
     fn create_input_gate(&self, py: Python<'_>) -> PyResult<InputGate> {
         let inner = blocking(py, |_| self.inner.create_input_gate())?;
-        Ok(InputGate {
-            environment: Arc::clone(&self.inner),
-            inner,
-        })
+        Ok(InputGate { environment: Arc::clone(&self.inner), inner })
     }
 
     fn abort(&self, py: Python<'_>, cause: String) {
-        py.detach(|| {
-            self.inner
-                .abort(&headgate_exchange::ExchangeError::Aborted(cause))
-        });
+        py.detach(|| self.inner.abort(&headgate_exchange::ExchangeError::Aborted(cause)));
     }
 
     fn close(&self, py: Python<'_>) {

@@ -17,11 +17,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(code: u16, summary: impl ToString) -> Self {
-        Self {
-            code,
-            summary: summary.to_string(),
-            ..Self::default()
-        }
+        Self { code, summary: summary.to_string(), ..Self::default() }
     }
 
     fn remedy(mut self, remedy: &'static str) -> Self {
@@ -40,18 +36,10 @@ impl Report {
     }
 
     pub(crate) fn into_py(self, py: Python<'_>) -> PyErr {
-        let Self {
-            code,
-            summary,
-            asked,
-            have,
-            remedy,
-        } = self;
+        let Self { code, summary, asked, have, remedy } = self;
         let details = PyDict::new(py);
         let made = py.import("headgate.errors").and_then(|errors| {
-            errors
-                .getattr("from_code")?
-                .call1((code, summary, asked, have, remedy, details))
+            errors.getattr("from_code")?.call1((code, summary, asked, have, remedy, details))
         });
         match made {
             Ok(error) => PyErr::from_value(error),
@@ -92,22 +80,14 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::Page { .. } => of(4005),
         ExchangeError::PartitionNotFound { .. } => of(3006),
         ExchangeError::PeerLost { .. } => of(3001),
-        ExchangeError::PoolTooSmall {
-            what,
-            needed,
-            segment_size,
-            source,
-        } => {
+        ExchangeError::PoolTooSmall { what, needed, segment_size, source } => {
             let budget = source.total * segment_size;
             let summary = format!(
                 "{what} needs {needed} segments of {segment_size} bytes; {} of {} are still free to promise",
                 source.available, source.total
             );
             Report::new(5001, summary)
-                .asked(format!(
-                    "{needed} segments = {} bytes",
-                    needed * segment_size
-                ))
+                .asked(format!("{needed} segments = {} bytes", needed * segment_size))
                 .have(format!(
                     "memory={budget} = {} segments, {} held by batches that are kept",
                     source.total, source.pinned

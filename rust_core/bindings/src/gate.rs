@@ -21,10 +21,7 @@ pub(crate) struct InputGate {
 #[pymethods]
 impl InputGate {
     #[pyo3(signature = (host, port, process, partition, subpartition, schema=None))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the fields of an address, one by one"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "the fields of an address, one by one")]
     fn add_channel(
         &self,
         py: Python<'_>,
@@ -39,16 +36,8 @@ impl InputGate {
             schema.map(|schema| page_schema(py, schema)).transpose()?;
         let hash = schema.map_or([0; 32], |schema| schema.hash());
         let partition = PartitionId(partition);
-        let address = Address {
-            host,
-            port,
-            process,
-            partition,
-            subpartition,
-        };
-        blocking(py, |_| {
-            self.environment.add_channel(&self.inner, &address, hash)
-        })
+        let address = Address { host, port, process, partition, subpartition };
+        blocking(py, |_| self.environment.add_channel(&self.inner, &address, hash))
     }
 
     #[getter]

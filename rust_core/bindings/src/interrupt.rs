@@ -17,18 +17,14 @@ pub(crate) fn blocking<T: Send>(
     let result = py.detach(|| {
         let check = || {
             Python::attach(|py| py.check_signals()).map_err(|error| {
-                *raised
-                    .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                *raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
                 ExchangeError::Interrupted
             })
         };
         call(&check)
     });
     result.map_err(|error| {
-        let raised = raised
-            .into_inner()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let raised = raised.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         match (error, raised) {
             (ExchangeError::Interrupted, Some(raised)) => raised,
             (error, _) => to_py(py, &error),

@@ -44,10 +44,7 @@ impl RecordReader {
         let limit = environment.config().max_record_size;
         let copies = Arc::clone(environment.copies());
         let inner = Inner::new(Arc::clone(&gate.inner), schema, limit, copies);
-        Ok(Self {
-            environment,
-            inner: Mutex::new(inner),
-        })
+        Ok(Self { environment, inner: Mutex::new(inner) })
     }
 
     /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
@@ -91,10 +88,7 @@ pub(crate) struct BufferReader {
 impl BufferReader {
     #[new]
     fn new(gate: &InputGate) -> Self {
-        Self {
-            environment: Arc::clone(&gate.environment),
-            gate: Arc::clone(&gate.inner),
-        }
+        Self { environment: Arc::clone(&gate.environment), gate: Arc::clone(&gate.inner) }
     }
 
     /// `(channel, data type, bytes)`, or `None` at the end; the segment is free again at once.

@@ -10,9 +10,7 @@ use crate::errors::{of_hash, of_unsupported};
 
 pub(crate) fn page_schema(py: Python<'_>, schema: PySchema) -> PyResult<Arc<PageSchema>> {
     let schema = PageSchema::try_new(schema.into_inner());
-    schema
-        .map(Arc::new)
-        .map_err(|error| of_unsupported(&error).into_py(py))
+    schema.map(Arc::new).map_err(|error| of_unsupported(&error).into_py(py))
 }
 
 /// Raises for the first column that cannot travel in pages.

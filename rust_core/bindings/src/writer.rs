@@ -42,10 +42,7 @@ fn selector(
 }
 
 fn event(name: String, body: Vec<u8>) -> Event {
-    Event::Custom {
-        name,
-        body: Bytes::from(body),
-    }
+    Event::Custom { name, body: Bytes::from(body) }
 }
 
 fn stats_tuple(stats: WriterStats) -> (u64, u64, u64) {
@@ -100,10 +97,7 @@ impl ArrowWriter {
             environment.check()?;
             ArrowInner::new(partition, schema, selector, limit)
         })?;
-        Ok(Self {
-            environment,
-            inner: Mutex::new(inner),
-        })
+        Ok(Self { environment, inner: Mutex::new(inner) })
     }
 
     fn emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
@@ -159,9 +153,7 @@ impl ArrowWriter {
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            lock(&self.inner)
-                .partition()
-                .fail(&ExchangeError::Aborted(cause));
+            lock(&self.inner).partition().fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
     }
@@ -190,10 +182,7 @@ impl BytesWriter {
             environment.check()?;
             BytesInner::new(partition, selector, limit)
         })?;
-        Ok(Self {
-            environment,
-            inner: Mutex::new(inner),
-        })
+        Ok(Self { environment, inner: Mutex::new(inner) })
     }
 
     fn emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
@@ -245,9 +234,7 @@ impl BytesWriter {
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            lock(&self.inner)
-                .partition()
-                .fail(&ExchangeError::Aborted(cause));
+            lock(&self.inner).partition().fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
     }

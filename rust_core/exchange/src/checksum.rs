@@ -34,9 +34,6 @@ mod tests {
 
     #[test]
     fn it_is_crc32c() {
-        assert_eq!(
-            checksum(CrcAlgorithm::Crc32Iscsi, b"123456789"),
-            0xE306_9283
-        );
+        assert_eq!(checksum(CrcAlgorithm::Crc32Iscsi, b"123456789"), 0xE306_9283);
     }
 }

@@ -108,10 +108,7 @@ impl ShuffleEnvironment {
     pub fn check(&self) -> Result<()> {
         let child = std::process::id();
         if child != self.owner {
-            return Err(ExchangeError::Forked {
-                owner: self.owner,
-                child,
-            });
+            return Err(ExchangeError::Forked { owner: self.owner, child });
         }
         if self.closed.load(Ordering::Acquire) {
             return Err(ExchangeError::Closed("shuffle environment"));
@@ -210,15 +207,9 @@ impl ShuffleEnvironment {
         let index = address.subpartition as usize;
         let not_found = || ExchangeError::PartitionNotFound {
             peer: "this process".to_owned(),
-            detail: format!(
-                "subpartition {index} of partition {} is not here",
-                address.partition
-            ),
+            detail: format!("subpartition {index} of partition {} is not here", address.partition),
         };
-        let partition = self
-            .partitions
-            .find(address.partition)
-            .ok_or_else(not_found)?;
+        let partition = self.partitions.find(address.partition).ok_or_else(not_found)?;
         partition.subpartition(index).ok_or_else(not_found)?;
         let written = partition.schema_hash();
         if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
@@ -247,10 +238,7 @@ impl ShuffleEnvironment {
         };
         drop(network);
         let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
-        let name = format!(
-            "channel {peer}/{}/{}",
-            address.partition, address.subpartition
-        );
+        let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
         let exclusive = pool.admit()?;
         let credit = u32::try_from(exclusive.len()).expect("a handful");
@@ -263,9 +251,7 @@ impl ShuffleEnvironment {
             Ok(Channel::Remote(channel))
         });
         let channel = channel.inspect_err(|_| pool.dismiss(credit as usize))?;
-        let Channel::Remote(channel) = &*channel else {
-            unreachable!("made remote above")
-        };
+        let Channel::Remote(channel) = &*channel else { unreachable!("made remote above") };
         let request = PartitionRequest {
             partition: address.partition,
             subpartition: address.subpartition,
@@ -274,11 +260,7 @@ impl ShuffleEnvironment {
             initial_credit: channel.initial_credit(),
             schema_hash,
         };
-        mailbox.post(Command::Open {
-            peer,
-            channel: Arc::clone(channel),
-            request,
-        });
+        mailbox.post(Command::Open { peer, channel: Arc::clone(channel), request });
         Ok(())
     }
 
@@ -346,12 +328,7 @@ impl ShuffleEnvironment {
             copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
-            partitions: self
-                .partitions
-                .all()
-                .iter()
-                .map(|partition| partition.stats())
-                .collect(),
+            partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
         }
     }
@@ -369,14 +346,9 @@ impl Drop for ShuffleEnvironment {
 }
 
 fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
-    let unresolved = |detail: String| ExchangeError::Listen {
-        address: format!("{host}:{port}"),
-        detail,
-    };
-    let mut addresses = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| unresolved(error.to_string()))?;
-    addresses
-        .next()
-        .ok_or_else(|| unresolved("the name has no address".to_owned()))
+    let unresolved =
+        |detail: String| ExchangeError::Listen { address: format!("{host}:{port}"), detail };
+    let mut addresses =
+        (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
+    addresses.next().ok_or_else(|| unresolved("the name has no address".to_owned()))
 }

@@ -185,14 +185,10 @@ impl ExchangeError {
 
     pub(crate) fn of_spanning(error: SpanningError, channel: &str) -> Self {
         match error {
-            SpanningError::RecordTooLarge { length, limit } => Self::RecordTooLarge {
-                size: length as u64,
-                limit: limit as u64,
-            },
-            other => Self::Integrity {
-                channel: channel.to_owned(),
-                detail: other.to_string(),
-            },
+            SpanningError::RecordTooLarge { length, limit } => {
+                Self::RecordTooLarge { size: length as u64, limit: limit as u64 }
+            }
+            other => Self::Integrity { channel: channel.to_owned(), detail: other.to_string() },
         }
     }
 }

@@ -40,11 +40,7 @@ impl PartitionManager {
     }
 
     pub(crate) fn close_all(&self) {
-        let partitions: Vec<_> = self
-            .lock()
-            .drain()
-            .map(|(_, partition)| partition)
-            .collect();
+        let partitions: Vec<_> = self.lock().drain().map(|(_, partition)| partition).collect();
         for partition in partitions {
             partition.close();
         }

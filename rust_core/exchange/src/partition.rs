@@ -63,18 +63,13 @@ impl ResultPartition {
         let min = built + 1;
         let max = built * (BUFFERS_PER_CHANNEL + 1) + FLOATING_BUFFERS;
         let pool =
-            global
-                .create_local_pool(min, max)
-                .map_err(|source| ExchangeError::PoolTooSmall {
-                    what: "a result partition",
-                    needed: min,
-                    segment_size: global.segment_size(),
-                    source,
-                })?;
-        let subpartitions: Vec<_> = wanted
-            .iter()
-            .map(|_| Arc::<Subpartition>::default())
-            .collect();
+            global.create_local_pool(min, max).map_err(|source| ExchangeError::PoolTooSmall {
+                what: "a result partition",
+                needed: min,
+                segment_size: global.segment_size(),
+                source,
+            })?;
+        let subpartitions: Vec<_> = wanted.iter().map(|_| Arc::<Subpartition>::default()).collect();
         for (subpartition, wanted) in subpartitions.iter().zip(wanted) {
             if !wanted {
                 subpartition.release();
@@ -89,11 +84,7 @@ impl ResultPartition {
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
-            progress: Mutex::new(Progress {
-                open: built,
-                closed,
-                failure: None,
-            }),
+            progress: Mutex::new(Progress { open: built, closed, failure: None }),
             changed: Condvar::new(),
         })
     }
@@ -206,18 +197,13 @@ impl ResultPartition {
                 return Ok(true);
             }
             let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
-                deadline
-                    .saturating_duration_since(Instant::now())
-                    .min(INTERRUPT_PERIOD)
+                deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
             });
             if left.is_zero() {
                 return Ok(false);
             }
-            progress = self
-                .changed
-                .wait_timeout(progress, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            progress =
+                self.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
             if progress.open > 0 && progress.failure.is_none() {
                 drop(progress);
                 interrupt()?;
@@ -238,12 +224,7 @@ impl ResultPartition {
         let usage = |subpartition: &Arc<Subpartition>| {
             let (queued, totals) = subpartition.usage();
             let (rows, bytes, buffers) = (totals.rows, totals.bytes, totals.buffers);
-            SubpartitionStats {
-                queued,
-                rows,
-                bytes,
-                buffers,
-            }
+            SubpartitionStats { queued, rows, bytes, buffers }
         };
         self.subpartitions.iter().map(usage).collect()
     }

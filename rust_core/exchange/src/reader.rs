@@ -113,18 +113,10 @@ impl RecordReader {
     }
 
     fn receive(&mut self, received: Received) -> Result<Option<Record>> {
-        let Received {
-            channel,
-            buffer,
-            data_type,
-            totals,
-        } = received;
+        let Received { channel, buffer, data_type, totals } = received;
         while self.channels.len() <= channel {
             let deserializer = SpanningDeserializer::new(self.max_record_size);
-            self.channels.push(ChannelState {
-                deserializer,
-                rows: 0,
-            });
+            self.channels.push(ChannelState { deserializer, rows: 0 });
         }
         self.bytes += buffer.len() as u64;
         match data_type {
@@ -174,10 +166,7 @@ impl RecordReader {
         };
         let batch = read_page(schema, page).map_err(|source| {
             let channel = self.gate.channel_name(channel);
-            ExchangeError::Page {
-                channel,
-                source: Arc::new(source),
-            }
+            ExchangeError::Page { channel, source: Arc::new(source) }
         })?;
         self.channels[channel].rows += batch.num_rows() as u64;
         self.rows += batch.num_rows() as u64;
@@ -190,9 +179,7 @@ impl RecordReader {
             return buffer.into_bytes();
         }
         Copies::count(&self.copies.pool_low, buffer.len());
-        Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(
-            buffer.as_slice(),
-        )))
+        Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(buffer.as_slice())))
     }
 
     fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
@@ -205,9 +192,6 @@ impl RecordReader {
         } else {
             return Ok(());
         };
-        Err(ExchangeError::Integrity {
-            channel: self.gate.channel_name(channel),
-            detail,
-        })
+        Err(ExchangeError::Integrity { channel: self.gate.channel_name(channel), detail })
     }
 }

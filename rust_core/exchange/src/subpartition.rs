@@ -212,14 +212,10 @@ impl Subpartition {
             return Err(failure.clone());
         }
         if state.listener.is_some() {
-            return Err(ExchangeError::State(
-                "the subpartition has a reader already",
-            ));
+            return Err(ExchangeError::State("the subpartition has a reader already"));
         }
         if state.released {
-            return Err(ExchangeError::State(
-                "the subpartition is not read in this run",
-            ));
+            return Err(ExchangeError::State("the subpartition is not read in this run"));
         }
         state.listener = Some(listener);
         let next = state.next();
@@ -287,13 +283,7 @@ impl Subpartition {
         state.next_sequence = sequence.next();
         let next = state.next();
         state.reader_waits = next == Next::None;
-        Ok(Some(Polled {
-            buffer,
-            data_type,
-            backlog: state.backlog(),
-            sequence,
-            next,
-        }))
+        Ok(Some(Polled { buffer, data_type, backlog: state.backlog(), sequence, next }))
     }
 
     /// What a poll would give; if nothing, the listener is told when that changes.

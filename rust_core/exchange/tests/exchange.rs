@@ -1,9 +1,6 @@
 //! Whole exchanges: every row arrives once, in bounded memory, over both kinds of channel.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 mod common;
 
@@ -15,10 +12,7 @@ use common::{Env, batch, drain, nothing, page_schema, writer};
 use headgate_exchange::{ConsumerLoss, ExchangeError, Record};
 
 fn exchange(producers: &[Env], consumers: &[Env], rows: i64, width: usize) -> Vec<Vec<i64>> {
-    let partitions: Vec<_> = producers
-        .iter()
-        .map(|env| env.partition(consumers.len()))
-        .collect();
+    let partitions: Vec<_> = producers.iter().map(|env| env.partition(consumers.len())).collect();
     thread::scope(|scope| {
         let mut results = Vec::new();
         for (index, consumer) in consumers.iter().enumerate() {
@@ -44,21 +38,14 @@ fn exchange(producers: &[Env], consumers: &[Env], rows: i64, width: usize) -> Ve
                 assert!(taken.unwrap());
             });
         }
-        results
-            .into_iter()
-            .map(|result| result.join().unwrap())
-            .collect()
+        results.into_iter().map(|result| result.join().unwrap()).collect()
     })
 }
 
 fn check(results: &[Vec<i64>], total: i64) {
     let all: Vec<i64> = results.iter().flatten().copied().collect();
     assert_eq!(all.len() as i64, total);
-    assert_eq!(
-        all.iter().collect::<HashSet<_>>().len() as i64,
-        total,
-        "no row twice"
-    );
+    assert_eq!(all.iter().collect::<HashSet<_>>().len() as i64, total, "no row twice");
 }
 
 #[test]
@@ -92,11 +79,7 @@ fn a_local_channel_copies_nothing_over_a_socket() {
         assert_eq!(drain(&mut env.reader(&gate)).unwrap().len(), 10_000);
     });
     assert_eq!(env.0.stats().bytes_sent, 0);
-    assert!(
-        partition
-            .wait_consumed(Some(Duration::ZERO), &nothing)
-            .unwrap()
-    );
+    assert!(partition.wait_consumed(Some(Duration::ZERO), &nothing).unwrap());
 }
 
 #[test]
@@ -117,9 +100,7 @@ fn keeping_every_batch_never_stalls() {
             scope.spawn(|| {
                 let mut writer = writer(&partition);
                 for part in 0..100 {
-                    writer
-                        .emit(&batch(part * 100, (part + 1) * 100, 30), &nothing)
-                        .unwrap();
+                    writer.emit(&batch(part * 100, (part + 1) * 100, 30), &nothing).unwrap();
                 }
                 writer.finish();
             });
@@ -130,10 +111,7 @@ fn keeping_every_batch_never_stalls() {
             }
             kept
         });
-        assert_eq!(
-            kept.iter().map(|batch| batch.num_rows()).sum::<usize>(),
-            10_000
-        );
+        assert_eq!(kept.iter().map(|batch| batch.num_rows()).sum::<usize>(), 10_000);
         assert!(reading.0.stats().copied_pool_low > 0);
         drop(kept);
     }
@@ -179,14 +157,10 @@ fn a_consumer_that_stops_early_frees_the_producer() {
         let writing = scope.spawn(|| {
             let mut writer = writer(&partition);
             for part in 0..1_000 {
-                writer
-                    .emit(&batch(part * 100, (part + 1) * 100, 30), &nothing)
-                    .unwrap();
+                writer.emit(&batch(part * 100, (part + 1) * 100, 30), &nothing).unwrap();
             }
             writer.finish();
-            partition
-                .wait_consumed(Some(Duration::from_secs(30)), &nothing)
-                .unwrap()
+            partition.wait_consumed(Some(Duration::from_secs(30)), &nothing).unwrap()
         });
         assert!(consumer.reader(&gate).next(&nothing).unwrap().is_some());
         gate.close();
@@ -198,10 +172,7 @@ fn a_consumer_that_stops_early_frees_the_producer() {
 fn a_lost_consumer_fails_the_producer_or_waits_as_told() {
     for (on_loss, fails) in [(ConsumerLoss::Fail, true), (ConsumerLoss::Wait, false)] {
         let producer = Env::new(8, 4096);
-        let partition = producer
-            .0
-            .create_result_partition(&[true], on_loss)
-            .unwrap();
+        let partition = producer.0.create_result_partition(&[true], on_loss).unwrap();
         let mut stream = std::net::TcpStream::connect(producer.0.address().unwrap()).unwrap();
         let consumer = Env::new(8, 4096);
         let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -212,9 +183,7 @@ fn a_lost_consumer_fails_the_producer_or_waits_as_told() {
         use std::io::Write;
         // Not a handshake: refused, and no other connection suffers.
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        consumer
-            .0
-            .abort(&ExchangeError::Aborted("enough".to_owned()));
+        consumer.0.abort(&ExchangeError::Aborted("enough".to_owned()));
         consumer.0.close();
         let waited = partition.wait_consumed(Some(Duration::from_secs(2)), &nothing);
         // A consumer that closes says goodbye, which is no loss.
@@ -226,21 +195,14 @@ fn a_lost_consumer_fails_the_producer_or_waits_as_told() {
 fn unwanted_subpartitions_are_not_built() {
     let env = Env::new(8, 4096);
     let wanted = [false, true, false, false];
-    let partition = env
-        .0
-        .create_result_partition(&wanted, ConsumerLoss::Fail)
-        .unwrap();
+    let partition = env.0.create_result_partition(&wanted, ConsumerLoss::Fail).unwrap();
     let gate = env.gate(&[env.address(&partition, 1)]);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 8), &nothing).unwrap();
     writer.finish();
     let keys = drain(&mut env.reader(&gate)).unwrap();
     assert!(!keys.is_empty() && keys.len() < 500);
-    assert!(
-        partition
-            .wait_consumed(Some(Duration::ZERO), &nothing)
-            .unwrap()
-    );
+    assert!(partition.wait_consumed(Some(Duration::ZERO), &nothing).unwrap());
 }
 
 #[test]
@@ -252,20 +214,11 @@ fn channels_may_appear_while_the_gate_is_read() {
         for number in 0..20_i64 {
             let partition = producer.partition(1);
             let address = producer.address(&partition, 0);
-            consumer
-                .0
-                .add_channel(&gate, &address, page_schema().hash())
-                .unwrap();
+            consumer.0.add_channel(&gate, &address, page_schema().hash()).unwrap();
             let mut writer = writer(&partition);
-            writer
-                .emit(&batch(number * 50, (number + 1) * 50, 8), &nothing)
-                .unwrap();
+            writer.emit(&batch(number * 50, (number + 1) * 50, 8), &nothing).unwrap();
             writer.finish();
-            assert!(
-                partition
-                    .wait_consumed(Some(Duration::from_secs(10)), &nothing)
-                    .unwrap()
-            );
+            assert!(partition.wait_consumed(Some(Duration::from_secs(10)), &nothing).unwrap());
             producer.0.release_partition(partition.id());
         }
         gate.seal();
@@ -278,19 +231,13 @@ fn channels_may_appear_while_the_gate_is_read() {
 fn broadcast_shares_one_page_and_keeps_the_order() {
     let env = Env::new(32, 4096);
     let partition = env.partition(3);
-    let gates: Vec<_> = (0..3)
-        .map(|index| env.gate(&[env.address(&partition, index)]))
-        .collect();
+    let gates: Vec<_> = (0..3).map(|index| env.gate(&[env.address(&partition, index)])).collect();
     let mut writer = writer(&partition);
     writer.broadcast_emit(&batch(0, 10, 8), &nothing).unwrap();
     writer.emit(&batch(10, 20, 8), &nothing).unwrap();
     writer.broadcast_emit(&batch(20, 30, 8), &nothing).unwrap();
     writer.finish();
-    assert_eq!(
-        env.0.stats().pool.held,
-        5,
-        "two shared pages and three of one's own"
-    );
+    assert_eq!(env.0.stats().pool.held, 5, "two shared pages and three of one's own");
     let mut seen = Vec::new();
     for gate in &gates {
         let keys = drain(&mut env.reader(gate)).unwrap();

@@ -1,9 +1,6 @@
 //! Random shapes of exchange against the plain truth: every row once, nothing stalls.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 mod common;
 

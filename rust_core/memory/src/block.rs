@@ -32,11 +32,7 @@ impl Block {
     /// Wraps a segment; the caller keeps the only right to write above the published position.
     pub(crate) fn new(mut segment: PooledSegment) -> Self {
         let start = segment.start();
-        Self {
-            segment,
-            start,
-            position: Position::new(),
-        }
+        Self { segment, start, position: Position::new() }
     }
 
     /// Wraps a segment whose first `len` bytes are all there will be.
@@ -83,10 +79,7 @@ impl Block {
         reason = "M4: the one builder is the exclusive owner of this range"
     )]
     pub(crate) unsafe fn writable(&self, from: usize, to: usize) -> &mut [u8] {
-        assert!(
-            from <= to && to <= self.capacity(),
-            "writes stay inside the segment"
-        );
+        assert!(from <= to && to <= self.capacity(), "writes stay inside the segment");
         // SAFETY: M1; the caller promises M4, so nobody else reads or writes this range.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(from), to - from) }
     }

@@ -17,11 +17,7 @@ pub struct Buffer(Inner);
 
 #[derive(Clone)]
 enum Inner {
-    Pooled {
-        block: Arc<Block>,
-        from: usize,
-        to: usize,
-    },
+    Pooled { block: Arc<Block>, from: usize, to: usize },
     Heap(Bytes),
 }
 
@@ -30,11 +26,7 @@ impl Buffer {
     pub fn freeze(segment: PooledSegment, len: usize) -> Self {
         let block = Block::frozen(segment, len);
         let to = block.published().len;
-        Self(Inner::Pooled {
-            block: Arc::new(block),
-            from: 0,
-            to,
-        })
+        Self(Inner::Pooled { block: Arc::new(block), from: 0, to })
     }
 
     pub(crate) fn of_block(block: Arc<Block>, from: usize, to: usize) -> Self {
@@ -68,14 +60,11 @@ impl Buffer {
     /// When the range is not inside this view.
     #[must_use]
     pub fn slice(&self, from: usize, to: usize) -> Self {
-        assert!(
-            from <= to && to <= self.len(),
-            "a slice stays inside its buffer"
-        );
+        assert!(from <= to && to <= self.len(), "a slice stays inside its buffer");
         match &self.0 {
-            Inner::Pooled {
-                block, from: start, ..
-            } => Self::of_block(Arc::clone(block), start + from, start + to),
+            Inner::Pooled { block, from: start, .. } => {
+                Self::of_block(Arc::clone(block), start + from, start + to)
+            }
             Inner::Heap(bytes) => Self(Inner::Heap(bytes.slice(from..to))),
         }
     }

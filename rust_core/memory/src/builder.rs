@@ -80,11 +80,7 @@ impl BufferBuilder {
             return None;
         }
         let finished = self.block.published().finished;
-        Some(BufferConsumer {
-            block: Arc::clone(&self.block),
-            read: 0,
-            finished,
-        })
+        Some(BufferConsumer { block: Arc::clone(&self.block), read: 0, finished })
     }
 
     /// Bytes that still fit.
@@ -146,11 +142,7 @@ impl BufferConsumer {
     /// A second reader over the same bytes, starting where this one is.
     #[must_use]
     pub fn copy(&self) -> Self {
-        Self {
-            block: Arc::clone(&self.block),
-            read: self.read,
-            finished: self.finished,
-        }
+        Self { block: Arc::clone(&self.block), read: self.read, finished: self.finished }
     }
 }
 

@@ -25,12 +25,7 @@ pub(crate) fn admit(
     let promised: usize = shares.map(|share| share.min).sum::<usize>() + pinned;
     let available = total.saturating_sub(promised);
     if min > available {
-        return Err(PoolTooSmall {
-            requested: min,
-            available,
-            total,
-            pinned,
-        });
+        return Err(PoolTooSmall { requested: min, available, total, pinned });
     }
     Ok(())
 }
@@ -64,12 +59,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn share(min: usize, max: usize) -> Share {
-        Share {
-            min,
-            max,
-            size: min,
-            held: 0,
-        }
+        Share { min, max, size: min, held: 0 }
     }
 
     fn sizes(total: usize, pinned: usize, pools: &[(usize, usize)]) -> Vec<usize> {
@@ -82,18 +72,12 @@ mod tests {
     fn spec_1_01_flexible_pools_share_everything() {
         assert_eq!(sizes(1024, 0, &[(1, usize::MAX)]), [1024]);
         assert_eq!(sizes(1024, 0, &[(1, usize::MAX), (24, 24)]), [1000, 24]);
-        assert_eq!(
-            sizes(1024, 0, &[(1, usize::MAX), (1, usize::MAX)]),
-            [512, 512]
-        );
+        assert_eq!(sizes(1024, 0, &[(1, usize::MAX), (1, usize::MAX)]), [512, 512]);
     }
 
     #[test]
     fn spec_1_02_bounded_pools_get_their_maximum() {
-        assert_eq!(
-            sizes(1024, 0, &[(1, 10), (1, 10), (1, 1), (1, 2)]),
-            [10, 10, 1, 2]
-        );
+        assert_eq!(sizes(1024, 0, &[(1, 10), (1, 10), (1, 1), (1, 2)]), [10, 10, 1, 2]);
     }
 
     #[test]
@@ -107,15 +91,7 @@ mod tests {
     #[test]
     fn spec_1_11_admission_is_by_the_sum_of_minimums() {
         let too_small = admit([share(8, 8)].into_iter(), 3, 0, 10).unwrap_err();
-        assert_eq!(
-            too_small,
-            PoolTooSmall {
-                requested: 3,
-                available: 2,
-                total: 10,
-                pinned: 0
-            }
-        );
+        assert_eq!(too_small, PoolTooSmall { requested: 3, available: 2, total: 10, pinned: 0 });
         assert!(admit([share(8, 8)].into_iter(), 2, 0, 10).is_ok());
     }
 

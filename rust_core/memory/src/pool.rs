@@ -94,18 +94,12 @@ fn notify(woken: Woken) {
 impl State {
     fn can_take(&self, id: u64, total: usize) -> bool {
         let free = self.held + self.pinned < total;
-        self.locals
-            .get(&id)
-            .is_some_and(|local| free && local.share.held < local.share.size)
+        self.locals.get(&id).is_some_and(|local| free && local.share.held < local.share.size)
     }
 
     fn rebalance(&mut self, total: usize) {
-        let mut open: Vec<&mut Share> = self
-            .locals
-            .values_mut()
-            .filter(|l| !l.closed)
-            .map(|l| &mut l.share)
-            .collect();
+        let mut open: Vec<&mut Share> =
+            self.locals.values_mut().filter(|l| !l.closed).map(|l| &mut l.share).collect();
         redistribute(&mut open, self.pinned, total);
     }
 
@@ -210,12 +204,7 @@ impl GlobalPool {
         state.locals.insert(
             id,
             Local {
-                share: Share {
-                    min,
-                    max,
-                    size: min,
-                    held: 0,
-                },
+                share: Share { min, max, size: min, held: 0 },
                 closed: false,
                 arrived: Arc::clone(&arrived),
                 listeners: Vec::new(),
@@ -223,11 +212,7 @@ impl GlobalPool {
         );
         state.rebalance(self.0.total);
         drop(state);
-        Ok(LocalPool {
-            shared: Arc::clone(&self.0),
-            id,
-            arrived,
-        })
+        Ok(LocalPool { shared: Arc::clone(&self.0), id, arrived })
     }
 
     /// Closes every local pool and unmaps what is idle; the rest is unmapped as it is recycled.
@@ -277,8 +262,7 @@ impl LocalPool {
         let mut state = self.shared.lock();
         self.check_open(&state)?;
         let can = state.can_take(self.id, self.shared.total);
-        can.then(|| self.shared.take(&mut state, self.id))
-            .transpose()
+        can.then(|| self.shared.take(&mut state, self.id)).transpose()
     }
 
     /// Like [`try_request`](Self::try_request), or registers the listener in the same step, so
@@ -295,10 +279,7 @@ impl LocalPool {
         if state.can_take(self.id, self.shared.total) {
             return self.shared.take(&mut state, self.id).map(Some);
         }
-        let local = state
-            .locals
-            .get_mut(&self.id)
-            .expect("open pools are registered");
+        let local = state.locals.get_mut(&self.id).expect("open pools are registered");
         local.listeners.push(listener());
         Ok(None)
     }
@@ -319,11 +300,8 @@ impl LocalPool {
             if left.is_zero() {
                 return Ok(None);
             }
-            state = self
-                .arrived
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state =
+                self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -335,16 +313,8 @@ impl LocalPool {
     pub fn set_minimum(&self, min: usize, max: usize, leave: usize) -> Result<(), PoolTooSmall> {
         let mut state = self.shared.lock();
         let total = self.shared.total;
-        let others = state
-            .locals
-            .iter()
-            .filter(|(id, local)| **id != self.id && !local.closed);
-        admit(
-            others.map(|(_, local)| local.share),
-            min + leave,
-            state.pinned,
-            total,
-        )?;
+        let others = state.locals.iter().filter(|(id, local)| **id != self.id && !local.closed);
+        admit(others.map(|(_, local)| local.share), min + leave, state.pinned, total)?;
         if let Some(local) = state.locals.get_mut(&self.id) {
             local.share.min = min;
             local.share.max = max.max(min);
@@ -359,10 +329,7 @@ impl LocalPool {
     /// Segments this pool may hold now, and holds.
     pub fn usage(&self) -> (usize, usize) {
         let state = self.shared.lock();
-        state
-            .locals
-            .get(&self.id)
-            .map_or((0, 0), |local| (local.share.size, local.share.held))
+        state.locals.get(&self.id).map_or((0, 0), |local| (local.share.size, local.share.held))
     }
 
     /// Refuses further requests; segments still out go back to the global pool as they are dropped.
@@ -459,10 +426,7 @@ impl Deref for PooledSegment {
 
 impl DerefMut for PooledSegment {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.segment
-            .as_mut()
-            .expect("present until drop")
-            .as_mut_slice()
+        self.segment.as_mut().expect("present until drop").as_mut_slice()
     }
 }
 
@@ -481,8 +445,7 @@ impl AsMut<[u8]> for PooledSegment {
 impl Drop for PooledSegment {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
-            self.home
-                .recycle(segment, self.id, self.pinned.load(Ordering::Relaxed));
+            self.home.recycle(segment, self.id, self.pinned.load(Ordering::Relaxed));
         }
     }
 }

@@ -31,10 +31,7 @@ impl Position {
 
     pub(crate) fn load(&self) -> Published {
         let word = self.0.load(Ordering::Acquire);
-        Published {
-            len: word & !FINISHED,
-            finished: word & FINISHED != 0,
-        }
+        Published { len: word & !FINISHED, finished: word & FINISHED != 0 }
     }
 }
 
@@ -48,11 +45,7 @@ mod model {
     #[test]
     fn a_published_byte_is_written() {
         loom::model(|| {
-            let shared = Arc::new((
-                Position::new(),
-                UnsafeCell::new(0_u8),
-                UnsafeCell::new(0_u8),
-            ));
+            let shared = Arc::new((Position::new(), UnsafeCell::new(0_u8), UnsafeCell::new(0_u8)));
             let writer = Arc::clone(&shared);
             let handle = loom::thread::spawn(move || {
                 // SAFETY: the reader reads a cell only once the position that covers it is published.
@@ -73,13 +66,7 @@ mod model {
                 assert!(seen.finished);
             }
             handle.join().unwrap();
-            assert_eq!(
-                shared.0.load(),
-                Published {
-                    len: 2,
-                    finished: true
-                }
-            );
+            assert_eq!(shared.0.load(), Published { len: 2, finished: true });
         });
     }
 }

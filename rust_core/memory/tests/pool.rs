@@ -1,7 +1,4 @@
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 //! The pools from outside: admission, lending, waiting, pinning, and every segment home at the end.
 
 use std::sync::Arc;
@@ -24,15 +21,11 @@ impl SegmentListener for Count {
 fn spec_1_05_an_excess_is_lent_and_drained() {
     let global = GlobalPool::new(1024, 64);
     let first = global.create_local_pool(511, 1024).unwrap();
-    let taken: Vec<_> = (0..513)
-        .map(|_| first.try_request().unwrap().unwrap())
-        .collect();
+    let taken: Vec<_> = (0..513).map(|_| first.try_request().unwrap().unwrap()).collect();
     let second = global.create_local_pool(513, 1024).unwrap();
     assert_eq!((first.usage().0, second.usage().0), (511, 513));
     assert!(first.try_request().unwrap().is_none());
-    let other: Vec<_> = (0..511)
-        .map(|_| second.try_request().unwrap().unwrap())
-        .collect();
+    let other: Vec<_> = (0..511).map(|_| second.try_request().unwrap().unwrap()).collect();
     assert!(second.try_request().unwrap().is_none());
     drop(taken.into_iter().next());
     assert!(second.try_request().unwrap().is_some());
@@ -45,9 +38,7 @@ fn spec_1_05_an_excess_is_lent_and_drained() {
 fn a_closed_pool_refuses_and_its_segments_come_home() {
     let global = GlobalPool::new(4, 64);
     let pool = global.create_local_pool(3, 4).unwrap();
-    let out: Vec<_> = (0..3)
-        .map(|_| pool.try_request().unwrap().unwrap())
-        .collect();
+    let out: Vec<_> = (0..3).map(|_| pool.try_request().unwrap().unwrap()).collect();
     let told = Arc::new(Count::default());
     let fourth = pool.try_request().unwrap();
     assert!(pool.request_or_listen(|| told.clone()).unwrap().is_none());
@@ -80,10 +71,7 @@ fn pinned_segments_leave_the_minimums_alone() {
     let pool = global.create_local_pool(3, usize::MAX).unwrap();
     let mut kept = Vec::new();
     for _ in 0..20 {
-        let segment = pool
-            .request(Duration::from_secs(5))
-            .unwrap()
-            .expect("never starved");
+        let segment = pool.request(Duration::from_secs(5)).unwrap().expect("never starved");
         let buffer = Buffer::freeze(segment, 8);
         if buffer.pin() {
             kept.push(buffer);
@@ -103,9 +91,8 @@ fn pinned_segments_leave_the_minimums_alone() {
 #[test]
 fn threads_that_share_too_few_segments_all_get_through() {
     let global = GlobalPool::new(5, 64);
-    let pools: Vec<_> = (0..4)
-        .map(|_| Arc::new(global.create_local_pool(1, usize::MAX).unwrap()))
-        .collect();
+    let pools: Vec<_> =
+        (0..4).map(|_| Arc::new(global.create_local_pool(1, usize::MAX).unwrap())).collect();
     thread::scope(|scope| {
         for pool in &pools {
             for seed in 0..2_usize {

@@ -59,13 +59,7 @@ impl Budget {
     /// A budget of which nothing is spent.
     #[must_use]
     pub const fn new(limits: BudgetLimits) -> Self {
-        let spent = BudgetLimits {
-            opens: 0,
-            cancels: 0,
-            credits: 0,
-            events: 0,
-            empty_data: 0,
-        };
+        let spent = BudgetLimits { opens: 0, cancels: 0, credits: 0, events: 0, empty_data: 0 };
         Self { limits, spent }
     }
 

@@ -33,10 +33,7 @@ impl SendCredit {
 
     /// One data buffer is sent.
     pub fn spend(&mut self) -> Result<(), CreditError> {
-        self.available = self
-            .available
-            .checked_sub(1)
-            .ok_or(CreditError::Exhausted)?;
+        self.available = self.available.checked_sub(1).ok_or(CreditError::Exhausted)?;
         Ok(())
     }
 }

@@ -35,10 +35,7 @@ impl Limits {
         // Frames without payload must pass however small segments are.
         let least = (FrameKind::Error.fixed_len() + MAX_ERROR_TEXT) as u32;
         let max_frame = size.saturating_add(BUFFER_HEADER_LEN as u32);
-        Self {
-            max_frame: if max_frame < least { least } else { max_frame },
-            max_payload: size,
-        }
+        Self { max_frame: if max_frame < least { least } else { max_frame }, max_payload: size }
     }
 }
 
@@ -58,12 +55,7 @@ impl FrameDecoder {
     /// A decoder for what arrives at `side`.
     #[must_use]
     pub const fn new(limits: Limits, side: Side) -> Self {
-        Self {
-            limits,
-            side,
-            stage: Stage::Header,
-            buffer: Vec::new(),
-        }
+        Self { limits, side, stage: Stage::Header, buffer: Vec::new() }
     }
 
     /// Consumes bytes up to the end of one frame and returns it; `None` needs more bytes.
@@ -106,14 +98,9 @@ impl FrameDecoder {
                 self.stage = Stage::Body { kind, length };
                 Ok(None)
             }
-            Stage::Body {
-                kind: FrameKind::Error,
-                length,
-            } => {
+            Stage::Body { kind: FrameKind::Error, length } => {
                 let text = check_text_len(&self.buffer, length)?;
-                self.stage = Stage::Text {
-                    want: self.buffer.len() + text,
-                };
+                self.stage = Stage::Text { want: self.buffer.len() + text };
                 Ok(None)
             }
             Stage::Body { kind, length } => {
@@ -169,18 +156,10 @@ fn check_header(
         _ => least,
     };
     if got < least {
-        return Err(FrameError::TooShort {
-            kind,
-            length,
-            least,
-        });
+        return Err(FrameError::TooShort { kind, length, least });
     }
     if got > most {
-        return Err(FrameError::TooLong {
-            kind,
-            length,
-            limit: most,
-        });
+        return Err(FrameError::TooLong { kind, length, limit: most });
     }
     Ok((kind, length))
 }
@@ -202,13 +181,12 @@ fn parse_body(
             initial_credit: parse_credit(input)?,
             schema_hash: take(input),
         }),
-        FrameKind::CancelPartitionRequest => Frame::CancelPartitionRequest {
-            channel: parse_channel(input)?,
-        },
-        FrameKind::AddCredit => Frame::AddCredit {
-            credit: parse_credit(input)?,
-            channel: parse_channel(input)?,
-        },
+        FrameKind::CancelPartitionRequest => {
+            Frame::CancelPartitionRequest { channel: parse_channel(input)? }
+        }
+        FrameKind::AddCredit => {
+            Frame::AddCredit { credit: parse_credit(input)?, channel: parse_channel(input)? }
+        }
         FrameKind::CloseRequest => Frame::CloseRequest,
         FrameKind::Error => parse_error(input)?,
     })
@@ -228,39 +206,20 @@ fn parse_buffer(
         .map_err(|_| FrameError::UnknownDataType { channel, data_type })?;
     let reserved = take_u8(input);
     if reserved != 0 {
-        return Err(FrameError::ReservedByte {
-            channel,
-            got: reserved,
-        });
+        return Err(FrameError::ReservedByte { channel, got: reserved });
     }
     let size = take_u32(input);
     if size > limits.max_payload {
-        return Err(FrameError::PayloadTooLarge {
-            channel,
-            size,
-            limit: limits.max_payload,
-        });
+        return Err(FrameError::PayloadTooLarge { channel, size, limit: limits.max_payload });
     }
     if u64::from(length) != u64::from(size) + BUFFER_HEADER_LEN as u64 {
-        return Err(FrameError::SizeMismatch {
-            channel,
-            length,
-            size,
-        });
+        return Err(FrameError::SizeMismatch { channel, length, size });
     }
     if size == 0 && data_type.is_event() {
         return Err(FrameError::EmptyEvent { channel, data_type });
     }
     let crc = take_u32(input);
-    Ok(BufferHeader {
-        channel,
-        generation,
-        sequence,
-        backlog,
-        data_type,
-        size,
-        crc,
-    })
+    Ok(BufferHeader { channel, generation, sequence, backlog, data_type, size, crc })
 }
 
 /// Length of the text of an error frame, from the fixed part of the frame.

@@ -18,10 +18,7 @@ impl<T> PrioritizedDeque<T> {
     /// An empty queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            elements: VecDeque::new(),
-            priority_len: 0,
-        }
+        Self { elements: VecDeque::new(), priority_len: 0 }
     }
 
     /// Appends an ordinary element.
@@ -42,10 +39,7 @@ impl<T> PrioritizedDeque<T> {
             return false;
         };
         if at >= self.priority_len {
-            let element = self
-                .elements
-                .remove(at)
-                .expect("position() returned this index");
+            let element = self.elements.remove(at).expect("position() returned this index");
             self.add_priority(element);
         }
         true

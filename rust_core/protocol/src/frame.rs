@@ -125,11 +125,7 @@ impl Frame {
             out.extend_from_slice(&header.encode());
             return;
         }
-        let text = if let Self::Error(error) = self {
-            error.text()
-        } else {
-            ""
-        };
+        let text = if let Self::Error(error) = self { error.text() } else { "" };
         let length = self.kind().fixed_len() + text.len();
         put_header(out, length as u32, self.kind());
         match self {
@@ -227,15 +223,9 @@ impl ErrorFrame {
     #[must_use]
     pub fn new(channel: Option<ChannelId>, code: u16, text: impl Into<String>) -> Self {
         let mut text = text.into();
-        let end = (0..=MAX_ERROR_TEXT.min(text.len()))
-            .rev()
-            .find(|at| text.is_char_boundary(*at));
+        let end = (0..=MAX_ERROR_TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
         text.truncate(end.unwrap_or(0));
-        Self {
-            channel: channel.filter(|id| *id != ChannelId::CONNECTION),
-            code,
-            text,
-        }
+        Self { channel: channel.filter(|id| *id != ChannelId::CONNECTION), code, text }
     }
 
     /// The channel that failed; `None` is the whole connection.

@@ -48,10 +48,7 @@ pub struct VersionRange {
 
 impl VersionRange {
     /// What this build speaks.
-    pub const SUPPORTED: Self = Self {
-        min: VERSION,
-        max: VERSION,
-    };
+    pub const SUPPORTED: Self = Self { min: VERSION, max: VERSION };
 
     const fn contains(self, version: u16) -> bool {
         self.min <= version && version <= self.max
@@ -173,9 +170,7 @@ impl HandshakeError {
     pub fn rejection(&self) -> Option<Vec<u8>> {
         match self {
             Self::Version { ours, .. } => Some(Reject::Version(*ours).encode()),
-            Self::Refused {
-                cause: Refusal::ByPeer,
-            } => None,
+            Self::Refused { cause: Refusal::ByPeer } => None,
             Self::Refused { .. } | Self::ZeroSegment => Some(Reject::Refused.encode()),
             Self::BadMagic | Self::OutOfTurn { .. } | Self::Over => None,
         }

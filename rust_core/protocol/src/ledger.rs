@@ -150,10 +150,7 @@ impl ReceiveLedger {
     /// follow through [`on_recycled`](Self::on_recycled). A second call returns 0.
     pub fn close(&mut self) -> u32 {
         let free = self.available();
-        *self = Self {
-            closed: true,
-            ..Self::new(0)
-        };
+        *self = Self { closed: true, ..Self::new(0) };
         free
     }
 
@@ -197,10 +194,7 @@ impl ReceiveLedger {
             u64::from(self.unannounced) + u64::from(self.announced),
             "credit is conserved"
         );
-        debug_assert!(
-            self.exclusive <= self.initial,
-            "exclusive buffers come back once"
-        );
+        debug_assert!(self.exclusive <= self.initial, "exclusive buffers come back once");
     }
 }
 

@@ -33,11 +33,7 @@ impl ReceiveChannel {
             generation,
             expected: Sequence(0),
             ledger: ReceiveLedger::new(exclusive),
-            received: Totals {
-                rows: 0,
-                bytes: 0,
-                buffers: 0,
-            },
+            received: Totals { rows: 0, bytes: 0, buffers: 0 },
             ended: false,
             declared: None,
         }
@@ -52,10 +48,7 @@ impl ReceiveChannel {
             return Err(ReceiveError::Generation { channel, got, want });
         }
         if self.ended {
-            return Err(ReceiveError::AfterEnd {
-                channel,
-                sequence: header.sequence,
-            });
+            return Err(ReceiveError::AfterEnd { channel, sequence: header.sequence });
         }
         if header.sequence != self.expected {
             let (got, want) = (header.sequence, self.expected);
@@ -71,10 +64,7 @@ impl ReceiveChannel {
         };
         self.expected = self.expected.next();
         self.ended = header.data_type == DataType::EndOfPartition;
-        Ok(Arrival {
-            buffer,
-            floating_wanted: self.ledger.on_backlog(header.backlog),
-        })
+        Ok(Arrival { buffer, floating_wanted: self.ledger.on_backlog(header.backlog) })
     }
 
     /// The end-of-partition event was read: compares what it declares with what arrived.
@@ -159,12 +149,7 @@ fn compare(
     if got == declared {
         Ok(())
     } else {
-        Err(ReceiveError::Totals {
-            channel,
-            what,
-            got,
-            declared,
-        })
+        Err(ReceiveError::Totals { channel, what, got, declared })
     }
 }
 

@@ -43,10 +43,7 @@ impl<V> SendQueue<V> {
     /// A connection without channels.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            channels: BTreeMap::new(),
-            available: VecDeque::new(),
-        }
+        Self { channels: BTreeMap::new(), available: VecDeque::new() }
     }
 
     /// A partition request arrived. Nothing is sent before the first
@@ -56,14 +53,7 @@ impl<V> SendQueue<V> {
             return Err(view);
         }
         let credit = SendCredit::new(initial_credit);
-        self.channels.insert(
-            channel,
-            Channel {
-                credit,
-                turn: Turn::Idle,
-                view,
-            },
-        );
+        self.channels.insert(channel, Channel { credit, turn: Turn::Idle, view });
         Ok(())
     }
 
@@ -82,9 +72,7 @@ impl<V> SendQueue<V> {
     /// Data buffers a channel may send now; `None` if it is not open.
     #[must_use]
     pub fn credit(&self, channel: ChannelId) -> Option<u32> {
-        self.channels
-            .get(&channel)
-            .map(|open| open.credit.available())
+        self.channels.get(&channel).map(|open| open.credit.available())
     }
 
     /// The view of a channel has something new, or had it when the channel was opened. Nothing
@@ -176,15 +164,11 @@ impl<V> SendQueue<V> {
     /// Closes all channels: the connection is over.
     pub fn drain(&mut self) -> impl Iterator<Item = (ChannelId, V)> + use<V> {
         self.available.clear();
-        std::mem::take(&mut self.channels)
-            .into_iter()
-            .map(|(channel, open)| (channel, open.view))
+        std::mem::take(&mut self.channels).into_iter().map(|(channel, open)| (channel, open.view))
     }
 
     fn open_channel(&mut self, channel: ChannelId) -> Result<&mut Channel<V>, SendQueueError> {
-        self.channels
-            .get_mut(&channel)
-            .ok_or(SendQueueError::UnknownChannel { channel })
+        self.channels.get_mut(&channel).ok_or(SendQueueError::UnknownChannel { channel })
     }
 
     fn polled_channel(&mut self, channel: ChannelId) -> Result<&mut Channel<V>, SendQueueError> {

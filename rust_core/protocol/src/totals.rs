@@ -47,11 +47,7 @@ impl Totals {
             return Err(TotalsError { got: bytes.len() });
         }
         let input = &mut bytes;
-        Ok(Self {
-            rows: take_u64(input),
-            bytes: take_u64(input),
-            buffers: take_u64(input),
-        })
+        Ok(Self { rows: take_u64(input), bytes: take_u64(input), buffers: take_u64(input) })
     }
 }
 

@@ -2,9 +2,8 @@
 
 /// Takes the next `N` bytes.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let (head, rest) = bytes
-        .split_first_chunk::<N>()
-        .expect("the caller waited for the whole fixed part");
+    let (head, rest) =
+        bytes.split_first_chunk::<N>().expect("the caller waited for the whole fixed part");
     *bytes = rest;
     *head
 }

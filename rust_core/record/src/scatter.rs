@@ -56,11 +56,7 @@ impl Scatter {
                 Some(count) => *count += 1,
                 None => {
                     self.starts.clear();
-                    return Err(PartitionOutOfRange {
-                        row,
-                        id,
-                        partitions,
-                    });
+                    return Err(PartitionOutOfRange { row, id, partitions });
                 }
             }
         }
@@ -70,8 +66,7 @@ impl Scatter {
             *start = sum;
         }
         self.cursors.clear();
-        self.cursors
-            .extend_from_slice(&self.starts[..partitions as usize]);
+        self.cursors.extend_from_slice(&self.starts[..partitions as usize]);
         self.rows.resize(ids.len(), 0);
         for (&id, row) in ids.iter().zip(first_row..) {
             let cursor = &mut self.cursors[id as usize];
@@ -93,12 +88,10 @@ impl Scatter {
 
     /// The partitions that got at least one row, in ascending order, with their rows.
     pub fn groups(&self) -> impl Iterator<Item = (u32, &[u32])> {
-        (0..)
-            .zip(self.starts.windows(2))
-            .filter_map(|(partition, bounds)| {
-                let rows = &self.rows[bounds[0] as usize..bounds[1] as usize];
-                (!rows.is_empty()).then_some((partition, rows))
-            })
+        (0..).zip(self.starts.windows(2)).filter_map(|(partition, bounds)| {
+            let rows = &self.rows[bounds[0] as usize..bounds[1] as usize];
+            (!rows.is_empty()).then_some((partition, rows))
+        })
     }
 }
 
@@ -115,14 +108,7 @@ mod tests {
     fn an_id_that_names_no_partition_is_refused() {
         let mut scatter = Scatter::new();
         let error = scatter.group(&[0, 1, 3, 9], 10, 3).unwrap_err();
-        assert_eq!(
-            error,
-            PartitionOutOfRange {
-                row: 12,
-                id: 3,
-                partitions: 3
-            }
-        );
+        assert_eq!(error, PartitionOutOfRange { row: 12, id: 3, partitions: 3 });
         assert_eq!(scatter.groups().count(), 0);
         assert!(scatter.rows(0).is_empty());
         assert!(scatter.group(&[0], 0, 0).is_err());

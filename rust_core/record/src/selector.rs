@@ -112,9 +112,7 @@ mod tests {
 
     #[test]
     fn broadcast_selects_all() {
-        let selection = Selector::Broadcast
-            .select(&batch(), 3, &mut Vec::new())
-            .unwrap();
+        let selection = Selector::Broadcast.select(&batch(), 3, &mut Vec::new()).unwrap();
         assert_eq!(selection, Selection::All);
     }
 

@@ -1,9 +1,6 @@
 //! Events: golden bytes, sizes, round trips, and what is refused.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 use bytes::Bytes;
 use headgate_record::event::{
@@ -27,74 +24,42 @@ fn barrier(snapshot_type: SnapshotType, location: Option<&'static [u8]>) -> Even
 /// Every event with the size of the table in the module.
 fn events() -> Vec<(Event, usize)> {
     let native = SavepointFormat::Native;
-    let custom = Event::Custom {
-        name: "späße".to_owned(),
-        body: Bytes::from_static(b"body"),
-    };
+    let custom = Event::Custom { name: "späße".to_owned(), body: Bytes::from_static(b"body") };
     let mut events = vec![
         (Event::EndOfPartition, 4),
         (barrier(SnapshotType::Checkpoint, None), 34),
         (barrier(SnapshotType::FullCheckpoint, Some(b"")), 34),
         (barrier(SnapshotType::Checkpoint, Some(b"file:/x")), 41),
-        (
-            barrier(SnapshotType::Savepoint(SavepointFormat::Canonical), None),
-            35,
-        ),
-        (
-            barrier(SnapshotType::SavepointSuspend(native), Some(b"loc")),
-            38,
-        ),
+        (barrier(SnapshotType::Savepoint(SavepointFormat::Canonical), None), 35),
+        (barrier(SnapshotType::SavepointSuspend(native), Some(b"loc")), 38),
         (barrier(SnapshotType::SavepointTerminate(native), None), 35),
         (Event::EndOfSuperstep, 4),
         (custom, 10 + 7 + 4),
         (Event::CancelCheckpointMarker { checkpoint_id: 5 }, 12),
         (Event::EndOfChannelState, 4),
-        (
-            Event::SubtaskConnectionDescriptor {
-                input_subtask: 3,
-                output_subtask: -4,
-            },
-            12,
-        ),
+        (Event::SubtaskConnectionDescriptor { input_subtask: 3, output_subtask: -4 }, 12),
         (Event::EndOfData(StopMode::Drain), 5),
         (Event::EndOfData(StopMode::NoDrain), 5),
         (Event::EndOfSegment, 4),
-        (
-            Event::RecoveryMetadata {
-                final_buffer_index: 9,
-            },
-            8,
-        ),
+        (Event::RecoveryMetadata { final_buffer_index: 9 }, 8),
     ];
-    for alignment in [
-        AlignmentType::AtLeastOnce,
-        AlignmentType::Unaligned,
-        AlignmentType::ForcedAligned,
-    ] {
+    for alignment in
+        [AlignmentType::AtLeastOnce, AlignmentType::Unaligned, AlignmentType::ForcedAligned]
+    {
         let options = CheckpointOptions {
             snapshot_type: SnapshotType::Checkpoint,
             location: None,
             alignment,
             aligned_timeout: 30_000,
         };
-        let barrier = CheckpointBarrier {
-            id: i64::MIN,
-            timestamp: -1,
-            options,
-        };
+        let barrier = CheckpointBarrier { id: i64::MIN, timestamp: -1, options };
         events.push((Event::CheckpointBarrier(barrier), 34));
     }
     let announced: Vec<_> = events
         .iter()
         .map(|(event, size)| {
             let announced = Box::new(event.clone());
-            (
-                Event::EventAnnouncement {
-                    sequence_number: 44,
-                    announced,
-                },
-                size + 8,
-            )
+            (Event::EventAnnouncement { sequence_number: 44, announced }, size + 8)
         })
         .collect();
     events.extend(announced);
@@ -111,10 +76,7 @@ fn each_event_has_its_size_and_comes_back() {
         assert_eq!(Event::decode(&padded).unwrap(), event);
         for end in 0..size {
             let error = Event::decode(&bytes[..end]).unwrap_err();
-            assert!(
-                matches!(error, EventError::Incomplete { .. }),
-                "{event:?} cut at {end}"
-            );
+            assert!(matches!(error, EventError::Incomplete { .. }), "{event:?} cut at {end}");
         }
     }
 }
@@ -123,10 +85,7 @@ fn each_event_has_its_size_and_comes_back() {
 fn golden_bytes() {
     let hex = |event: &Event| {
         let bytes = event.encode().unwrap();
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     };
     assert_eq!(hex(&Event::EndOfPartition), "00000000");
     assert_eq!(
@@ -139,37 +98,20 @@ fn golden_bytes() {
          0ffffffff017fffffffffffffff"
     );
     assert_eq!(
-        hex(&barrier(
-            SnapshotType::SavepointSuspend(SavepointFormat::Native),
-            Some(b"ab")
-        )),
+        hex(&barrier(SnapshotType::SavepointSuspend(SavepointFormat::Native), Some(b"ab"))),
         "00000001000000000000000100000000000000020\
          2010000000261\
          62017fffffffffffffff"
     );
-    let descriptor = Event::SubtaskConnectionDescriptor {
-        input_subtask: 3,
-        output_subtask: -4,
-    };
+    let descriptor = Event::SubtaskConnectionDescriptor { input_subtask: 3, output_subtask: -4 };
     assert_eq!(hex(&descriptor), "0000000700000003fffffffc");
     assert_eq!(hex(&Event::EndOfData(StopMode::NoDrain)), "0000000801");
-    let custom = Event::Custom {
-        name: "n".to_owned(),
-        body: Bytes::from_static(b"\xff"),
-    };
+    let custom = Event::Custom { name: "n".to_owned(), body: Bytes::from_static(b"\xff") };
     assert_eq!(hex(&custom), "0000000300016e00000001ff");
     let announced = Box::new(Event::EndOfSegment);
-    let announcement = Event::EventAnnouncement {
-        sequence_number: 258,
-        announced,
-    };
+    let announcement = Event::EventAnnouncement { sequence_number: 258, announced };
     assert_eq!(hex(&announcement), "000000060000010200000009");
-    assert_eq!(
-        hex(&Event::RecoveryMetadata {
-            final_buffer_index: 9
-        }),
-        "0000000a00000009"
-    );
+    assert_eq!(hex(&Event::RecoveryMetadata { final_buffer_index: 9 }), "0000000a00000009");
     assert_eq!(hex(&Event::EndOfSuperstep), "00000002");
     assert_eq!(hex(&Event::EndOfChannelState), "00000005");
 }
@@ -180,65 +122,36 @@ fn what_means_nothing_is_refused() {
     assert_eq!(Event::decode(&[0, 0, 0, 99]), unknown("event", 99));
     assert_eq!(Event::decode(&[0xff; 4]), unknown("event", -1));
     assert_eq!(Event::decode(&[0, 0, 0, 8, 2]), unknown("stop mode", 2));
-    let incomplete = EventError::Incomplete {
-        at: 0,
-        needed: 1,
-        got: 3,
-    };
+    let incomplete = EventError::Incomplete { at: 0, needed: 1, got: 3 };
     assert_eq!(Event::decode(&[0; 3]), Err(incomplete));
-    assert_eq!(
-        Event::decode(&[0, 0, 0, 3, 0, 1, 0xff, 0, 0, 0, 0]),
-        Err(EventError::InvalidName)
-    );
+    assert_eq!(Event::decode(&[0, 0, 0, 3, 0, 1, 0xff, 0, 0, 0, 0]), Err(EventError::InvalidName));
     let nested = [0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 0];
     assert_eq!(Event::decode(&nested), Err(EventError::NestedAnnouncement));
 
-    let good = barrier(SnapshotType::Savepoint(SavepointFormat::Native), None)
-        .encode()
-        .unwrap();
-    for (at, value, field) in [
-        (20, 5, "snapshot type"),
-        (21, 2, "savepoint format"),
-        (26, 4, "alignment type"),
-    ] {
+    let good = barrier(SnapshotType::Savepoint(SavepointFormat::Native), None).encode().unwrap();
+    for (at, value, field) in
+        [(20, 5, "snapshot type"), (21, 2, "savepoint format"), (26, 4, "alignment type")]
+    {
         let mut bytes = good.to_vec();
         bytes[at] = value;
         assert_eq!(Event::decode(&bytes), unknown(field, value.into()));
     }
     let mut bytes = good.to_vec();
     bytes[25] = 0xfe;
-    let negative = EventError::InvalidLength {
-        field: "location of a checkpoint",
-        length: -2,
-    };
+    let negative = EventError::InvalidLength { field: "location of a checkpoint", length: -2 };
     assert_eq!(Event::decode(&bytes), Err(negative));
     bytes[22] = 0x7f;
-    assert!(matches!(
-        Event::decode(&bytes),
-        Err(EventError::Incomplete { at: 26, .. })
-    ));
+    assert!(matches!(Event::decode(&bytes), Err(EventError::Incomplete { at: 26, .. })));
 }
 
 #[test]
 fn what_its_length_field_cannot_say_is_not_written() {
-    let custom = |length| Event::Custom {
-        name: "x".repeat(length),
-        body: Bytes::new(),
-    };
+    let custom = |length| Event::Custom { name: "x".repeat(length), body: Bytes::new() };
     assert_eq!(custom(65_535).encode().unwrap().len(), 10 + 65_535);
     let error = custom(65_536).encode().unwrap_err();
     let field = "name of a custom event";
-    assert_eq!(
-        error,
-        EventError::InvalidLength {
-            field,
-            length: 65_536
-        }
-    );
-    let announce = |announced| Event::EventAnnouncement {
-        sequence_number: 0,
-        announced,
-    };
+    assert_eq!(error, EventError::InvalidLength { field, length: 65_536 });
+    let announce = |announced| Event::EventAnnouncement { sequence_number: 0, announced };
     let twice = announce(Box::new(announce(Box::new(Event::EndOfPartition))));
     assert_eq!(twice.encode(), Err(EventError::NestedAnnouncement));
 }

@@ -1,9 +1,6 @@
 //! Hashes and partition ids against what Spark 4.3.0 gave: `select hash(...)` and `repartition`.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 use std::sync::Arc;
 
@@ -33,10 +30,7 @@ fn hashes_of(columns: Vec<ArrayRef>) -> Vec<i32> {
 }
 
 fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
-    let named = columns
-        .into_iter()
-        .enumerate()
-        .map(|(i, column)| (format!("c{i}"), column, true));
+    let named = columns.into_iter().enumerate().map(|(i, column)| (format!("c{i}"), column, true));
     RecordBatch::try_from_iter_with_nullable(named).unwrap()
 }
 
@@ -50,45 +44,19 @@ fn booleans() {
 fn integers() {
     assert_eq!(
         hashes(Int8Array::from(vec![0, 1, -1, 127, -128])),
-        [
-            933_211_791,
-            -559_580_957,
-            -1_604_776_387,
-            1_135_925_485,
-            1_110_053_733
-        ]
+        [933_211_791, -559_580_957, -1_604_776_387, 1_135_925_485, 1_110_053_733]
     );
     assert_eq!(
         hashes(Int16Array::from(vec![0, 1, -1, 32767, -32768])),
-        [
-            933_211_791,
-            -559_580_957,
-            -1_604_776_387,
-            1_249_274_084,
-            -1_871_935_946
-        ]
+        [933_211_791, -559_580_957, -1_604_776_387, 1_249_274_084, -1_871_935_946]
     );
     assert_eq!(
         hashes(Int32Array::from(vec![0, 1, -1, 42, i32::MAX, i32::MIN])),
-        [
-            933_211_791,
-            -559_580_957,
-            -1_604_776_387,
-            29_417_773,
-            133_916_647,
-            723_455_942
-        ]
+        [933_211_791, -559_580_957, -1_604_776_387, 29_417_773, 133_916_647, 723_455_942]
     );
     assert_eq!(
         hashes(Int64Array::from(vec![0, 1, -1, 42, i64::MAX, i64::MIN])),
-        [
-            -1_670_924_195,
-            -1_712_319_331,
-            -939_490_007,
-            1_316_951_768,
-            -1_604_625_029,
-            -853_646_085
-        ]
+        [-1_670_924_195, -1_712_319_331, -939_490_007, 1_316_951_768, -1_604_625_029, -853_646_085]
     );
 }
 
@@ -96,16 +64,7 @@ fn integers() {
 fn floats() {
     let nans = [f32::NAN, -f32::NAN, f32::from_bits(0x7fc0_0001)];
     assert_eq!(hashes(Float32Array::from(nans.to_vec())), [-349_261_430; 3]);
-    let values = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.5,
-        f32::INFINITY,
-        f32::NEG_INFINITY,
-        f32::MAX,
-        1.4e-45,
-    ];
+    let values = [0.0, -0.0, 1.0, -1.5, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1.4e-45];
     assert_eq!(
         hashes(Float32Array::from(values.to_vec())),
         [
@@ -120,20 +79,8 @@ fn floats() {
         ]
     );
     let nans = [f64::NAN, -f64::NAN, f64::from_bits(0xfff8_0000_0000_0001)];
-    assert_eq!(
-        hashes(Float64Array::from(nans.to_vec())),
-        [-1_281_358_385; 3]
-    );
-    let values = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.5,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::MAX,
-        4.9e-324,
-    ];
+    assert_eq!(hashes(Float64Array::from(nans.to_vec())), [-1_281_358_385; 3]);
+    let values = [0.0, -0.0, 1.0, -1.5, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, 4.9e-324];
     assert_eq!(
         hashes(Float64Array::from(values.to_vec())),
         [
@@ -197,33 +144,18 @@ fn binaries_of_every_layout() {
 fn dates_and_timestamps() {
     assert_eq!(
         hashes(Date32Array::from(vec![0, -1, 19782, -719_162, 2_932_896])),
-        [
-            933_211_791,
-            -1_604_776_387,
-            653_915_859,
-            -1_147_107_224,
-            1_135_886_659
-        ]
+        [933_211_791, -1_604_776_387, 653_915_859, -1_147_107_224, 1_135_886_659]
     );
     let expected = [-1_670_924_195, -939_490_007, -1_367_554_535];
     let micros = vec![0, -1, 1_709_210_096_789_012];
-    assert_eq!(
-        hashes(TimestampMicrosecondArray::from(micros.clone())),
-        expected
-    );
+    assert_eq!(hashes(TimestampMicrosecondArray::from(micros.clone())), expected);
     let zoned = TimestampMicrosecondArray::from(micros).with_timezone("Europe/Berlin");
     assert_eq!(hashes(zoned), expected);
     let nanos = TimestampNanosecondArray::from(vec![0, -1, 1_709_210_096_789_012_999]);
     assert_eq!(hashes(nanos), expected);
     let long = |micros| hashes(Int64Array::from(vec![micros]));
-    assert_eq!(
-        hashes(TimestampMillisecondArray::from(vec![-7])),
-        long(-7_000)
-    );
-    assert_eq!(
-        hashes(TimestampSecondArray::from(vec![-7])),
-        long(-7_000_000)
-    );
+    assert_eq!(hashes(TimestampMillisecondArray::from(vec![-7])), long(-7_000));
+    assert_eq!(hashes(TimestampSecondArray::from(vec![-7])), long(-7_000_000));
 }
 
 #[test]
@@ -259,13 +191,7 @@ fn decimals() {
     let nines = 10_i128.pow(38) - 1;
     assert_eq!(
         decimals(38, 10, &[0, 12_500_000_000, -12_500_000_000, nines, -nines]),
-        [
-            -783_713_497,
-            -1_066_944_564,
-            520_707_663,
-            -817_514_053,
-            1_400_911_110
-        ]
+        [-783_713_497, -1_066_944_564, 520_707_663, -817_514_053, 1_400_911_110]
     );
 }
 
@@ -279,19 +205,14 @@ fn nulls_leave_the_hash_as_it_is() {
         [-1_387_796_086, -80_340_190, 1_079_293_707, 42]
     );
     assert_eq!(
-        hashes_of(vec![
-            Arc::new(NullArray::new(1)),
-            Arc::new(Int32Array::from(vec![1]))
-        ]),
+        hashes_of(vec![Arc::new(NullArray::new(1)), Arc::new(Int32Array::from(vec![1]))]),
         [-559_580_957]
     );
 }
 
 #[test]
 fn many_columns_hash_in_their_order() {
-    let decimal = Decimal128Array::from(vec![150])
-        .with_precision_and_scale(20, 2)
-        .unwrap();
+    let decimal = Decimal128Array::from(vec![150]).with_precision_and_scale(20, 2).unwrap();
     let columns: Vec<ArrayRef> = vec![
         Arc::new(BooleanArray::from(vec![true])),
         Arc::new(Int64Array::from(vec![3])),
@@ -311,10 +232,7 @@ fn sliced_columns_hash_their_own_rows() {
     keys.append_null();
     keys.append_value(true);
     keys.append_value(false);
-    assert_eq!(
-        hashes(keys.finish().slice(11, 3)),
-        [42, -559_580_957, 933_211_791]
-    );
+    assert_eq!(hashes(keys.finish().slice(11, 3)), [42, -559_580_957, 933_211_791]);
     let strings = StringViewArray::from(vec!["zz", "a", "hello, world, and more"]);
     assert_eq!(hashes(strings.slice(1, 1)), [1_485_273_170]);
 }
@@ -324,15 +242,10 @@ fn rows_go_where_repartition_sends_them() {
     let mut ids = Vec::new();
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(-5..15));
     partition_ids(&batch(vec![keys]), &[0], 7, &mut ids).unwrap();
-    assert_eq!(
-        ids,
-        [2, 3, 4, 1, 6, 4, 5, 5, 5, 4, 4, 6, 0, 5, 1, 4, 4, 2, 0, 1]
-    );
+    assert_eq!(ids, [2, 3, 4, 1, 6, 4, 5, 5, 5, 4, 4, 6, 0, 5, 1, 4, 4, 2, 0, 1]);
 
     let strings = StringArray::from_iter_values((0..12).map(|i| format!("k{i}")));
-    let doubles: Float64Array = (0..12)
-        .map(|i| (i % 3 != 0).then(|| f64::from(i) * 1.5))
-        .collect();
+    let doubles: Float64Array = (0..12).map(|i| (i % 3 != 0).then(|| f64::from(i) * 1.5)).collect();
     let two_keys = batch(vec![Arc::new(strings), Arc::new(doubles)]);
     partition_ids(&two_keys, &[0, 1], 16, &mut ids).unwrap();
     assert_eq!(ids, [6, 3, 9, 10, 14, 13, 5, 15, 0, 3, 9, 7]);
@@ -343,41 +256,25 @@ fn keys_that_cannot_be_hashed_are_named() {
     let numbers: ArrayRef = Arc::new(UInt32Array::from(vec![1]));
     let unsigned = batch(vec![numbers]);
     let mut out = Vec::new();
-    let unsupported = HashError::UnsupportedKeyType {
-        column: "c0".to_owned(),
-        data_type: DataType::UInt32,
-    };
-    assert_eq!(
-        partition_ids(&unsigned, &[0], 2, &mut out),
-        Err(unsupported.clone())
-    );
+    let unsupported =
+        HashError::UnsupportedKeyType { column: "c0".to_owned(), data_type: DataType::UInt32 };
+    assert_eq!(partition_ids(&unsigned, &[0], 2, &mut out), Err(unsupported.clone()));
     assert_eq!(
         partition_ids(&unsigned, &[3], 2, &mut out),
-        Err(HashError::NoSuchColumn {
-            index: 3,
-            columns: 1
-        })
+        Err(HashError::NoSuchColumn { index: 3, columns: 1 })
     );
-    assert_eq!(
-        resolve_columns(&unsigned.schema(), &["c0"]),
-        Err(unsupported)
-    );
+    assert_eq!(resolve_columns(&unsigned.schema(), &["c0"]), Err(unsupported));
 
     let field = |name| Field::new(name, DataType::Int32, true);
     let schema = Schema::new(vec![field("a"), field("b"), field("a")]);
     assert_eq!(resolve_columns(&schema, &["b"]), Ok(vec![1]));
     assert_eq!(
         resolve_columns(&schema, &["b", "a"]),
-        Err(HashError::AmbiguousColumn {
-            name: "a".to_owned()
-        })
+        Err(HashError::AmbiguousColumn { name: "a".to_owned() })
     );
     let have = ["a", "b", "a"].map(str::to_owned).to_vec();
     assert_eq!(
         resolve_columns(&schema, &["x"]),
-        Err(HashError::UnknownColumn {
-            name: "x".to_owned(),
-            have
-        })
+        Err(HashError::UnknownColumn { name: "x".to_owned(), have })
     );
 }

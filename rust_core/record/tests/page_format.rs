@@ -1,9 +1,6 @@
 //! The bytes of pages: golden ones, the schema's hash, and bytes that nobody vouches for.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 mod support;
 
@@ -28,10 +25,7 @@ fn golden_schema() -> Arc<PageSchema> {
 fn golden_page() -> Vec<u8> {
     let schema = golden_schema();
     let columns: [(&str, ArrayRef); 3] = [
-        (
-            "n",
-            Arc::new(Int32Array::from(vec![Some(7), None, Some(-2)])),
-        ),
+        ("n", Arc::new(Int32Array::from(vec![Some(7), None, Some(-2)]))),
         ("b", Arc::new(BooleanArray::from(vec![true, false, true]))),
         ("s", Arc::new(StringArray::from(vec!["é", "", "abc"]))),
     ];
@@ -43,19 +37,13 @@ fn golden_page() -> Vec<u8> {
 #[test]
 fn golden_bytes() {
     let mut expected = Vec::new();
-    let words = |words: &[u32]| {
-        words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect::<Vec<_>>()
-    };
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     expected.extend(b"HDGP\x01\0\0\0");
     // Rows, columns, buffers, length of the page; null counts.
     expected.extend(words(&[3, 3, 7, 448, 1, 0, 0]));
     // Validity and values of n; no validity and values of b; no validity, offsets and data of s.
-    expected.extend(words(&[
-        128, 1, 192, 12, 0, 0, 256, 1, 0, 0, 320, 16, 384, 5,
-    ]));
+    expected.extend(words(&[128, 1, 192, 12, 0, 0, 256, 1, 0, 0, 320, 16, 384, 5]));
     for buffer in [
         &[][..],
         &[0b101],
@@ -75,23 +63,14 @@ fn hash(fields: &[(&str, DataType, bool)]) -> [u8; 32] {
         .iter()
         .map(|(name, data_type, nullable)| Field::new(*name, data_type.clone(), *nullable))
         .collect();
-    PageSchema::try_new(Arc::new(Schema::new(fields)))
-        .unwrap()
-        .hash()
+    PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap().hash()
 }
 
 #[test]
 fn the_hash_tells_names_and_types_apart() {
     use DataType::{Int32, LargeUtf8, Timestamp, Utf8};
-    let hex: String = golden_schema()
-        .hash()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    assert_eq!(
-        hex,
-        "4f9ed2dd52c0c7c162a50492d8da15f8924b563e5f402e2f3923771722b5bcee"
-    );
+    let hex: String = golden_schema().hash().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "4f9ed2dd52c0c7c162a50492d8da15f8924b563e5f402e2f3923771722b5bcee");
     let zoned = |zone: &str| Timestamp(TimeUnit::Microsecond, Some(zone.into()));
     let same = [
         hash(&[("a", Int32, true), ("t", zoned("UTC"), true)]),
@@ -101,10 +80,7 @@ fn the_hash_tells_names_and_types_apart() {
     let mut hashes = vec![
         same[0],
         hash(&[("t", zoned("UTC"), true), ("a", Int32, true)]),
-        hash(&[
-            ("a", Int32, true),
-            ("t", Timestamp(TimeUnit::Microsecond, None), true),
-        ]),
+        hash(&[("a", Int32, true), ("t", Timestamp(TimeUnit::Microsecond, None), true)]),
         hash(&[("a", Utf8, true)]),
         hash(&[("a", LargeUtf8, true)]),
         hash(&[("a", Int32, true)]),
@@ -140,13 +116,7 @@ fn types_without_a_layout_are_refused_by_name() {
             Field::new("bad", data_type.clone(), true),
         ];
         let error = PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap_err();
-        assert_eq!(
-            error,
-            UnsupportedType {
-                column: "bad".to_owned(),
-                data_type
-            }
-        );
+        assert_eq!(error, UnsupportedType { column: "bad".to_owned(), data_type });
     }
 }
 
@@ -166,112 +136,30 @@ fn each_lie_of_a_header_is_found() {
     assert!(matches!(with_word(0, 1), Magic { got: 1 }));
     assert!(matches!(with_word(4, 2), Version { got: 2, .. }));
     assert!(matches!(with_word(4, 0x1_0001), Version { .. }));
-    assert!(matches!(
-        with_word(8, 2),
-        BufferLength {
-            rows: 2,
-            part: "values",
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(8, 4),
-        NullCount {
-            said: 1,
-            got: 2,
-            ..
-        }
-    ));
+    assert!(matches!(with_word(8, 2), BufferLength { rows: 2, part: "values", .. }));
+    assert!(matches!(with_word(8, 4), NullCount { said: 1, got: 2, .. }));
     assert!(matches!(with_word(8, 1 << 31), TooManyRows { .. }));
     assert!(matches!(with_word(8, 0), BufferLength { .. }));
     assert!(matches!(with_word(12, 4), Columns { columns: 4, .. }));
-    assert!(matches!(
-        with_word(16, u32::MAX),
-        Columns {
-            buffers: u32::MAX,
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(20, 512),
-        Length {
-            said: 512,
-            got: 448
-        }
-    ));
-    assert!(matches!(
-        with_word(24, 2),
-        NullCount {
-            said: 2,
-            got: 1,
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(24, 0),
-        BufferLength {
-            part: "validity",
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(28, 1),
-        BufferLength {
-            part: "validity",
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(32, 1),
-        NullCount {
-            said: 1,
-            got: 0,
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(36, 0),
-        BufferOffset {
-            buffer: 0,
-            offset: 0,
-            earliest: 128
-        }
-    ));
+    assert!(matches!(with_word(16, u32::MAX), Columns { buffers: u32::MAX, .. }));
+    assert!(matches!(with_word(20, 512), Length { said: 512, got: 448 }));
+    assert!(matches!(with_word(24, 2), NullCount { said: 2, got: 1, .. }));
+    assert!(matches!(with_word(24, 0), BufferLength { part: "validity", .. }));
+    assert!(matches!(with_word(28, 1), BufferLength { part: "validity", .. }));
+    assert!(matches!(with_word(32, 1), NullCount { said: 1, got: 0, .. }));
+    assert!(matches!(with_word(36, 0), BufferOffset { buffer: 0, offset: 0, earliest: 128 }));
     assert!(matches!(with_word(36, 129), BufferOffset { .. }));
-    assert!(matches!(
-        with_word(44, 128),
-        BufferOffset {
-            buffer: 1,
-            earliest: 129,
-            ..
-        }
-    ));
-    assert!(matches!(
-        with_word(44, 448),
-        BufferEnd {
-            buffer: 1,
-            end: 460,
-            length: 448
-        }
-    ));
+    assert!(matches!(with_word(44, 128), BufferOffset { buffer: 1, earliest: 129, .. }));
+    assert!(matches!(with_word(44, 448), BufferEnd { buffer: 1, end: 460, length: 448 }));
     assert!(matches!(with_word(48, u32::MAX), BufferEnd { .. }));
     assert!(matches!(with_word(52, 64), BufferOffset { buffer: 2, .. }));
-    assert!(matches!(
-        with_word(80, 12),
-        BufferLength {
-            part: "offsets",
-            ..
-        }
-    ));
+    assert!(matches!(with_word(80, 12), BufferLength { part: "offsets", .. }));
     assert!(matches!(with_word(88, 4), Offsets { data: 4, .. }));
     assert!(matches!(with_word(320, 1), Offsets { .. }));
     assert!(matches!(with_word(324, 3), Offsets { .. }));
     assert!(matches!(with_word(324, u32::MAX), Offsets { .. }));
     assert!(matches!(with_word(324, 1), PageError::InvalidColumn { .. }));
-    assert!(matches!(
-        with_word(384, 0xffff_ffff),
-        PageError::InvalidColumn { .. }
-    ));
+    assert!(matches!(with_word(384, 0xffff_ffff), PageError::InvalidColumn { .. }));
 }
 
 #[test]
@@ -283,10 +171,7 @@ fn a_page_that_is_cut_is_refused() {
     let longer = [&page[..], &[0]].concat();
     assert!(matches!(
         read_page(&golden_schema(), longer.into()),
-        Err(PageError::Length {
-            said: 448,
-            got: 449
-        })
+        Err(PageError::Length { said: 448, got: 449 })
     ));
 }
 
@@ -297,12 +182,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
     for round in 0..60 {
         let types = support::types();
         let types: Vec<_> = (0..1 + random.below(5))
-            .map(|_| {
-                (
-                    types[random.below(types.len())].clone(),
-                    random.below(2) == 0,
-                )
-            })
+            .map(|_| (types[random.below(types.len())].clone(), random.below(2) == 0))
             .collect();
         let schema = Arc::new(PageSchema::try_new(support::schema(&types)).unwrap());
         let (batch, _) = support::batches(schema.schema(), 1 + round, 20, &mut random);
@@ -313,11 +193,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
             let mut page = page.clone();
             for _ in 0..1 + random.below(3) {
                 // Headers are hit more often than bodies.
-                let end = if random.below(2) == 0 {
-                    page.len()
-                } else {
-                    page.len().min(256)
-                };
+                let end = if random.below(2) == 0 { page.len() } else { page.len().min(256) };
                 let at = random.below(end);
                 page[at] ^= random.next().to_le_bytes()[0] | 1;
             }
@@ -337,10 +213,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
             }
         }
     }
-    assert!(
-        refused > 1000 && read > 1000,
-        "{refused} refused, {read} read"
-    );
+    assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
 }
 
 #[test]
@@ -356,11 +229,5 @@ fn rows_without_bytes_are_counted_too() {
         read_page(&schema, page.into())
     };
     assert_eq!(page((1 << 31) - 1).unwrap().num_rows(), (1 << 31) - 1);
-    assert!(matches!(
-        page(1 << 31),
-        Err(PageError::TooManyRows {
-            rows: 0x8000_0000,
-            ..
-        })
-    ));
+    assert!(matches!(page(1 << 31), Err(PageError::TooManyRows { rows: 0x8000_0000, .. })));
 }

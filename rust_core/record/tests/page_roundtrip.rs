@@ -1,9 +1,6 @@
 //! Rows through pages and back, against Arrow's own `take`.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 mod support;
 
@@ -72,19 +69,15 @@ fn write(
 }
 
 fn read_all(schema: &PageSchema, pages: Vec<Vec<u8>>) -> (usize, Vec<ArrayRef>) {
-    let batches: Vec<_> = pages
-        .into_iter()
-        .map(|page| read_page(schema, page.into()).unwrap())
-        .collect();
+    let batches: Vec<_> =
+        pages.into_iter().map(|page| read_page(schema, page.into()).unwrap()).collect();
     for batch in &batches {
         assert_eq!(batch.schema_ref(), schema.schema());
     }
     let columns = (0..schema.schema().fields().len())
         .map(|i| {
-            let columns: Vec<&dyn Array> = batches
-                .iter()
-                .map(|batch| batch.column(i).as_ref())
-                .collect();
+            let columns: Vec<&dyn Array> =
+                batches.iter().map(|batch| batch.column(i).as_ref()).collect();
             concat(&columns).unwrap()
         })
         .collect();
@@ -148,18 +141,12 @@ fn a_batch_without_columns_has_a_row_count() {
     assert_eq!(builder.append(&source, &[7]), 1);
     let (page, length) = builder.finish();
     assert_eq!(length, 64);
-    assert_eq!(
-        read_page(&schema, page.into()).unwrap().num_rows(),
-        1_000_000
-    );
+    assert_eq!(read_page(&schema, page.into()).unwrap().num_rows(), 1_000_000);
 }
 
 #[test]
 fn an_empty_page_is_an_empty_batch() {
-    let types: Vec<_> = support::types()
-        .into_iter()
-        .map(|data_type| (data_type, true))
-        .collect();
+    let types: Vec<_> = support::types().into_iter().map(|data_type| (data_type, true)).collect();
     let schema = Arc::new(PageSchema::try_new(support::schema(&types)).unwrap());
     let builder = PageBuilder::new(Arc::clone(&schema), vec![3; 4096], &PageProfile::new());
     let (mut page, length) = builder.finish();
@@ -177,10 +164,7 @@ fn a_row_that_never_fits_gets_a_page_of_its_size() {
     let wide = "x".repeat(20 << 20);
     let columns: [(&str, ArrayRef); 2] = [
         ("n", Arc::new(Int32Array::from(vec![1, 2, 3]))),
-        (
-            "s",
-            Arc::new(StringArray::from(vec!["small", wide.as_str(), "small"])),
-        ),
+        ("s", Arc::new(StringArray::from(vec!["small", wide.as_str(), "small"]))),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let source = Source::try_new(&schema, &batch).unwrap();
@@ -207,14 +191,7 @@ fn data_beyond_its_offsets_is_refused() {
     let source = Source::try_new(&schema, &batch).unwrap();
     let error = encode_rows(&schema, &source, &[0; 2048]).unwrap_err();
     let (bytes, max) = (1 << 31, (1 << 31) - 1);
-    assert_eq!(
-        error,
-        EncodeError::DataTooLarge {
-            column: 0,
-            bytes,
-            max
-        }
-    );
+    assert_eq!(error, EncodeError::DataTooLarge { column: 0, bytes, max });
     assert!(encoded_len(&schema, &source, &[0; 2048]) > max);
 }
 
@@ -228,18 +205,10 @@ fn pages_of_strings_are_filled_whatever_came_before() {
     let target_len = 64 << 10;
     let mut random = Random(7);
     // The first rows tell nothing about the later ones: one column grows, the other one shrinks.
-    for (first, second) in [
-        ((4, 400), (400, 4)),
-        ((100, 100), (4, 4)),
-        ((0, 0), (300, 10)),
-    ] {
-        let lens: Vec<_> = (0..4000)
-            .map(|row| if row < 40 { first } else { second })
-            .collect();
+    for (first, second) in [((4, 400), (400, 4)), ((100, 100), (4, 4)), ((0, 0), (300, 10))] {
+        let lens: Vec<_> = (0..4000).map(|row| if row < 40 { first } else { second }).collect();
         let mut column = |len: &dyn Fn(&(usize, usize)) -> usize| -> ArrayRef {
-            let texts = lens
-                .iter()
-                .map(|lens| "y".repeat(random.below(len(lens) + 1)));
+            let texts = lens.iter().map(|lens| "y".repeat(random.below(len(lens) + 1)));
             Arc::new(StringArray::from_iter_values(texts))
         };
         let (a, b) = (column(&|lens| lens.0), column(&|lens| lens.1));
@@ -250,14 +219,9 @@ fn pages_of_strings_are_filled_whatever_came_before() {
             let target = vec![0; target_len];
             let mut builder = PageBuilder::new(Arc::clone(&schema), target, &PageProfile::new());
             let rows: Vec<u32> = (0..4000).collect();
-            let full = rows
-                .chunks(step)
-                .any(|rows| builder.append(&source, rows) < rows.len());
+            let full = rows.chunks(step).any(|rows| builder.append(&source, rows) < rows.len());
             let (rows, bytes) = (builder.num_rows(), builder.stats().bytes);
-            assert!(
-                !full || bytes * 100 > target_len * 85,
-                "{bytes} bytes after {rows} rows"
-            );
+            assert!(!full || bytes * 100 > target_len * 85, "{bytes} bytes after {rows} rows");
         }
     }
 }
@@ -277,10 +241,7 @@ fn a_batch_is_kept_alive_by_its_own_page_only() {
     let read = read_page(&schema, bytes).unwrap();
     let data = read.column(0).to_data();
     let values = data.buffers()[1].as_ptr() as usize;
-    assert!(
-        (address..address + length).contains(&values),
-        "the batch is over the page"
-    );
+    assert!((address..address + length).contains(&values), "the batch is over the page");
     drop(read);
     assert_eq!(Arc::strong_count(&lives), 2);
     drop(data);
@@ -300,11 +261,7 @@ impl Aligned {
         let start = memory.as_ptr().align_offset(64);
         memory[start..start + bytes.len()].copy_from_slice(bytes);
         memory.truncate(start + bytes.len());
-        Self {
-            memory,
-            start,
-            _lives: lives,
-        }
+        Self { memory, start, _lives: lives }
     }
 }
 
@@ -315,9 +272,7 @@ impl AsRef<[u8]> for Aligned {
 }
 
 fn source_error(expected: &SchemaRef, columns: Vec<(&str, ArrayRef)>) -> SourceError {
-    let columns = columns
-        .into_iter()
-        .map(|(name, column)| (name, column, true));
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let schema = PageSchema::try_new(expected.clone()).unwrap();
     Source::try_new(&schema, &batch).unwrap_err()
@@ -334,25 +289,15 @@ fn batches_of_another_schema_are_refused_by_column() {
     let holes = Arc::new(Int32Array::from(vec![None, Some(1)])) as ArrayRef;
     assert_eq!(
         source_error(&expected, vec![("n", n())]),
-        SourceError::MissingColumn {
-            column: "s".to_owned(),
-            expected: DataType::Utf8
-        }
+        SourceError::MissingColumn { column: "s".to_owned(), expected: DataType::Utf8 }
     );
     assert_eq!(
         source_error(&expected, vec![("n", n()), ("s", s()), ("t", s())]),
-        SourceError::ExtraColumn {
-            column: "t".to_owned(),
-            expected: 2
-        }
+        SourceError::ExtraColumn { column: "t".to_owned(), expected: 2 }
     );
     assert_eq!(
         source_error(&expected, vec![("n", n()), ("t", s())]),
-        SourceError::RenamedColumn {
-            index: 1,
-            expected: "s".to_owned(),
-            got: "t".to_owned()
-        }
+        SourceError::RenamedColumn { index: 1, expected: "s".to_owned(), got: "t".to_owned() }
     );
     assert_eq!(
         source_error(&expected, vec![("n", n()), ("s", n())]),
@@ -364,9 +309,6 @@ fn batches_of_another_schema_are_refused_by_column() {
     );
     assert_eq!(
         source_error(&expected, vec![("n", holes), ("s", s())]),
-        SourceError::UnexpectedNulls {
-            column: "n".to_owned(),
-            nulls: 1
-        }
+        SourceError::UnexpectedNulls { column: "n".to_owned(), nulls: 1 }
     );
 }

@@ -1,9 +1,6 @@
 //! Pages that take rows from several batches, and what of a batch must not travel.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 mod support;
 
@@ -80,18 +77,8 @@ fn what_is_under_a_null_does_not_travel() {
         ];
         RecordBatch::try_new(schema.clone(), columns).unwrap()
     };
-    let secret = batch(
-        vec![true; 3],
-        vec![1, 0x5ec2e7, 3],
-        "asecretb",
-        vec![0, 1, 7, 8],
-    );
-    let clean = batch(
-        vec![true, false, true],
-        vec![1, 0, 3],
-        "ab",
-        vec![0, 1, 1, 2],
-    );
+    let secret = batch(vec![true; 3], vec![1, 0x5ec2e7, 3], "asecretb", vec![0, 1, 7, 8]);
+    let clean = batch(vec![true, false, true], vec![1, 0, 3], "ab", vec![0, 1, 1, 2]);
     let page_schema = Arc::new(PageSchema::try_new(schema.clone()).unwrap());
     let page = |batch: &RecordBatch, by_range: bool| {
         let source = Source::try_new(&page_schema, batch).unwrap();
@@ -136,20 +123,14 @@ fn a_batch_is_selected_scattered_and_read_again_in_order() {
     for block in ids.chunks(Scatter::block_rows(5)) {
         scatter.group(block, first, 5).unwrap();
         for (partition, rows) in scatter.groups() {
-            assert_eq!(
-                builders[partition as usize].append(&source, rows),
-                rows.len()
-            );
+            assert_eq!(builders[partition as usize].append(&source, rows), rows.len());
         }
         first += u32::try_from(block.len()).unwrap();
     }
     for (partition, builder) in (0..).zip(builders) {
         let (mut page, length) = builder.finish();
         page.truncate(length);
-        let selected = (0..)
-            .zip(&ids)
-            .filter(|&(_, &id)| id == partition)
-            .map(|(row, _)| row);
+        let selected = (0..).zip(&ids).filter(|&(_, &id)| id == partition).map(|(row, _)| row);
         let selected = UInt32Array::from_iter_values(selected);
         assert!(!selected.is_empty());
         let read = read_page(&schema, page.into()).unwrap();

@@ -1,9 +1,6 @@
 //! Records across buffers: the checks of the record serialization, at every buffer size and cut.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test says by its panic what went wrong"
-)]
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
 use bytes::Bytes;
 use headgate_record::{
@@ -72,16 +69,8 @@ fn many_records() -> Vec<Bytes> {
     (0..10_000)
         .map(|i: u32| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let length = if i.is_multiple_of(1000) {
-                70_000
-            } else {
-                (state >> 16) % 1000
-            };
-            let length = if i.is_multiple_of(7) {
-                length % 5
-            } else {
-                length
-            };
+            let length = if i.is_multiple_of(1000) { 70_000 } else { (state >> 16) % 1000 };
+            let length = if i.is_multiple_of(7) { length % 5 } else { length };
             (0..length).map(|j| (i + j).to_le_bytes()[0]).collect()
         })
         .collect()
@@ -92,13 +81,7 @@ fn ten_thousand_records_at_each_buffer_size() {
     let records = many_records();
     for size in [1, 16, 31, 64, 127, 32_768] {
         let buffers = cut(&records, size);
-        assert!(
-            buffers
-                .iter()
-                .rev()
-                .skip(1)
-                .all(|buffer| buffer.len() == size)
-        );
+        assert!(buffers.iter().rev().skip(1).all(|buffer| buffer.len() == size));
         let mut deserializer = SpanningDeserializer::new(LIMIT);
         let read = read(&mut deserializer, &buffers);
         assert!(read == records, "buffer size {size}");
@@ -109,9 +92,7 @@ fn ten_thousand_records_at_each_buffer_size() {
 #[test]
 fn a_record_that_ends_with_the_buffer_fills_both() {
     let mut serializer = SpanningSerializer::new(LIMIT);
-    serializer
-        .set_record(Bytes::from_static(b"1234567"))
-        .unwrap();
+    serializer.set_record(Bytes::from_static(b"1234567")).unwrap();
     let mut buffer = [0; 11];
     let full = SerializationResult::FullRecordMemorySegmentFull;
     assert_eq!(serializer.copy_to(&mut buffer), (11, full));
@@ -119,10 +100,7 @@ fn a_record_that_ends_with_the_buffer_fills_both() {
     serializer.set_record(Bytes::new()).unwrap();
     let partial = SerializationResult::PartialRecordMemorySegmentFull;
     assert_eq!(serializer.copy_to(&mut []), (0, partial));
-    assert_eq!(
-        serializer.copy_to(&mut buffer),
-        (4, SerializationResult::FullRecord)
-    );
+    assert_eq!(serializer.copy_to(&mut buffer), (4, SerializationResult::FullRecord));
     assert_eq!(&buffer[..4], [0; 4]);
 }
 
@@ -133,20 +111,11 @@ fn a_record_within_one_buffer_is_not_copied() {
     let mut deserializer = SpanningDeserializer::new(LIMIT);
     deserializer.set_next_buffer(buffer.clone()).unwrap();
     let first = deserializer.next_record().unwrap();
-    assert!(matches!(
-        &first,
-        DeserializationResult::IntermediateRecordFromBuffer(_)
-    ));
+    assert!(matches!(&first, DeserializationResult::IntermediateRecordFromBuffer(_)));
     assert_eq!(first.into_record().unwrap().as_ptr(), buffer[4..].as_ptr());
     let last = deserializer.next_record().unwrap();
-    assert_eq!(
-        last,
-        DeserializationResult::LastRecordFromBuffer(Bytes::from_static(b"de"))
-    );
-    assert_eq!(
-        deserializer.next_record().unwrap(),
-        DeserializationResult::PartialRecord
-    );
+    assert_eq!(last, DeserializationResult::LastRecordFromBuffer(Bytes::from_static(b"de")));
+    assert_eq!(deserializer.next_record().unwrap(), DeserializationResult::PartialRecord);
 }
 
 #[test]
@@ -173,52 +142,32 @@ fn buffers_are_given_back_when_consumed_and_when_cleared() {
 #[test]
 fn lengths_are_checked_before_anything_is_allocated() {
     let mut deserializer = SpanningDeserializer::new(100);
-    deserializer
-        .set_next_buffer(Bytes::from_static(b"\0\0\0\x65"))
-        .unwrap();
-    let too_large = SpanningError::RecordTooLarge {
-        length: 101,
-        limit: 100,
-    };
+    deserializer.set_next_buffer(Bytes::from_static(b"\0\0\0\x65")).unwrap();
+    let too_large = SpanningError::RecordTooLarge { length: 101, limit: 100 };
     assert_eq!(deserializer.next_record(), Err(too_large));
     assert_eq!(deserializer.next_record(), Err(too_large));
     deserializer.clear();
-    deserializer
-        .set_next_buffer(Bytes::from_static(b"\xff\xff\xff\xfe"))
-        .unwrap();
-    assert_eq!(
-        deserializer.next_record(),
-        Err(SpanningError::NegativeLength { length: -2 })
-    );
+    deserializer.set_next_buffer(Bytes::from_static(b"\xff\xff\xff\xfe")).unwrap();
+    assert_eq!(deserializer.next_record(), Err(SpanningError::NegativeLength { length: -2 }));
 
     let mut serializer = SpanningSerializer::new(100);
     serializer.set_record(Bytes::from(vec![0; 100])).unwrap();
     let busy = SpanningError::RecordNotWritten { bytes: 104 };
     assert_eq!(serializer.set_record(Bytes::new()), Err(busy));
     serializer.clear();
-    assert_eq!(
-        serializer.set_record(Bytes::from(vec![0; 101])),
-        Err(too_large)
-    );
+    assert_eq!(serializer.set_record(Bytes::from(vec![0; 101])), Err(too_large));
     assert!(!serializer.has_data());
 }
 
 #[test]
 fn a_buffer_that_is_not_consumed_is_not_replaced() {
     let mut deserializer = SpanningDeserializer::new(LIMIT);
-    deserializer
-        .set_next_buffer(Bytes::from_static(b"\0\0\0\0\0\0\0\0"))
-        .unwrap();
+    deserializer.set_next_buffer(Bytes::from_static(b"\0\0\0\0\0\0\0\0")).unwrap();
     assert!(!deserializer.next_record().unwrap().is_buffer_consumed());
-    let error = deserializer
-        .set_next_buffer(Bytes::from_static(b"x"))
-        .unwrap_err();
+    let error = deserializer.set_next_buffer(Bytes::from_static(b"x")).unwrap_err();
     assert_eq!(error, SpanningError::BufferNotConsumed { bytes: 4 });
     let last = deserializer.next_record().unwrap();
-    assert_eq!(
-        last,
-        DeserializationResult::LastRecordFromBuffer(Bytes::new())
-    );
+    assert_eq!(last, DeserializationResult::LastRecordFromBuffer(Bytes::new()));
 }
 
 proptest! {

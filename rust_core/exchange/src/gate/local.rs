@@ -44,10 +44,7 @@ impl LocalChannel {
     }
 
     pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
-        let listener = Arc::new(ToGate {
-            queue: Arc::clone(queue),
-            index,
-        });
+        let listener = Arc::new(ToGate { queue: Arc::clone(queue), index });
         let subpartition = &self.partition.subpartitions()[self.subpartition];
         if subpartition.attach(listener)? != Next::None {
             queue.notify_non_empty(index);

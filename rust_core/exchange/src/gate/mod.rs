@@ -120,11 +120,7 @@ pub struct InputGate {
 
 impl InputGate {
     pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        Self {
-            queue: Arc::default(),
-            pool,
-            owner: std::process::id(),
-        }
+        Self { queue: Arc::default(), pool, owner: std::process::id() }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -145,16 +141,10 @@ impl InputGate {
             return Err(ExchangeError::Closed("input gate"));
         }
         if state.sealed {
-            return Err(ExchangeError::State(
-                "the input gate is sealed: no channel can be added",
-            ));
+            return Err(ExchangeError::State("the input gate is sealed: no channel can be added"));
         }
         let channel = Arc::new(make(state.channels.len())?);
-        state.channels.push(Slot {
-            channel: Arc::clone(&channel),
-            queued: false,
-            ended: false,
-        });
+        state.channels.push(Slot { channel: Arc::clone(&channel), queued: false, ended: false });
         Ok(channel)
     }
 
@@ -177,11 +167,8 @@ impl InputGate {
 
     pub(crate) fn stats(&self) -> Vec<ChannelStats> {
         let state = self.queue.lock();
-        let channels: Vec<_> = state
-            .channels
-            .iter()
-            .map(|slot| Arc::clone(&slot.channel))
-            .collect();
+        let channels: Vec<_> =
+            state.channels.iter().map(|slot| Arc::clone(&slot.channel)).collect();
         drop(state);
         let stats = |channel: &Arc<Channel>| {
             let (credit, queued) = match &**channel {
@@ -191,11 +178,7 @@ impl InputGate {
                     (Some(credit), queued)
                 }
             };
-            ChannelStats {
-                name: channel.name().to_owned(),
-                credit,
-                queued,
-            }
+            ChannelStats { name: channel.name().to_owned(), credit, queued }
         };
         channels.iter().map(stats).collect()
     }
@@ -203,10 +186,7 @@ impl InputGate {
     /// The name of a channel in errors.
     pub fn channel_name(&self, channel: usize) -> String {
         let state = self.queue.lock();
-        let name = state
-            .channels
-            .get(channel)
-            .map(|slot| slot.channel.name().to_owned());
+        let name = state.channels.get(channel).map(|slot| slot.channel.name().to_owned());
         name.unwrap_or_else(|| format!("channel {channel}"))
     }
 
@@ -229,13 +209,7 @@ impl InputGate {
                     return Err(error);
                 }
             };
-            let Some(Taken {
-                buffer,
-                data_type,
-                totals,
-                more,
-            }) = taken
-            else {
+            let Some(Taken { buffer, data_type, totals, more }) = taken else {
                 continue;
             };
             if data_type == DataType::EndOfPartition {
@@ -243,12 +217,7 @@ impl InputGate {
             } else if more {
                 self.queue.notify_non_empty(index);
             }
-            return Ok(Some(Received {
-                channel: index,
-                buffer,
-                data_type,
-                totals,
-            }));
+            return Ok(Some(Received { channel: index, buffer, data_type, totals }));
         }
     }
 

@@ -36,14 +36,9 @@ pub(crate) struct GatePool {
 impl GatePool {
     pub(crate) fn new(global: &GlobalPool) -> Result<Arc<Self>> {
         let segment_size = global.segment_size();
-        let local = global
-            .create_local_pool(0, FLOATING_BUFFERS)
-            .map_err(|source| ExchangeError::PoolTooSmall {
-                what: "an input gate",
-                needed: 0,
-                segment_size,
-                source,
-            })?;
+        let local = global.create_local_pool(0, FLOATING_BUFFERS).map_err(|source| {
+            ExchangeError::PoolTooSmall { what: "an input gate", needed: 0, segment_size, source }
+        })?;
         Ok(Arc::new_cyclic(|this| Self {
             local,
             segment_size,
@@ -106,9 +101,7 @@ impl GatePool {
     pub(crate) fn dismiss(&self, exclusive: usize) {
         let mut promised = lock(&self.promised);
         *promised -= exclusive;
-        let lowered = self
-            .local
-            .set_minimum(*promised, *promised + FLOATING_BUFFERS, 0);
+        let lowered = self.local.set_minimum(*promised, *promised + FLOATING_BUFFERS, 0);
         debug_assert!(lowered.is_ok(), "less is always granted");
     }
 

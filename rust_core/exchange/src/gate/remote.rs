@@ -119,20 +119,14 @@ impl RemoteChannel {
         if state.released || state.failure.is_some() {
             return Ok(Target::Discard);
         }
-        let arrival = state
-            .receive
-            .on_buffer(header)
-            .map_err(|error| self.integrity(&error))?;
+        let arrival = state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
         let Some(kind) = arrival.buffer else {
             return Ok(Target::Event(vec![0; header.size as usize]));
         };
         if kind == BufferKind::Exclusive {
             state.exclusive_out += 1;
         }
-        let segment = state
-            .free
-            .pop()
-            .expect("the ledger counts what `free` holds");
+        let segment = state.free.pop().expect("the ledger counts what `free` holds");
         drop(state);
         self.ask_for_segments();
         Ok(Target::Segment(segment))
@@ -146,10 +140,7 @@ impl RemoteChannel {
         }
         if data_type == DataType::EndOfPartition {
             let totals = totals_of(buffer.as_slice(), &self.name)?;
-            state
-                .receive
-                .on_end(totals)
-                .map_err(|error| self.integrity(&error))?;
+            state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
             state.totals = Some(totals);
         }
         state.received.push_back((buffer, data_type));
@@ -188,15 +179,8 @@ impl RemoteChannel {
             return state.failure.clone().map_or(Ok(None), Err);
         };
         let more = !state.received.is_empty() || state.failure.is_some();
-        let totals = state
-            .totals
-            .filter(|_| data_type == DataType::EndOfPartition);
-        Ok(Some(Taken {
-            buffer,
-            data_type,
-            totals,
-            more,
-        }))
+        let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
+        Ok(Some(Taken { buffer, data_type, totals, more }))
     }
 
     /// Gives all free segments back; tells the producer if it might still send.
@@ -244,10 +228,7 @@ impl RemoteChannel {
         let unannounced = state.receive.ledger().unannounced();
         if state.exclusive_out > 0 {
             state.exclusive_out -= 1;
-            let recycled = state
-                .receive
-                .ledger_mut()
-                .on_recycled(BufferKind::Exclusive);
+            let recycled = state.receive.ledger_mut().on_recycled(BufferKind::Exclusive);
             match recycled.expect("exclusive_out counts what is out") {
                 Recycled::Credited => state.free.push(segment),
                 Recycled::ReturnFloating | Recycled::ToPool => excess = Some(segment),
@@ -267,10 +248,7 @@ impl RemoteChannel {
     }
 
     fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
-        ExchangeError::Integrity {
-            channel: self.name.clone(),
-            detail: error.to_string(),
-        }
+        ExchangeError::Integrity { channel: self.name.clone(), detail: error.to_string() }
     }
 }
 

@@ -30,11 +30,7 @@ const READ_QUOTA: usize = 4 << 20;
 
 enum Phase {
     /// We dialed; requests wait until the peer has proved itself.
-    Dialing {
-        handshake: ClientHandshake,
-        fetch: Fetch,
-        waiting: Vec<Frame>,
-    },
+    Dialing { handshake: ClientHandshake, fetch: Fetch, waiting: Vec<Frame> },
     /// We accepted.
     Answering(ServerHandshake),
     /// We read what the peer produces.
@@ -69,11 +65,7 @@ impl Connection {
         let nonce = random()?;
         let (handshake, hello) =
             ClientHandshake::start(context.key.clone(), context.handshake, nonce);
-        let phase = Phase::Dialing {
-            handshake,
-            fetch: Fetch::default(),
-            waiting: Vec::new(),
-        };
+        let phase = Phase::Dialing { handshake, fetch: Fetch::default(), waiting: Vec::new() };
         let mut connection = Self::new(token, socket, peer, phase, now);
         connection.outbox.push(hello);
         Ok(connection)
@@ -87,13 +79,7 @@ impl Connection {
         now: Instant,
     ) -> Result<Self> {
         let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
-        Ok(Self::new(
-            token,
-            socket,
-            peer,
-            Phase::Answering(handshake),
-            now,
-        ))
+        Ok(Self::new(token, socket, peer, Phase::Answering(handshake), now))
     }
 
     fn new(token: usize, socket: TcpStream, peer: SocketAddr, phase: Phase, now: Instant) -> Self {
@@ -168,10 +154,7 @@ impl Connection {
         let Some(credit) = channel.take_credit() else {
             return;
         };
-        let frame = Frame::AddCredit {
-            credit,
-            channel: channel.id(),
-        };
+        let frame = Frame::AddCredit { credit, channel: channel.id() };
         self.send_or_queue(frame);
     }
 
@@ -216,10 +199,7 @@ impl Connection {
             if !self.writable || self.outbox.is_empty() {
                 return Ok(());
             }
-            let written = self
-                .outbox
-                .write_to(&mut self.socket)
-                .map_err(|e| self.lost(&e))?;
+            let written = self.outbox.write_to(&mut self.socket).map_err(|e| self.lost(&e))?;
             context.traffic.add_sent(written);
             if !self.outbox.is_empty() {
                 self.writable = false;
@@ -272,13 +252,10 @@ impl Connection {
                 && count > 0
             {
                 fetch.filled(count.min(direct));
-                fetch
-                    .complete(&mut self.outbox)
-                    .map_err(Trouble::Exchange)?;
+                fetch.complete(&mut self.outbox).map_err(Trouble::Exchange)?;
             }
             let staged = count.saturating_sub(direct);
-            self.feed(&staging[..staged], context)
-                .map_err(Trouble::Exchange)?;
+            self.feed(&staging[..staged], context).map_err(Trouble::Exchange)?;
             Ok(count)
         });
         self.staging = staging;
@@ -350,10 +327,7 @@ impl Connection {
                 for frame in waiting.drain(..) {
                     self.outbox.push_frame(&frame);
                 }
-                Phase::Fetching(
-                    std::mem::take(fetch),
-                    FrameDecoder::new(ours, Side::Consumer),
-                )
+                Phase::Fetching(std::mem::take(fetch), FrameDecoder::new(ours, Side::Consumer))
             }
             _ => Phase::Serving(
                 Serve::new(self.token, peer.max_segment),
@@ -367,10 +341,7 @@ impl Connection {
     pub(crate) fn expired(&self) -> ExchangeError {
         let seconds = HANDSHAKE_DEADLINE.as_secs();
         let detail = format!("no proof within {seconds} s");
-        ExchangeError::Handshake {
-            peer: self.peer,
-            detail,
-        }
+        ExchangeError::Handshake { peer: self.peer, detail }
     }
 
     fn end_of_stream(&self) -> ExchangeError {

@@ -57,9 +57,7 @@ impl Driver {
 
     fn listen(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
         let mut listener = TcpListener::from_std(listener);
-        self.poll
-            .registry()
-            .register(&mut listener, LISTENER, Interest::READABLE)?;
+        self.poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         self.listener = Some(listener);
         Ok(())
     }
@@ -98,18 +96,11 @@ impl Driver {
 
     /// Sleeps until a socket or the mailbox has something, or a deadline is near.
     fn wait(&mut self, events: &mut Events) {
-        let busy = self
-            .connections
-            .values()
-            .any(|connection| connection.readable);
+        let busy = self.connections.values().any(|connection| connection.readable);
         let timeout = if busy || !self.context.mailbox.prepare_sleep() {
             Some(Duration::ZERO)
         } else {
-            let deadline = self
-                .connections
-                .values()
-                .filter_map(Connection::deadline)
-                .min();
+            let deadline = self.connections.values().filter_map(Connection::deadline).min();
             deadline.map(|at| at.saturating_duration_since(Instant::now()))
         };
         match self.poll.poll(events, timeout) {
@@ -122,11 +113,7 @@ impl Driver {
 
     fn handle(&mut self, command: Command, now: Instant) {
         match command {
-            Command::Open {
-                peer,
-                channel,
-                request,
-            } => match self.dial(peer, now) {
+            Command::Open { peer, channel, request } => match self.dial(peer, now) {
                 Ok(token) => {
                     self.channels.insert(channel.id(), token);
                     let connection = self.connections.get_mut(&token).expect("just dialed");
@@ -145,17 +132,13 @@ impl Driver {
                 }
                 self.channels.remove(&channel.id());
             }
-            Command::Data {
-                connection,
-                channel,
-            } => {
+            Command::Data { connection, channel } => {
                 if let Some(connection) = self.connections.get_mut(&connection) {
                     connection.on_data(channel);
                 }
             }
             Command::Listen(listener) => {
-                self.listen(listener)
-                    .expect("epoll takes another descriptor");
+                self.listen(listener).expect("epoll takes another descriptor");
             }
             Command::Shutdown => unreachable!("handled by the loop"),
         }
@@ -169,10 +152,7 @@ impl Driver {
         if let Some(token) = self.dialed.get(&peer) {
             return Ok(*token);
         }
-        let failed = |error: io::Error| ExchangeError::Connect {
-            peer,
-            detail: error.to_string(),
-        };
+        let failed = |error: io::Error| ExchangeError::Connect { peer, detail: error.to_string() };
         let socket = TcpStream::connect(peer).map_err(failed)?;
         let token = self.next_token;
         let mut connection = Connection::dial(token, socket, peer, &self.context, now)?;
@@ -214,19 +194,14 @@ impl Driver {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(USER_TIMEOUT))?;
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.poll
-            .registry()
-            .register(connection.socket_mut(), Token(token), interest)
+        self.poll.registry().register(connection.socket_mut(), Token(token), interest)
     }
 
     fn limit_pending(&mut self) {
         let pending = |c: &&Connection| c.is_pending_server();
         if self.connections.values().filter(pending).count() > MAX_PENDING {
             // Tokens count up, so the smallest is the oldest.
-            let unproved = self
-                .connections
-                .iter()
-                .filter(|(_, c)| c.is_pending_server());
+            let unproved = self.connections.iter().filter(|(_, c)| c.is_pending_server());
             if let Some(oldest) = unproved.map(|(token, _)| *token).min() {
                 self.connections.remove(&oldest);
             }
@@ -237,11 +212,8 @@ impl Driver {
     fn serve_all(&mut self, now: Instant) {
         let mut broken = Vec::new();
         for (token, connection) in &mut self.connections {
-            let read = if connection.readable {
-                connection.read(&self.context, now)
-            } else {
-                Ok(())
-            };
+            let read =
+                if connection.readable { connection.read(&self.context, now) } else { Ok(()) };
             if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
                 broken.push((*token, cause));
             }

@@ -73,23 +73,13 @@ impl Fetch {
             Some(channel) => channel.begin(&header)?,
         };
         let checksum = Checksum::start(&header);
-        self.incoming = Some(Incoming {
-            header,
-            target,
-            filled: 0,
-            checksum,
-        });
+        self.incoming = Some(Incoming { header, target, filled: 0, checksum });
         Ok(())
     }
 
     /// Room for payload bytes that a read may fill directly.
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
-        let Incoming {
-            header,
-            target,
-            filled,
-            ..
-        } = self.incoming.as_mut()?;
+        let Incoming { header, target, filled, .. } = self.incoming.as_mut()?;
         let range = *filled..header.size as usize;
         match target {
             Target::Segment(segment) => segment.get_mut(range),
@@ -141,11 +131,7 @@ impl Fetch {
 
     /// Delivers the buffer once its payload is complete; acknowledges the end of a partition.
     pub(crate) fn complete(&mut self, outbox: &mut Outbox) -> Result<()> {
-        if self
-            .incoming
-            .as_ref()
-            .is_none_or(|incoming| incoming.missing() > 0)
-        {
+        if self.incoming.as_ref().is_none_or(|incoming| incoming.missing() > 0) {
             return Ok(());
         }
         let Some(incoming) = self.incoming.take() else {
@@ -174,9 +160,7 @@ impl Fetch {
         channel.deliver(buffer, header.data_type)?;
         if header.data_type == DataType::EndOfPartition {
             self.channels.remove(&header.channel);
-            outbox.push_frame(&Frame::CancelPartitionRequest {
-                channel: header.channel,
-            });
+            outbox.push_frame(&Frame::CancelPartitionRequest { channel: header.channel });
         }
         Ok(())
     }

@@ -17,10 +17,7 @@ pub(crate) struct FloodGuard {
 
 impl FloodGuard {
     pub(crate) fn new(now: Instant) -> Self {
-        Self {
-            budget: Budget::new(BudgetLimits::default()),
-            since: now,
-        }
+        Self { budget: Budget::new(BudgetLimits::default()), since: now }
     }
 
     pub(crate) fn tick(&mut self, now: Instant) {
@@ -32,8 +29,6 @@ impl FloodGuard {
 
     /// A peer over its budget breaks the protocol.
     pub(crate) fn charge(&mut self, frame: &Frame, peer: SocketAddr) -> Result<()> {
-        self.budget
-            .charge(frame)
-            .map_err(|error| peer_error::protocol(&error, peer))
+        self.budget.charge(frame).map_err(|error| peer_error::protocol(&error, peer))
     }
 }

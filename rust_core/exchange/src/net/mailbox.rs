@@ -17,20 +17,13 @@ pub(crate) const FIRST_CONNECTION: usize = 2;
 /// What another thread wants done.
 pub(crate) enum Command {
     /// Request a subpartition for this channel.
-    Open {
-        peer: SocketAddr,
-        channel: Arc<RemoteChannel>,
-        request: PartitionRequest,
-    },
+    Open { peer: SocketAddr, channel: Arc<RemoteChannel>, request: PartitionRequest },
     /// Announce the channel's new credit.
     Credit(Arc<RemoteChannel>),
     /// The channel wants nothing more.
     Cancel(Arc<RemoteChannel>),
     /// A subpartition served on this connection has something, or failed.
-    Data {
-        connection: usize,
-        channel: ChannelId,
-    },
+    Data { connection: usize, channel: ChannelId },
     /// Accept connections here.
     Listen(TcpListener),
     /// Say goodbye and end.
@@ -56,10 +49,7 @@ impl Mailbox {
     }
 
     pub(crate) fn post(&self, command: Command) {
-        self.queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(command);
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(command);
         if self.asleep.swap(false, Ordering::AcqRel) {
             // Fails only if the eventfd is gone, that is, the thread as well.
             let _ = self.waker.wake();
@@ -74,11 +64,7 @@ impl Mailbox {
     /// Whether the I/O thread may sleep: nothing came in since it last drained.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Release);
-        let empty = self
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty();
+        let empty = self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if !empty {
             self.asleep.store(false, Ordering::Release);
         }

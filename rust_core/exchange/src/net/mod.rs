@@ -49,10 +49,7 @@ impl Traffic {
 
     /// Sent, received.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        (
-            self.sent.load(Ordering::Relaxed),
-            self.received.load(Ordering::Relaxed),
-        )
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }
 }
 
@@ -79,9 +76,7 @@ impl Network {
         make: impl FnOnce(Arc<Mailbox>) -> Context,
         on_panic: impl FnOnce(ExchangeError) + Send + 'static,
     ) -> Result<Self> {
-        let address = listener
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok());
+        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         let io = |error: std::io::Error| ExchangeError::Memory(error.to_string());
         let poll = mio::Poll::new().map_err(io)?;
         let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
@@ -98,17 +93,11 @@ impl Network {
                         .map(String::as_str)
                         .or_else(|| panic.downcast_ref::<&str>().copied())
                         .unwrap_or("no message");
-                    on_panic(ExchangeError::Aborted(format!(
-                        "the I/O thread panicked: {text}"
-                    )));
+                    on_panic(ExchangeError::Aborted(format!("the I/O thread panicked: {text}")));
                 }
             })
             .map_err(io)?;
-        Ok(Self {
-            mailbox,
-            address,
-            thread: Some(thread),
-        })
+        Ok(Self { mailbox, address, thread: Some(thread) })
     }
 
     /// Listens as well, from now on.

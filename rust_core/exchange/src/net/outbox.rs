@@ -137,10 +137,7 @@ mod tests {
             outbox.push(b"header".to_vec());
             outbox.push_body(Buffer::from(Bytes::from_static(b"payload")));
             outbox.push(b"tail".to_vec());
-            let mut socket = Narrow {
-                taken: Vec::new(),
-                quota: cut,
-            };
+            let mut socket = Narrow { taken: Vec::new(), quota: cut };
             assert_eq!(outbox.write_to(&mut socket).expect("blocks only"), cut);
             assert_eq!(outbox.is_empty(), cut == all.len());
             socket.quota = all.len();

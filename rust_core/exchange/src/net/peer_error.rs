@@ -46,10 +46,7 @@ pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
 /// The stream broke.
 pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> ExchangeError {
     if role == Role::Dialed {
-        return ExchangeError::Connect {
-            peer,
-            detail: error.to_string(),
-        };
+        return ExchangeError::Connect { peer, detail: error.to_string() };
     }
     let detail = match error.kind() {
         ErrorKind::UnexpectedEof => {
@@ -57,18 +54,12 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
         }
         _ => error.to_string(),
     };
-    ExchangeError::PeerLost {
-        peer: format!("{} {peer}", role.name()),
-        detail,
-    }
+    ExchangeError::PeerLost { peer: format!("{} {peer}", role.name()), detail }
 }
 
 /// The peer broke a rule.
 pub(crate) fn protocol(error: &dyn Display, peer: SocketAddr) -> ExchangeError {
-    ExchangeError::Protocol {
-        peer: peer.to_string(),
-        detail: error.to_string(),
-    }
+    ExchangeError::Protocol { peer: peer.to_string(), detail: error.to_string() }
 }
 
 /// The handshake failed.

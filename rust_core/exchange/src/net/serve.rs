@@ -35,10 +35,7 @@ struct ToMailbox {
 impl DataListener for ToMailbox {
     fn data_available(&self) {
         let (connection, channel) = (self.connection, self.channel);
-        self.mailbox.post(Command::Data {
-            connection,
-            channel,
-        });
+        self.mailbox.post(Command::Data { connection, channel });
     }
 }
 
@@ -54,12 +51,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn new(connection: usize, max_segment: u32) -> Self {
         let max_segment = max_segment as usize;
-        Self {
-            connection,
-            queue: SendQueue::new(),
-            max_segment,
-            goodbye: false,
-        }
+        Self { connection, queue: SendQueue::new(), max_segment, goodbye: false }
     }
 
     pub(crate) fn handle(
@@ -80,9 +72,7 @@ impl Serve {
                     return Ok(());
                 };
                 let next = view.subpartition().availability();
-                self.queue
-                    .grant(channel, credit, next)
-                    .map_err(|error| error.to_string())?;
+                self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
             }
             Frame::CancelPartitionRequest { channel } => {
                 if let Some(view) = self.queue.cancel(channel) {
@@ -127,16 +117,8 @@ impl Serve {
         let next = subpartition
             .attach(Arc::new(listener))
             .map_err(|error| wire_error::encode(channel, &error))?;
-        let view = View {
-            partition,
-            index,
-            generation: request.generation,
-        };
-        if self
-            .queue
-            .open(channel, request.initial_credit.get(), view)
-            .is_err()
-        {
+        let view = View { partition, index, generation: request.generation };
+        if self.queue.open(channel, request.initial_credit.get(), view).is_err() {
             return Err(refuse(format!("channel {channel} is open already")));
         }
         self.queue.notify(channel, next);
@@ -205,10 +187,8 @@ impl Serve {
 
     /// The connection is gone; what was not taken to its end has lost its consumer.
     pub(crate) fn disconnected(&mut self, peer: SocketAddr, detail: &str) {
-        let cause = ExchangeError::PeerLost {
-            peer: format!("consumer {peer}"),
-            detail: detail.to_owned(),
-        };
+        let cause =
+            ExchangeError::PeerLost { peer: format!("consumer {peer}"), detail: detail.to_owned() };
         for (_, view) in self.queue.drain() {
             if self.goodbye {
                 view.partition.consumed(view.index);
@@ -228,23 +208,10 @@ fn closed_early() -> ExchangeError {
 }
 
 fn push_buffer(outbox: &mut Outbox, channel: ChannelId, generation: Generation, polled: Polled) {
-    let Polled {
-        buffer,
-        data_type,
-        backlog,
-        sequence,
-        ..
-    } = polled;
+    let Polled { buffer, data_type, backlog, sequence, .. } = polled;
     let size = u32::try_from(buffer.len()).expect("a buffer fits a segment");
-    let mut header = BufferHeader {
-        channel,
-        generation,
-        sequence,
-        backlog,
-        data_type,
-        size,
-        crc: 0,
-    };
+    let mut header =
+        BufferHeader { channel, generation, sequence, backlog, data_type, size, crc: 0 };
     header.crc = crate::checksum::of(&header, buffer.as_slice());
     outbox.push(header.encode().to_vec());
     outbox.push_body(buffer);

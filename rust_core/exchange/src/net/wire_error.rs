@@ -29,14 +29,8 @@ pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
 pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
     let detail = frame.text().to_owned();
     match frame.code() {
-        PARTITION_NOT_FOUND => ExchangeError::PartitionNotFound {
-            peer: peer.to_owned(),
-            detail,
-        },
-        SCHEMA_MISMATCH => ExchangeError::SchemaRefused {
-            peer: peer.to_owned(),
-            detail,
-        },
+        PARTITION_NOT_FOUND => ExchangeError::PartitionNotFound { peer: peer.to_owned(), detail },
+        SCHEMA_MISMATCH => ExchangeError::SchemaRefused { peer: peer.to_owned(), detail },
         _ => ExchangeError::ProducerFailed(detail),
     }
 }

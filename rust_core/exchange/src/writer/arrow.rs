@@ -45,10 +45,7 @@ impl<'a> Rows<'a> {
     fn skip(self, count: usize) -> Self {
         match self {
             Self::Picked(rows) => Self::Picked(&rows[count..]),
-            Self::Range { start, len } => Self::Range {
-                start: start + count,
-                len: len - count,
-            },
+            Self::Range { start, len } => Self::Range { start: start + count, len: len - count },
         }
     }
 
@@ -96,9 +93,7 @@ impl ArrowWriter {
         max_record_size: usize,
     ) -> Result<Self> {
         if !partition.fix_schema(schema.hash()) {
-            return Err(ExchangeError::State(
-                "the partition was created for another schema",
-            ));
+            return Err(ExchangeError::State("the partition was created for another schema"));
         }
         let count = partition.num_subpartitions();
         Ok(Self {
@@ -125,24 +120,17 @@ impl ArrowWriter {
         self.check_open()?;
         let source = Source::try_new(&self.schema, batch)?;
         let mut ids = std::mem::take(&mut self.ids);
-        let selection = self
-            .selector
-            .select(batch, self.num_subpartitions(), &mut ids);
-        let emitted = selection
-            .map_err(ExchangeError::from)
-            .and_then(|selection| {
-                let all = Rows::Range {
-                    start: 0,
-                    len: source.num_rows(),
-                };
-                match selection {
-                    Selection::All => self.append(Lane::All, &source, all, interrupt),
-                    Selection::One(index) => {
-                        self.append(Lane::One(index as usize), &source, all, interrupt)
-                    }
-                    Selection::Rows => self.scatter(&source, &ids, interrupt),
+        let selection = self.selector.select(batch, self.num_subpartitions(), &mut ids);
+        let emitted = selection.map_err(ExchangeError::from).and_then(|selection| {
+            let all = Rows::Range { start: 0, len: source.num_rows() };
+            match selection {
+                Selection::All => self.append(Lane::All, &source, all, interrupt),
+                Selection::One(index) => {
+                    self.append(Lane::One(index as usize), &source, all, interrupt)
                 }
-            });
+                Selection::Rows => self.scatter(&source, &ids, interrupt),
+            }
+        });
         self.ids = ids;
         emitted
     }
@@ -160,19 +148,12 @@ impl ArrowWriter {
         self.check_open()?;
         let source = Source::try_new(&self.schema, batch)?;
         if ids.len() != source.num_rows() {
-            return Err(ExchangeError::SelectorLength {
-                got: ids.len(),
-                rows: source.num_rows(),
-            });
+            return Err(ExchangeError::SelectorLength { got: ids.len(), rows: source.num_rows() });
         }
         // All of them first: either the whole batch is emitted or none of it.
         let count = self.num_subpartitions();
         if let Some(row) = ids.iter().position(|id| *id >= count) {
-            return Err(ExchangeError::OutOfRange {
-                row,
-                channel: ids[row].into(),
-                count,
-            });
+            return Err(ExchangeError::OutOfRange { row, channel: ids[row].into(), count });
         }
         self.scatter(&source, ids, interrupt)
     }
@@ -184,10 +165,7 @@ impl ArrowWriter {
     pub fn broadcast_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
         self.check_open()?;
         let source = Source::try_new(&self.schema, batch)?;
-        let all = Rows::Range {
-            start: 0,
-            len: source.num_rows(),
-        };
+        let all = Rows::Range { start: 0, len: source.num_rows() };
         self.append(Lane::All, &source, all, interrupt)
     }
 
@@ -242,20 +220,12 @@ impl ArrowWriter {
             let first = u32::try_from(number * block).expect("sources have at most u32::MAX rows");
             if let Err(error) = scatter.group(ids, first, count) {
                 let (row, channel) = (error.row as usize, error.id.into());
-                done = Err(ExchangeError::OutOfRange {
-                    row,
-                    channel,
-                    count,
-                });
+                done = Err(ExchangeError::OutOfRange { row, channel, count });
                 break;
             }
             for (index, rows) in scatter.groups() {
-                done = self.append(
-                    Lane::One(index as usize),
-                    source,
-                    Rows::Picked(rows),
-                    interrupt,
-                );
+                done =
+                    self.append(Lane::One(index as usize), source, Rows::Picked(rows), interrupt);
                 if done.is_err() {
                     break 'blocks;
                 }
@@ -339,8 +309,7 @@ impl ArrowWriter {
                 continue;
             }
             let mut buffers =
-                self.stream
-                    .write(&self.partition, index, page.clone(), 1, interrupt)?;
+                self.stream.write(&self.partition, index, page.clone(), 1, interrupt)?;
             // What follows is a page again, in a buffer of its own.
             buffers += self.stream.end(&self.partition, index);
             self.stats.rows += 1;
@@ -378,11 +347,7 @@ impl ArrowWriter {
     }
 
     fn lane(&self, slot: usize) -> Lane {
-        if slot == self.partition.num_subpartitions() {
-            Lane::All
-        } else {
-            Lane::One(slot)
-        }
+        if slot == self.partition.num_subpartitions() { Lane::All } else { Lane::One(slot) }
     }
 
     fn check_open(&self) -> Result<()> {

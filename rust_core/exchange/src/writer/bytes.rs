@@ -30,19 +30,11 @@ impl BytesWriter {
         max_record_size: usize,
     ) -> Result<Self> {
         if matches!(selector, Selector::Hash { .. }) {
-            return Err(ExchangeError::State(
-                "records of bytes have no columns to hash",
-            ));
+            return Err(ExchangeError::State("records of bytes have no columns to hash"));
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
         let stats = WriterStats::default();
-        Ok(Self {
-            partition,
-            stream,
-            selector,
-            stats,
-            finished: false,
-        })
+        Ok(Self { partition, stream, selector, stats, finished: false })
     }
 
     /// Emits one record to the subpartition the selector names.
@@ -84,11 +76,7 @@ impl BytesWriter {
         self.check_open()?;
         let count = self.num_subpartitions();
         if index >= count {
-            return Err(ExchangeError::OutOfRange {
-                row: 0,
-                channel: index.into(),
-                count,
-            });
+            return Err(ExchangeError::OutOfRange { row: 0, channel: index.into(), count });
         }
         let index = index as usize;
         if self.partition.subpartitions()[index].is_released() {
@@ -96,9 +84,7 @@ impl BytesWriter {
         }
         self.stats.rows += 1;
         self.stats.bytes += record.len() as u64;
-        let completed = self
-            .stream
-            .write(&self.partition, index, record, 1, interrupt)?;
+        let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
         self.stats.buffers += completed;
         Ok(())
     }

@@ -27,9 +27,7 @@ pub struct WriterStats {
 /// Appends an event to every subpartition; uses no pool segment, yet must fit one, since nothing
 /// larger crosses a connection.
 fn broadcast_event(partition: &ResultPartition, event: &Event) -> Result<()> {
-    let bytes = event
-        .encode()
-        .map_err(|error| ExchangeError::Event(error.to_string()))?;
+    let bytes = event.encode().map_err(|error| ExchangeError::Event(error.to_string()))?;
     let (size, limit) = (bytes.len() as u64, partition.segment_size() as u64);
     if size > limit {
         return Err(ExchangeError::EventTooLarge { size, limit });

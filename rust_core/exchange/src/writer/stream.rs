@@ -16,12 +16,7 @@ pub(super) struct StreamWriter {
 impl StreamWriter {
     pub(super) fn new(num_subpartitions: usize, max_record_size: usize) -> Self {
         let serializer = SpanningSerializer::new(max_record_size);
-        Self {
-            serializer,
-            open: std::iter::repeat_with(|| None)
-                .take(num_subpartitions)
-                .collect(),
-        }
+        Self { serializer, open: std::iter::repeat_with(|| None).take(num_subpartitions).collect() }
     }
 
     /// Writes one record that stands for `rows` rows; returns the buffers it completed.

@@ -53,9 +53,7 @@ impl Env {
     }
 
     pub(crate) fn partition(&self, count: usize) -> Arc<ResultPartition> {
-        self.0
-            .create_result_partition(&vec![true; count], ConsumerLoss::Fail)
-            .unwrap()
+        self.0.create_result_partition(&vec![true; count], ConsumerLoss::Fail).unwrap()
     }
 
     pub(crate) fn address(&self, partition: &ResultPartition, subpartition: u32) -> Address {
@@ -72,9 +70,7 @@ impl Env {
     pub(crate) fn gate(&self, addresses: &[Address]) -> Arc<InputGate> {
         let gate = self.0.create_input_gate().unwrap();
         for address in addresses {
-            self.0
-                .add_channel(&gate, address, page_schema().hash())
-                .unwrap();
+            self.0.add_channel(&gate, address, page_schema().hash()).unwrap();
         }
         gate.seal();
         gate
@@ -97,10 +93,8 @@ impl Drop for Env {
 }
 
 pub(crate) fn page_schema() -> Arc<PageSchema> {
-    let fields = vec![
-        Field::new("k", DataType::Int64, false),
-        Field::new("s", DataType::Utf8, true),
-    ];
+    let fields =
+        vec![Field::new("k", DataType::Int64, false), Field::new("s", DataType::Utf8, true)];
     Arc::new(PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap())
 }
 
@@ -123,14 +117,8 @@ pub(crate) fn writer(partition: &Arc<ResultPartition>) -> ArrowWriter {
 pub(crate) fn drain(reader: &mut RecordReader) -> Result<Vec<i64>, ExchangeError> {
     let mut keys = Vec::new();
     while let Some(record) = reader.next(&nothing)? {
-        let Record::Batch(batch) = record else {
-            panic!("only batches were written")
-        };
-        let column = batch
-            .column(0)
-            .as_any()
-            .downcast_ref::<Int64Array>()
-            .unwrap();
+        let Record::Batch(batch) = record else { panic!("only batches were written") };
+        let column = batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
         keys.extend(column.values());
     }
     Ok(keys)
@@ -138,11 +126,5 @@ pub(crate) fn drain(reader: &mut RecordReader) -> Result<Vec<i64>, ExchangeError
 
 /// The keys of one batch.
 pub(crate) fn keys(batch: &RecordBatch) -> Vec<i64> {
-    batch
-        .column(0)
-        .as_any()
-        .downcast_ref::<Int64Array>()
-        .unwrap()
-        .values()
-        .to_vec()
+    batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()
 }

@@ -29,19 +29,8 @@ impl ClientHandshake {
             nonce,
         }
         .encode();
-        let state = State::AwaitChallenge {
-            hello: hello.clone(),
-        };
-        (
-            Self {
-                key,
-                config,
-                nonce,
-                inbox: Inbox::default(),
-                state,
-            },
-            hello,
-        )
+        let state = State::AwaitChallenge { hello: hello.clone() };
+        (Self { key, config, nonce, inbox: Inbox::default(), state }, hello)
     }
 
     /// Consumes bytes of the peer. After an error or [`Step::Done`] only
@@ -50,23 +39,14 @@ impl ClientHandshake {
         // Taken out, so that any error leaves the handshake over.
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitChallenge { hello } => {
-                match self
-                    .inbox
-                    .receive(Kind::Challenge, self.config.versions, input)?
-                {
+                match self.inbox.receive(Kind::Challenge, self.config.versions, input)? {
                     Some(message) => self.on_challenge(hello, &message),
                     None => self.wait(State::AwaitChallenge { hello }),
                 }
             }
             State::AwaitAccept { peer } => {
-                match self
-                    .inbox
-                    .receive(Kind::Accept, self.config.versions, input)?
-                {
-                    Some(_) => Ok(Step::Done {
-                        peer,
-                        send: Vec::new(),
-                    }),
+                match self.inbox.receive(Kind::Accept, self.config.versions, input)? {
+                    Some(_) => Ok(Step::Done { peer, send: Vec::new() }),
                     None => self.wait(State::AwaitAccept { peer }),
                 }
             }
@@ -77,41 +57,25 @@ impl ClientHandshake {
     fn on_challenge(&mut self, hello: Vec<u8>, message: &[u8]) -> Result<Step, HandshakeError> {
         let (challenge, proof) = Challenge::decode(message);
         if !self.config.versions.contains(challenge.version) {
-            let theirs = VersionRange {
-                min: challenge.version,
-                max: challenge.version,
-            };
-            return Err(HandshakeError::Version {
-                ours: self.config.versions,
-                theirs,
-            });
+            let theirs = VersionRange { min: challenge.version, max: challenge.version };
+            return Err(HandshakeError::Version { ours: self.config.versions, theirs });
         }
         if challenge.process == self.config.process || challenge.nonce == self.nonce {
-            return Err(HandshakeError::Refused {
-                cause: Refusal::Reflected,
-            });
+            return Err(HandshakeError::Refused { cause: Refusal::Reflected });
         }
         let mut transcript = hello;
         transcript.extend_from_slice(&message[..message.len() - MAC_LEN]);
         if !self.key.verify(Prover::Server, &transcript, &proof) {
-            return Err(HandshakeError::Refused {
-                cause: Refusal::Proof,
-            });
+            return Err(HandshakeError::Refused { cause: Refusal::Proof });
         }
         let max_segment = challenge.max_segment.min(self.config.max_segment);
         if max_segment == 0 {
             return Err(HandshakeError::ZeroSegment);
         }
         transcript.extend_from_slice(&proof);
-        let peer = Peer {
-            process: challenge.process,
-            version: challenge.version,
-            max_segment,
-        };
+        let peer = Peer { process: challenge.process, version: challenge.version, max_segment };
         self.state = State::AwaitAccept { peer };
-        Ok(Step::Send(encode_proof(
-            &self.key.prove(Prover::Client, &transcript),
-        )))
+        Ok(Step::Send(encode_proof(&self.key.prove(Prover::Client, &transcript))))
     }
 
     fn wait(&mut self, state: State) -> Result<Step, HandshakeError> {

@@ -18,12 +18,7 @@ impl Key {
     #[must_use]
     pub fn derive(secret: &[u8; 32], exchange: &[u8; 16], run: u32, epoch: u32) -> Self {
         let mut key = Zeroizing::new([0; 32]);
-        let info: [&[u8]; 4] = [
-            b"headgate v1",
-            exchange,
-            &run.to_be_bytes(),
-            &epoch.to_be_bytes(),
-        ];
+        let info: [&[u8]; 4] = [b"headgate v1", exchange, &run.to_be_bytes(), &epoch.to_be_bytes()];
         Hkdf::<Sha256>::new(None, secret)
             .expand_multi_info(&info, key.as_mut_slice())
             .expect("32 bytes are far below the limit of HKDF-SHA256");

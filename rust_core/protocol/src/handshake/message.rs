@@ -68,10 +68,7 @@ impl Inbox {
         let got = self.buffer[HEAD_LEN - 1];
         let rejected = got == Kind::Reject as u8;
         if got != want as u8 && !rejected {
-            return Err(HandshakeError::OutOfTurn {
-                got,
-                want: want as u8,
-            });
+            return Err(HandshakeError::OutOfTurn { got, want: want as u8 });
         }
         let len = if rejected { REJECT_LEN } else { want.len() };
         if !fill(&mut self.buffer, len, input) {
@@ -114,10 +111,7 @@ impl Hello {
     pub(super) fn decode(message: &[u8]) -> Self {
         let input = &mut &message[HEAD_LEN..];
         Self {
-            versions: VersionRange {
-                min: take_u16(input),
-                max: take_u16(input),
-            },
+            versions: VersionRange { min: take_u16(input), max: take_u16(input) },
             role: take_u8(input),
             exchange: take(input),
             run: take_u32(input),
@@ -200,10 +194,7 @@ impl Reject {
     fn decode(mut body: &[u8]) -> Self {
         let input = &mut body;
         if take_u8(input) == Self::VERSION {
-            Self::Version(VersionRange {
-                min: take_u16(input),
-                max: take_u16(input),
-            })
+            Self::Version(VersionRange { min: take_u16(input), max: take_u16(input) })
         } else {
             Self::Refused
         }
@@ -211,9 +202,7 @@ impl Reject {
 
     const fn into_error(self, ours: VersionRange) -> HandshakeError {
         match self {
-            Self::Refused => HandshakeError::Refused {
-                cause: Refusal::ByPeer,
-            },
+            Self::Refused => HandshakeError::Refused { cause: Refusal::ByPeer },
             Self::Version(theirs) => HandshakeError::Version { ours, theirs },
         }
     }

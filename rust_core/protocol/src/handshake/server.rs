@@ -18,13 +18,7 @@ impl ServerHandshake {
     /// Waits for a client. `nonce` must be fresh random bytes.
     #[must_use]
     pub fn new(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> Self {
-        Self {
-            key,
-            config,
-            nonce,
-            inbox: Inbox::default(),
-            state: State::AwaitHello,
-        }
+        Self { key, config, nonce, inbox: Inbox::default(), state: State::AwaitHello }
     }
 
     /// Consumes bytes of the peer. After an error or [`Step::Done`] only
@@ -33,19 +27,13 @@ impl ServerHandshake {
         // Taken out, so that any error leaves the handshake over.
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitHello => {
-                match self
-                    .inbox
-                    .receive(Kind::Hello, self.config.versions, input)?
-                {
+                match self.inbox.receive(Kind::Hello, self.config.versions, input)? {
                     Some(message) => self.on_hello(message),
                     None => self.wait(State::AwaitHello),
                 }
             }
             State::AwaitProof { transcript, peer } => {
-                match self
-                    .inbox
-                    .receive(Kind::Proof, self.config.versions, input)?
-                {
+                match self.inbox.receive(Kind::Proof, self.config.versions, input)? {
                     Some(message) => self.on_proof(&transcript, peer, &message),
                     None => self.wait(State::AwaitProof { transcript, peer }),
                 }
@@ -57,9 +45,7 @@ impl ServerHandshake {
     fn on_hello(&mut self, message: Vec<u8>) -> Result<Step, HandshakeError> {
         let hello = Hello::decode(&message);
         let (ours, theirs) = (self.config.versions, hello.versions);
-        let version = ours
-            .agree(theirs)
-            .ok_or(HandshakeError::Version { ours, theirs })?;
+        let version = ours.agree(theirs).ok_or(HandshakeError::Version { ours, theirs })?;
         if let Some(cause) = self.refusal(&hello) {
             return Err(HandshakeError::Refused { cause });
         }
@@ -79,11 +65,7 @@ impl ServerHandshake {
         let proof = self.key.prove(Prover::Server, &transcript);
         transcript.extend_from_slice(&proof);
         send.extend_from_slice(&proof);
-        let peer = Peer {
-            process: hello.process,
-            version,
-            max_segment,
-        };
+        let peer = Peer { process: hello.process, version, max_segment };
         self.state = State::AwaitProof { transcript, peer };
         Ok(Step::Send(send))
     }
@@ -109,18 +91,10 @@ impl ServerHandshake {
         peer: Peer,
         message: &[u8],
     ) -> Result<Step, HandshakeError> {
-        if self
-            .key
-            .verify(Prover::Client, transcript, &decode_proof(message))
-        {
-            Ok(Step::Done {
-                peer,
-                send: encode_accept(),
-            })
+        if self.key.verify(Prover::Client, transcript, &decode_proof(message)) {
+            Ok(Step::Done { peer, send: encode_accept() })
         } else {
-            Err(HandshakeError::Refused {
-                cause: Refusal::Proof,
-            })
+            Err(HandshakeError::Refused { cause: Refusal::Proof })
         }
     }
 

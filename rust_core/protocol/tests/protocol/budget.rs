@@ -6,57 +6,26 @@ use headgate_protocol::{
 
 use crate::frames::{credit, header, request};
 
-const LIMITS: BudgetLimits = BudgetLimits {
-    opens: 1,
-    cancels: 2,
-    credits: 3,
-    events: 4,
-    empty_data: 5,
-};
+const LIMITS: BudgetLimits =
+    BudgetLimits { opens: 1, cancels: 2, credits: 3, events: 4, empty_data: 5 };
 
 #[test]
 fn each_counter_has_its_own_limit() {
     let channel = ChannelId(1);
     let cases = [
         (Counter::Opens, 1, Frame::PartitionRequest(request())),
-        (
-            Counter::Cancels,
-            2,
-            Frame::CancelPartitionRequest { channel },
-        ),
-        (
-            Counter::Credits,
-            3,
-            Frame::AddCredit {
-                credit: credit(100),
-                channel,
-            },
-        ),
-        (
-            Counter::Events,
-            4,
-            Frame::Buffer(header(1, 0, DataType::EventBuffer, 8)),
-        ),
-        (
-            Counter::EmptyData,
-            5,
-            Frame::Buffer(header(1, 0, DataType::DataBuffer, 0)),
-        ),
+        (Counter::Cancels, 2, Frame::CancelPartitionRequest { channel }),
+        (Counter::Credits, 3, Frame::AddCredit { credit: credit(100), channel }),
+        (Counter::Events, 4, Frame::Buffer(header(1, 0, DataType::EventBuffer, 8))),
+        (Counter::EmptyData, 5, Frame::Buffer(header(1, 0, DataType::DataBuffer, 0))),
     ];
     let mut budget = Budget::new(LIMITS);
     for window in 0..2 {
         for (counter, limit, frame) in &cases {
             for _ in 0..*limit {
-                assert_eq!(
-                    budget.charge(frame),
-                    Ok(()),
-                    "{counter:?} in window {window}"
-                );
+                assert_eq!(budget.charge(frame), Ok(()), "{counter:?} in window {window}");
             }
-            let over = BudgetError {
-                counter: *counter,
-                limit: *limit,
-            };
+            let over = BudgetError { counter: *counter, limit: *limit };
             assert_eq!(budget.charge(frame), Err(over));
             assert_eq!(budget.charge(frame), Err(over), "stays over");
         }
@@ -71,13 +40,7 @@ fn paid_and_last_frames_are_free() {
         Frame::Error(ErrorFrame::new(None, 1, "")),
         Frame::CloseRequest,
     ];
-    let none = BudgetLimits {
-        opens: 0,
-        cancels: 0,
-        credits: 0,
-        events: 0,
-        empty_data: 0,
-    };
+    let none = BudgetLimits { opens: 0, cancels: 0, credits: 0, events: 0, empty_data: 0 };
     for frame in free {
         assert_eq!(Budget::new(none).charge(&frame), Ok(()), "{frame:?}");
     }

@@ -13,10 +13,7 @@ fn send_credit_is_checked() {
     assert_eq!(send.spend(), Ok(()));
     assert_eq!(send.spend(), Err(CreditError::Exhausted));
     assert_eq!(send.grant(credit(u32::MAX)), Ok(()));
-    let over = CreditError::Overflow {
-        available: u32::MAX,
-        granted: 1,
-    };
+    let over = CreditError::Overflow { available: u32::MAX, granted: 1 };
     assert_eq!(send.grant(credit(1)), Err(over));
     assert_eq!(send.available(), u32::MAX, "an error changes nothing");
 }
@@ -49,44 +46,23 @@ fn fewer_buffers_than_required() {
     assert_eq!(ledger.on_backlog(16), 0, "waits already");
     assert!(!ledger.on_pool_empty(), "registers once");
     assert_eq!(numbers(&ledger), (13, 18, true));
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Exclusive),
-        Ok(Recycled::Credited)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
     assert_eq!(numbers(&ledger), (14, 18, true));
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Floating),
-        Ok(Recycled::ToPool)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Floating), Ok(Recycled::ToPool));
     assert_eq!(ledger.on_offered(), Ok(4));
     ledger.on_floating(1);
     assert!(ledger.on_pool_empty(), "still short, so it registers again");
     assert_eq!(numbers(&ledger), (15, 18, true));
     assert_eq!(ledger.on_backlog(13), 0);
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Floating),
-        Ok(Recycled::ToPool)
-    );
-    assert_eq!(
-        ledger.on_offered(),
-        Ok(0),
-        "no longer needed: it stays in the pool"
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Floating), Ok(Recycled::ToPool));
+    assert_eq!(ledger.on_offered(), Ok(0), "no longer needed: it stays in the pool");
     assert_eq!(numbers(&ledger), (15, 15, false));
     assert_eq!(ledger.on_backlog(15), 2);
     ledger.on_floating(1);
     assert!(ledger.on_pool_empty());
     assert_eq!(numbers(&ledger), (16, 17, true));
-    assert_eq!(
-        ledger.take_unannounced(),
-        Some(credit(15)),
-        "one announcement for all"
-    );
-    assert_eq!(
-        ledger.take_unannounced(),
-        None,
-        "never an announcement of 0"
-    );
+    assert_eq!(ledger.take_unannounced(), Some(credit(15)), "one announcement for all");
+    assert_eq!(ledger.take_unannounced(), None, "never an announcement of 0");
 }
 
 #[test]
@@ -96,20 +72,10 @@ fn exactly_as_many_as_required() {
     ledger.on_floating(13);
     assert!(!ledger.on_pool_empty(), "needs none");
     assert_eq!(numbers(&ledger), (14, 14, false));
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Floating),
-        Ok(Recycled::ToPool)
-    );
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Exclusive),
-        Ok(Recycled::ReturnFloating)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Floating), Ok(Recycled::ToPool));
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::ReturnFloating));
     assert_eq!(numbers(&ledger), (14, 14, false));
-    assert_eq!(
-        ledger.take_unannounced(),
-        Some(credit(13)),
-        "a swap is no new credit"
-    );
+    assert_eq!(ledger.take_unannounced(), Some(credit(13)), "a swap is no new credit");
 }
 
 #[test]
@@ -132,24 +98,15 @@ fn arrivals_reduce_what_is_required() {
 fn credit_not_announced_cannot_be_spent() {
     let mut ledger = ReceiveLedger::new(1);
     ledger.on_spent().unwrap();
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Exclusive),
-        Ok(Recycled::Credited)
-    );
-    assert_eq!(
-        (ledger.available(), ledger.announced(), ledger.unannounced()),
-        (1, 0, 1)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    assert_eq!((ledger.available(), ledger.announced(), ledger.unannounced()), (1, 0, 1));
     assert_eq!(ledger.on_spent(), Err(LedgerError::NoCredit));
 }
 
 #[test]
 fn an_exclusive_buffer_comes_back_once() {
     let mut ledger = ReceiveLedger::new(1);
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Exclusive),
-        Err(LedgerError::NotOurs)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Err(LedgerError::NotOurs));
     assert_eq!(ledger.on_offered(), Err(LedgerError::NotWaiting));
 }
 
@@ -161,14 +118,8 @@ fn a_closed_channel_keeps_nothing() {
     assert!(ledger.on_pool_empty());
     assert_eq!(ledger.close(), 3);
     assert_eq!(ledger.close(), 0);
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Exclusive),
-        Ok(Recycled::ToPool)
-    );
-    assert_eq!(
-        ledger.on_recycled(BufferKind::Floating),
-        Ok(Recycled::ToPool)
-    );
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::ToPool));
+    assert_eq!(ledger.on_recycled(BufferKind::Floating), Ok(Recycled::ToPool));
     assert_eq!(ledger.on_backlog(9), 0);
     assert_eq!(ledger.on_offered(), Ok(0), "an offer may be under way");
     assert_eq!(ledger.take_unannounced(), None);
@@ -213,16 +164,7 @@ impl Heaps {
     fn new(initial: u32, pool: u32) -> Self {
         let free = vec![BufferKind::Exclusive; initial as usize];
         let (reading, required, told) = (Vec::new(), initial, initial);
-        Self {
-            initial,
-            pool,
-            free,
-            reading,
-            required,
-            told,
-            untold: 0,
-            waiting: false,
-        }
+        Self { initial, pool, free, reading, required, told, untold: 0, waiting: false }
     }
 
     fn take_from_pool(&mut self, ledger: &mut ReceiveLedger, wanted: u32) {
@@ -258,9 +200,7 @@ impl Heaps {
                 self.told -= 1;
                 self.required = self.required.saturating_sub(1);
                 let floating = self.take_free(BufferKind::Floating);
-                let kind = floating
-                    .or_else(|| self.take_free(BufferKind::Exclusive))
-                    .unwrap();
+                let kind = floating.or_else(|| self.take_free(BufferKind::Exclusive)).unwrap();
                 assert_eq!(ledger.on_spent(), Ok(kind));
                 self.reading.push(kind);
             }
@@ -304,19 +244,9 @@ impl Heaps {
     }
 
     fn compare(&self, ledger: &ReceiveLedger) {
-        assert_eq!(
-            numbers(ledger),
-            (self.free.len() as u32, self.required, self.waiting)
-        );
-        assert_eq!(
-            (ledger.announced(), ledger.unannounced()),
-            (self.told, self.untold)
-        );
-        assert_eq!(
-            self.told + self.untold,
-            ledger.available(),
-            "one credit per free buffer"
-        );
+        assert_eq!(numbers(ledger), (self.free.len() as u32, self.required, self.waiting));
+        assert_eq!((ledger.announced(), ledger.unannounced()), (self.told, self.untold));
+        assert_eq!(self.told + self.untold, ledger.available(), "one credit per free buffer");
     }
 }
 

@@ -11,14 +11,7 @@ fn table() {
         (2, D::EventBuffer, false, false, false, false),
         (3, D::PrioritizedEventBuffer, false, false, true, false),
         (4, D::AlignedCheckpointBarrier, false, true, false, false),
-        (
-            5,
-            D::TimeoutableAlignedCheckpointBarrier,
-            false,
-            true,
-            false,
-            true,
-        ),
+        (5, D::TimeoutableAlignedCheckpointBarrier, false, true, false, true),
         (6, D::RecoveryCompletion, false, true, false, false),
         (7, D::EndOfSegment, false, false, false, false),
         (8, D::DataBufferWithClearEnd, true, false, false, false),
@@ -33,11 +26,7 @@ fn table() {
         assert_eq!(data_type.is_event(), !buffer, "{data_type:?}");
         assert_eq!(data_type.blocks_upstream(), blocks, "{data_type:?}");
         assert_eq!(data_type.has_priority(), priority, "{data_type:?}");
-        assert_eq!(
-            data_type.requires_announcement(),
-            announced,
-            "{data_type:?}"
-        );
+        assert_eq!(data_type.requires_announcement(), announced, "{data_type:?}");
         let next = if buffer { Next::Data } else { Next::Event };
         assert_eq!(Next::from(Some(data_type)), next);
     }

@@ -8,10 +8,7 @@ use proptest::prelude::*;
 
 use crate::frames::{credit, decode_pieces, header, request, to_consumer, to_producer, wire};
 
-const LIMITS: Limits = Limits {
-    max_frame: 4096,
-    max_payload: 1024,
-};
+const LIMITS: Limits = Limits { max_frame: 4096, max_payload: 1024 };
 
 fn decoder(side: Side) -> FrameDecoder {
     FrameDecoder::new(LIMITS, side)
@@ -22,10 +19,7 @@ fn data(size: u32) -> Vec<u8> {
 }
 
 fn add_credit() -> Vec<u8> {
-    wire(&Frame::AddCredit {
-        credit: credit(1),
-        channel: ChannelId(1),
-    })
+    wire(&Frame::AddCredit { credit: credit(1), channel: ChannelId(1) })
 }
 
 /// The bytes with some of them replaced.
@@ -48,154 +42,53 @@ fn every_defect_has_its_error() {
     let zero = [0; 4];
     let credit_kind = FrameKind::AddCredit;
     let cases: Vec<(Side, Vec<u8>, FrameError)> = vec![
-        (
-            c,
-            patched(data(1), 4, &[0xBB]),
-            E::BadMagic { got: 0xBBDC_0FFE },
-        ),
+        (c, patched(data(1), 4, &[0xBB]), E::BadMagic { got: 0xBBDC_0FFE }),
         (p, patched(add_credit(), 8, &[3]), E::UnknownId { id: 3 }),
         (p, patched(add_credit(), 8, &[7]), E::UnknownId { id: 7 }),
-        (
-            p,
-            data(1),
-            E::WrongDirection {
-                kind: FrameKind::Buffer,
-                side: p,
-            },
-        ),
-        (
-            p,
-            error.clone(),
-            E::WrongDirection {
-                kind: FrameKind::Error,
-                side: p,
-            },
-        ),
-        (
-            c,
-            add_credit(),
-            E::WrongDirection {
-                kind: credit_kind,
-                side: c,
-            },
-        ),
-        (
-            c,
-            open.clone(),
-            E::WrongDirection {
-                kind: FrameKind::PartitionRequest,
-                side: c,
-            },
-        ),
+        (p, data(1), E::WrongDirection { kind: FrameKind::Buffer, side: p }),
+        (p, error.clone(), E::WrongDirection { kind: FrameKind::Error, side: p }),
+        (c, add_credit(), E::WrongDirection { kind: credit_kind, side: c }),
+        (c, open.clone(), E::WrongDirection { kind: FrameKind::PartitionRequest, side: c }),
         (
             p,
             patched(add_credit(), 3, &[16]),
-            E::TooShort {
-                kind: credit_kind,
-                length: 16,
-                least: 17,
-            },
+            E::TooShort { kind: credit_kind, length: 16, least: 17 },
         ),
         (
             p,
             patched(add_credit(), 3, &[18]),
-            E::TooLong {
-                kind: credit_kind,
-                length: 18,
-                limit: 17,
-            },
+            E::TooLong { kind: credit_kind, length: 18, limit: 17 },
         ),
         (
             c,
             patched(data(1), 0, &all),
-            E::TooLong {
-                kind: FrameKind::Buffer,
-                length: u32::MAX,
-                limit: 4096,
-            },
+            E::TooLong { kind: FrameKind::Buffer, length: u32::MAX, limit: 4096 },
         ),
         (
             c,
             patched(data(1), 0, &zero),
-            E::TooShort {
-                kind: FrameKind::Buffer,
-                length: 0,
-                least: 35,
-            },
+            E::TooShort { kind: FrameKind::Buffer, length: 0, least: 35 },
         ),
         (
             c,
             patched(error.clone(), 0, &long),
-            E::TooLong {
-                kind: FrameKind::Error,
-                length: 1042,
-                limit: 1041,
-            },
+            E::TooLong { kind: FrameKind::Error, length: 1042, limit: 1041 },
         ),
-        (
-            c,
-            data(1025),
-            E::PayloadTooLarge {
-                channel,
-                size: 1025,
-                limit: 1024,
-            },
-        ),
+        (c, data(1025), E::PayloadTooLarge { channel, size: 1025, limit: 1024 }),
         (
             c,
             patched(data(1), 27, &all),
-            E::PayloadTooLarge {
-                channel,
-                size: u32::MAX,
-                limit: 1024,
-            },
+            E::PayloadTooLarge { channel, size: u32::MAX, limit: 1024 },
         ),
-        (
-            c,
-            patched(data(1), 3, &[37]),
-            E::SizeMismatch {
-                channel,
-                length: 37,
-                size: 1,
-            },
-        ),
-        (
-            c,
-            patched(data(1), 30, &[2]),
-            E::SizeMismatch {
-                channel,
-                length: 36,
-                size: 2,
-            },
-        ),
-        (
-            c,
-            patched(data(1), 25, &[0]),
-            E::UnknownDataType {
-                channel,
-                data_type: 0,
-            },
-        ),
-        (
-            c,
-            patched(data(1), 25, &[12]),
-            E::UnknownDataType {
-                channel,
-                data_type: 12,
-            },
-        ),
-        (
-            c,
-            patched(data(1), 26, &[1]),
-            E::ReservedByte { channel, got: 1 },
-        ),
+        (c, patched(data(1), 3, &[37]), E::SizeMismatch { channel, length: 37, size: 1 }),
+        (c, patched(data(1), 30, &[2]), E::SizeMismatch { channel, length: 36, size: 2 }),
+        (c, patched(data(1), 25, &[0]), E::UnknownDataType { channel, data_type: 0 }),
+        (c, patched(data(1), 25, &[12]), E::UnknownDataType { channel, data_type: 12 }),
+        (c, patched(data(1), 26, &[1]), E::ReservedByte { channel, got: 1 }),
         (
             c,
             patched(patched(event, 3, &[35]), 30, &[0]),
-            E::EmptyEvent {
-                channel,
-                data_type: DataType::EndOfData,
-            },
+            E::EmptyEvent { channel, data_type: DataType::EndOfData },
         ),
         (c, patched(data(1), 9, &all), E::ReservedChannel),
         (p, patched(add_credit(), 13, &all), E::ReservedChannel),
@@ -203,22 +96,8 @@ fn every_defect_has_its_error() {
         (p, patched(open.clone(), 29, &all), E::ReservedChannel),
         (p, patched(add_credit(), 9, &zero), E::ZeroCredit),
         (p, patched(open, 37, &zero), E::ZeroCredit),
-        (
-            c,
-            patched(error.clone(), 16, &[3]),
-            E::TextMismatch {
-                length: 19,
-                text: 3,
-            },
-        ),
-        (
-            c,
-            patched(error.clone(), 16, &[1]),
-            E::TextMismatch {
-                length: 19,
-                text: 1,
-            },
-        ),
+        (c, patched(error.clone(), 16, &[3]), E::TextMismatch { length: 19, text: 3 }),
+        (c, patched(error.clone(), 16, &[1]), E::TextMismatch { length: 19, text: 1 }),
         (c, patched(error, 17, &[0xFF]), E::TextNotUtf8),
     ];
     for (side, bytes, want) in cases {
@@ -226,11 +105,7 @@ fn every_defect_has_its_error() {
         let mut input = bytes.as_slice();
         assert_eq!(decoder.decode(&mut input), Err(want.clone()));
         let good = data(1);
-        assert_eq!(
-            decoder.decode(&mut good.as_slice()),
-            Err(want),
-            "stays broken"
-        );
+        assert_eq!(decoder.decode(&mut good.as_slice()), Err(want), "stays broken");
     }
 }
 
@@ -244,24 +119,14 @@ fn limits_are_inclusive() {
     }
     // The frame limit holds on its own, and a payload may reach it exactly.
     for (max_frame, legal) in [(35 + 1024, true), (35 + 1023, false)] {
-        let limits = Limits {
-            max_frame,
-            max_payload: 1024,
-        };
+        let limits = Limits { max_frame, max_payload: 1024 };
         let decoded = FrameDecoder::new(limits, Side::Consumer).decode(&mut wire(&full).as_slice());
         assert_eq!(decoded.is_ok(), legal, "{max_frame}");
     }
     let longest = Frame::Error(ErrorFrame::new(None, 1, "x".repeat(MAX_ERROR_TEXT)));
     let tiny = FrameDecoder::new(Limits::for_segment(1), Side::Consumer);
-    assert_eq!(
-        tiny.clone().decode(&mut wire(&longest).as_slice()),
-        Ok(Some(longest))
-    );
-    let over = FrameError::PayloadTooLarge {
-        channel: ChannelId(1),
-        size: 2,
-        limit: 1,
-    };
+    assert_eq!(tiny.clone().decode(&mut wire(&longest).as_slice()), Ok(Some(longest)));
+    let over = FrameError::PayloadTooLarge { channel: ChannelId(1), size: 2, limit: 1 };
     assert_eq!(tiny.clone().decode(&mut data(2).as_slice()), Err(over));
     assert_eq!(Limits::for_segment(u32::MAX).max_frame, u32::MAX);
 }

@@ -51,9 +51,7 @@ fn prioritize_twice_counts_once() {
 #[test]
 fn equal_elements_stay_apart() {
     let mut deque = PrioritizedDeque::new();
-    [1, 2, 1, 2]
-        .into_iter()
-        .for_each(|element| deque.add(element));
+    [1, 2, 1, 2].into_iter().for_each(|element| deque.add(element));
     assert_eq!(deque.remove_first(|element| *element == 2), Ok(2));
     assert_eq!(deque.iter().copied().collect::<Vec<_>>(), [1, 1, 2]);
     assert_eq!(deque.remove_first(|element| *element == 9), Err(NotFound));

@@ -60,10 +60,7 @@ pub(crate) fn decode_pieces<'a>(
                 break;
             }
             let Some(frame) = decoder.decode(&mut piece)? else {
-                assert!(
-                    piece.is_empty(),
-                    "bytes are left though the decoder wants more"
-                );
+                assert!(piece.is_empty(), "bytes are left though the decoder wants more");
                 break;
             };
             if let Frame::Buffer(header) = &frame {
@@ -106,12 +103,7 @@ pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
 /// Any frame that arrives at a producer.
 pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
     let credits = (1..=u32::MAX).prop_map(credit);
-    let requests = (
-        any::<[u8; 16]>(),
-        any::<[u32; 2]>(),
-        channels(),
-        credits.clone(),
-    );
+    let requests = (any::<[u8; 16]>(), any::<[u32; 2]>(), channels(), credits.clone());
     let requests = (requests, any::<[u8; 32]>()).prop_map(|(request, schema_hash)| {
         let (partition, [subpartition, generation], channel, initial_credit) = request;
         Frame::PartitionRequest(PartitionRequest {

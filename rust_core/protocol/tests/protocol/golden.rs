@@ -61,37 +61,20 @@ fn partition_request() {
 
 #[test]
 fn cancel_close_and_credit() {
-    let cancel = Frame::CancelPartitionRequest {
-        channel: ChannelId(3),
-    };
+    let cancel = Frame::CancelPartitionRequest { channel: ChannelId(3) };
     check(&cancel, Side::Producer, "0000000D BADC0FFE 04 00000003");
     check(&Frame::CloseRequest, Side::Producer, "00000009 BADC0FFE 05");
-    let grant = Frame::AddCredit {
-        credit: credit(2),
-        channel: ChannelId(3),
-    };
-    check(
-        &grant,
-        Side::Producer,
-        "00000011 BADC0FFE 06 00000002 00000003",
-    );
+    let grant = Frame::AddCredit { credit: credit(2), channel: ChannelId(3) };
+    check(&grant, Side::Producer, "00000011 BADC0FFE 06 00000002 00000003");
 }
 
 #[test]
 fn totals() {
-    let totals = Totals {
-        rows: 1,
-        bytes: 0x0203,
-        buffers: 4,
-    };
+    let totals = Totals { rows: 1, bytes: 0x0203, buffers: 4 };
     let bytes = hex("0000000000000001 0000000000000203 0000000000000004");
     assert_eq!(totals.encode().as_slice(), bytes);
     let with_tail = [bytes.as_slice(), &[0, 0, 0]].concat();
-    assert_eq!(
-        Totals::decode(&with_tail),
-        Ok(totals),
-        "bytes behind an event are ignored"
-    );
+    assert_eq!(Totals::decode(&with_tail), Ok(totals), "bytes behind an event are ignored");
     assert_eq!(Totals::decode(&bytes[..23]), Err(TotalsError { got: 23 }));
 }
 
@@ -101,14 +84,8 @@ fn error_text_is_cut_at_a_character() {
     let text = format!("{}é", "x".repeat(MAX_ERROR_TEXT - 1));
     let frame = ErrorFrame::new(None, 1, text);
     assert_eq!(frame.text(), "x".repeat(MAX_ERROR_TEXT - 1));
-    assert_eq!(
-        ErrorFrame::new(None, 1, "x".repeat(5000)).text().len(),
-        MAX_ERROR_TEXT
-    );
-    assert_eq!(
-        ErrorFrame::new(Some(ChannelId::CONNECTION), 1, "").channel(),
-        None
-    );
+    assert_eq!(ErrorFrame::new(None, 1, "x".repeat(5000)).text().len(), MAX_ERROR_TEXT);
+    assert_eq!(ErrorFrame::new(Some(ChannelId::CONNECTION), 1, "").channel(), None);
 }
 
 #[test]

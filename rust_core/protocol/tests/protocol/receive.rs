@@ -16,9 +16,7 @@ fn channel(exclusive: u32) -> ReceiveChannel {
 /// Asserts that the buffer is refused and that the channel is as it was.
 fn refused(channel: &mut ReceiveChannel, sequence: u32, data_type: DataType) -> ReceiveError {
     let before = channel.clone();
-    let error = channel
-        .on_buffer(&header(1, sequence, data_type, 8))
-        .unwrap_err();
+    let error = channel.on_buffer(&header(1, sequence, data_type, 8)).unwrap_err();
     assert_eq!(*channel, before, "an error changes nothing");
     error
 }
@@ -30,66 +28,26 @@ fn data_takes_a_buffer_and_an_event_none() {
     first.backlog = 3;
     let arrival = channel.on_buffer(&first).unwrap();
     // Required are the backlog and the channel's own 2, free is 1.
-    assert_eq!(
-        arrival,
-        Arrival {
-            buffer: Some(BufferKind::Exclusive),
-            floating_wanted: 4
-        }
-    );
+    assert_eq!(arrival, Arrival { buffer: Some(BufferKind::Exclusive), floating_wanted: 4 });
     channel.ledger_mut().on_floating(4);
-    let event = channel
-        .on_buffer(&header(1, 1, DataType::EventBuffer, 7))
-        .unwrap();
-    assert_eq!(
-        event,
-        Arrival {
-            buffer: None,
-            floating_wanted: 0
-        }
-    );
-    let empty = channel
-        .on_buffer(&header(1, 2, DataType::DataBufferWithClearEnd, 0))
-        .unwrap();
-    assert_eq!(
-        empty.buffer,
-        Some(BufferKind::Floating),
-        "an empty buffer costs a credit too"
-    );
-    assert_eq!(
-        (channel.buffers(), channel.bytes()),
-        (2, 100),
-        "events are not counted"
-    );
+    let event = channel.on_buffer(&header(1, 1, DataType::EventBuffer, 7)).unwrap();
+    assert_eq!(event, Arrival { buffer: None, floating_wanted: 0 });
+    let empty = channel.on_buffer(&header(1, 2, DataType::DataBufferWithClearEnd, 0)).unwrap();
+    assert_eq!(empty.buffer, Some(BufferKind::Floating), "an empty buffer costs a credit too");
+    assert_eq!((channel.buffers(), channel.bytes()), (2, 100), "events are not counted");
     assert!(!channel.ended());
 }
 
 #[test]
 fn a_gap_a_double_and_a_swap_are_found() {
     let mut channel = channel(5);
-    channel
-        .on_buffer(&header(1, 0, DataType::DataBuffer, 8))
-        .unwrap();
+    channel.on_buffer(&header(1, 0, DataType::DataBuffer, 8)).unwrap();
     for got in [0, 2, u32::MAX] {
         let error = refused(&mut channel, got, DataType::DataBuffer);
         let (got, want) = (Sequence(got), Sequence(1));
-        assert_eq!(
-            error,
-            ReceiveError::Sequence {
-                channel: CHANNEL,
-                got,
-                want
-            }
-        );
+        assert_eq!(error, ReceiveError::Sequence { channel: CHANNEL, got, want });
         let error = refused(&mut channel, got.0, DataType::EventBuffer);
-        assert_eq!(
-            error,
-            ReceiveError::Sequence {
-                channel: CHANNEL,
-                got,
-                want
-            }
-        );
+        assert_eq!(error, ReceiveError::Sequence { channel: CHANNEL, got, want });
     }
 }
 
@@ -111,14 +69,7 @@ fn another_generation_is_refused() {
             assert!(result.is_ok());
         } else {
             let (got, want) = (Generation(got), Generation(4));
-            assert_eq!(
-                result,
-                Err(ReceiveError::Generation {
-                    channel: CHANNEL,
-                    got,
-                    want
-                })
-            );
+            assert_eq!(result, Err(ReceiveError::Generation { channel: CHANNEL, got, want }));
             assert_eq!(channel, before);
         }
     }
@@ -127,88 +78,39 @@ fn another_generation_is_refused() {
 #[test]
 fn data_needs_credit_and_events_do_not() {
     let mut channel = channel(1);
-    channel
-        .on_buffer(&header(1, 0, DataType::DataBuffer, 8))
-        .unwrap();
+    channel.on_buffer(&header(1, 0, DataType::DataBuffer, 8)).unwrap();
     let error = refused(&mut channel, 1, DataType::DataBuffer);
     let source = LedgerError::NoCredit;
-    assert_eq!(
-        error,
-        ReceiveError::Credit {
-            channel: CHANNEL,
-            source
-        }
-    );
-    channel
-        .on_buffer(&header(1, 1, DataType::EventBuffer, 8))
-        .unwrap();
-    channel
-        .on_buffer(&header(1, 2, DataType::EndOfPartition, 28))
-        .unwrap();
+    assert_eq!(error, ReceiveError::Credit { channel: CHANNEL, source });
+    channel.on_buffer(&header(1, 1, DataType::EventBuffer, 8)).unwrap();
+    channel.on_buffer(&header(1, 2, DataType::EndOfPartition, 28)).unwrap();
     assert!(channel.ended());
 }
 
 #[test]
 fn nothing_follows_the_end() {
     let mut channel = channel(5);
-    channel
-        .on_buffer(&header(1, 0, DataType::EndOfPartition, 28))
-        .unwrap();
+    channel.on_buffer(&header(1, 0, DataType::EndOfPartition, 28)).unwrap();
     for data_type in [DataType::DataBuffer, DataType::EndOfPartition] {
         let error = refused(&mut channel, 1, data_type);
-        assert_eq!(
-            error,
-            ReceiveError::AfterEnd {
-                channel: CHANNEL,
-                sequence: Sequence(1)
-            }
-        );
+        assert_eq!(error, ReceiveError::AfterEnd { channel: CHANNEL, sequence: Sequence(1) });
     }
 }
 
 #[test]
 fn totals_are_compared() {
     let mut channel = channel(5);
-    channel
-        .on_buffer(&header(1, 0, DataType::DataBuffer, 60))
-        .unwrap();
-    channel
-        .on_buffer(&header(1, 1, DataType::DataBuffer, 40))
-        .unwrap();
-    let right = Totals {
-        rows: 9,
-        bytes: 100,
-        buffers: 2,
-    };
+    channel.on_buffer(&header(1, 0, DataType::DataBuffer, 60)).unwrap();
+    channel.on_buffer(&header(1, 1, DataType::DataBuffer, 40)).unwrap();
+    let right = Totals { rows: 9, bytes: 100, buffers: 2 };
     let not_ended = Err(ReceiveError::NotEnded { channel: CHANNEL });
     assert_eq!(channel.on_end(right), not_ended);
-    channel
-        .on_buffer(&header(1, 2, DataType::EndOfPartition, 28))
-        .unwrap();
-    let wrong = |what, got, declared| {
-        Err(ReceiveError::Totals {
-            channel: CHANNEL,
-            what,
-            got,
-            declared,
-        })
-    };
-    assert_eq!(
-        channel.on_end(Totals {
-            buffers: 3,
-            ..right
-        }),
-        wrong("buffers", 2, 3)
-    );
-    assert_eq!(
-        channel.on_end(Totals { bytes: 99, ..right }),
-        wrong("bytes", 100, 99)
-    );
-    assert_eq!(
-        channel.check_rows(9),
-        not_ended,
-        "wrong totals declare nothing"
-    );
+    channel.on_buffer(&header(1, 2, DataType::EndOfPartition, 28)).unwrap();
+    let wrong =
+        |what, got, declared| Err(ReceiveError::Totals { channel: CHANNEL, what, got, declared });
+    assert_eq!(channel.on_end(Totals { buffers: 3, ..right }), wrong("buffers", 2, 3));
+    assert_eq!(channel.on_end(Totals { bytes: 99, ..right }), wrong("bytes", 100, 99));
+    assert_eq!(channel.check_rows(9), not_ended, "wrong totals declare nothing");
     assert_eq!(channel.on_end(right), Ok(()));
     assert_eq!(channel.declared(), Some(right));
     assert_eq!(channel.check_rows(8), wrong("rows", 8, 9));

@@ -31,9 +31,7 @@ fn two_channels_alternate() {
     queue.notify(A, Next::Data);
     queue.notify(B, Next::Data);
     queue.notify(A, Next::Data);
-    let order: Vec<_> = (0..6)
-        .map(|_| send_data(&mut queue, Next::Data).unwrap())
-        .collect();
+    let order: Vec<_> = (0..6).map(|_| send_data(&mut queue, Next::Data).unwrap()).collect();
     assert_eq!(order, [A, B, A, B, A, B]);
 }
 
@@ -101,14 +99,8 @@ fn misuse_is_an_error() {
     let mut queue = queue(&[(A, 0)]);
     assert_eq!(queue.open(A, 9, "other"), Err("other"));
     assert_eq!(queue.view(A), Some(&"view"));
-    assert_eq!(
-        queue.sent(A, true, Next::None),
-        Err(SendQueueError::NotPolled { channel: A })
-    );
-    assert_eq!(
-        queue.not_sent(A, Next::None),
-        Err(SendQueueError::NotPolled { channel: A })
-    );
+    assert_eq!(queue.sent(A, true, Next::None), Err(SendQueueError::NotPolled { channel: A }));
+    assert_eq!(queue.not_sent(A, Next::None), Err(SendQueueError::NotPolled { channel: A }));
     queue.notify(A, Next::Event);
     assert_eq!(queue.poll(), Some(A));
     let source = CreditError::Exhausted;
@@ -118,10 +110,7 @@ fn misuse_is_an_error() {
         "data in the turn of an event"
     );
     queue.grant(A, credit(u32::MAX), Next::None).unwrap();
-    let source = CreditError::Overflow {
-        available: u32::MAX,
-        granted: 1,
-    };
+    let source = CreditError::Overflow { available: u32::MAX, granted: 1 };
     assert_eq!(
         queue.grant(A, credit(1), Next::Data),
         Err(SendQueueError::Credit { channel: A, source })
@@ -133,14 +122,8 @@ fn drain_gives_all_views_back() {
     let mut queue = queue(&[(A, 1), (B, 1)]);
     queue.notify(B, Next::Data);
     *queue.view_mut(B).unwrap() = "changed";
-    assert_eq!(
-        (queue.len(), queue.channels().collect::<Vec<_>>()),
-        (2, vec![A, B])
-    );
-    assert_eq!(
-        queue.drain().collect::<Vec<_>>(),
-        [(A, "view"), (B, "changed")]
-    );
+    assert_eq!((queue.len(), queue.channels().collect::<Vec<_>>()), (2, vec![A, B]));
+    assert_eq!(queue.drain().collect::<Vec<_>>(), [(A, "view"), (B, "changed")]);
     assert!(queue.is_empty() && !queue.has_available());
 }
 
@@ -179,11 +162,7 @@ struct Naive {
 
 impl Naive {
     fn next(&self, channel: u32) -> Next {
-        match self
-            .channels
-            .get(&channel)
-            .and_then(|(_, buffers)| buffers.front())
-        {
+        match self.channels.get(&channel).and_then(|(_, buffers)| buffers.front()) {
             None => Next::None,
             Some(true) => Next::Event,
             Some(false) => Next::Data,
@@ -192,10 +171,7 @@ impl Naive {
 
     /// Puts the channel at the tail if it can send and does not stand in line.
     fn line_up(&mut self, channel: u32) {
-        let (next, credit) = (
-            self.next(channel),
-            self.channels.get(&channel).map(|open| open.0),
-        );
+        let (next, credit) = (self.next(channel), self.channels.get(&channel).map(|open| open.0));
         let can_send = next == Next::Event || next == Next::Data && credit > Some(0);
         if can_send && !self.order.contains(&channel) {
             self.order.push(channel);
@@ -218,9 +194,7 @@ impl Naive {
             Op::Open(channel, credit) => {
                 let opened = queue.open(ChannelId(channel), credit, channel).is_ok();
                 assert_eq!(opened, !self.channels.contains_key(&channel));
-                self.channels
-                    .entry(channel)
-                    .or_insert_with(|| (credit, VecDeque::new()));
+                self.channels.entry(channel).or_insert_with(|| (credit, VecDeque::new()));
             }
             Op::Cancel(channel) => {
                 let view = queue.cancel(ChannelId(channel));
@@ -252,14 +226,9 @@ impl Naive {
         let (credit, buffers) = self.channels.get_mut(&channel).unwrap();
         let event = buffers.pop_front().expect("a turn comes with a buffer");
         if !event {
-            *credit = credit
-                .checked_sub(1)
-                .expect("a turn with data comes with credit");
+            *credit = credit.checked_sub(1).expect("a turn with data comes with credit");
         }
-        assert_eq!(
-            queue.sent(ChannelId(channel), event, self.next(channel)),
-            Ok(())
-        );
+        assert_eq!(queue.sent(ChannelId(channel), event, self.next(channel)), Ok(()));
         self.line_up(channel);
     }
 }

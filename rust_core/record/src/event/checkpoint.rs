@@ -101,9 +101,7 @@ impl SavepointFormat {
     }
 
     pub(super) fn from_code(code: u8) -> Option<Self> {
-        [Self::Canonical, Self::Native]
-            .into_iter()
-            .find(|format| format.code() == code)
+        [Self::Canonical, Self::Native].into_iter().find(|format| format.code() == code)
     }
 }
 
@@ -118,13 +116,8 @@ impl AlignmentType {
     }
 
     pub(super) fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::AtLeastOnce,
-            Self::Aligned,
-            Self::Unaligned,
-            Self::ForcedAligned,
-        ]
-        .into_iter()
-        .find(|alignment| alignment.code() == code)
+        [Self::AtLeastOnce, Self::Aligned, Self::Unaligned, Self::ForcedAligned]
+            .into_iter()
+            .find(|alignment| alignment.code() == code)
     }
 }

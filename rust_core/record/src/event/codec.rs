@@ -32,10 +32,7 @@ impl Event {
                     ANNOUNCEMENT => return Err(EventError::NestedAnnouncement),
                     code => Box::new(reader.event(code)?),
                 };
-                Ok(Self::EventAnnouncement {
-                    sequence_number,
-                    announced,
-                })
+                Ok(Self::EventAnnouncement { sequence_number, announced })
             }
             code => reader.event(code),
         }
@@ -60,20 +57,14 @@ impl Event {
                 out.put_slice(body);
             }
             Self::CancelCheckpointMarker { checkpoint_id } => out.put_i64(*checkpoint_id),
-            Self::EventAnnouncement {
-                sequence_number,
-                announced,
-            } => {
+            Self::EventAnnouncement { sequence_number, announced } => {
                 if announced.code() == ANNOUNCEMENT {
                     return Err(EventError::NestedAnnouncement);
                 }
                 out.put_i32(*sequence_number);
                 announced.put(out)?;
             }
-            Self::SubtaskConnectionDescriptor {
-                input_subtask,
-                output_subtask,
-            } => {
+            Self::SubtaskConnectionDescriptor { input_subtask, output_subtask } => {
                 out.put_i32(*input_subtask);
                 out.put_i32(*output_subtask);
             }
@@ -104,12 +95,8 @@ impl Event {
 }
 
 fn put_barrier(barrier: &CheckpointBarrier, out: &mut Vec<u8>) -> Result<(), EventError> {
-    let CheckpointOptions {
-        snapshot_type,
-        location,
-        alignment,
-        aligned_timeout,
-    } = &barrier.options;
+    let CheckpointOptions { snapshot_type, location, alignment, aligned_timeout } =
+        &barrier.options;
     out.put_i64(barrier.id);
     out.put_i64(barrier.timestamp);
     out.put_u8(snapshot_type.code());
@@ -131,10 +118,7 @@ fn put_barrier(barrier: &CheckpointBarrier, out: &mut Vec<u8>) -> Result<(), Eve
 }
 
 fn invalid_length(field: &'static str, length: usize) -> EventError {
-    EventError::InvalidLength {
-        field,
-        length: i64::try_from(length).unwrap_or(i64::MAX),
-    }
+    EventError::InvalidLength { field, length: i64::try_from(length).unwrap_or(i64::MAX) }
 }
 
 struct Reader<'a> {
@@ -149,9 +133,7 @@ impl<'a> Reader<'a> {
             BARRIER => Event::CheckpointBarrier(self.barrier()?),
             END_OF_SUPERSTEP => Event::EndOfSuperstep,
             CUSTOM => self.custom()?,
-            CANCEL => Event::CancelCheckpointMarker {
-                checkpoint_id: self.i64()?,
-            },
+            CANCEL => Event::CancelCheckpointMarker { checkpoint_id: self.i64()? },
             END_OF_CHANNEL_STATE => Event::EndOfChannelState,
             DESCRIPTOR => Event::SubtaskConnectionDescriptor {
                 input_subtask: self.i32()?,
@@ -163,14 +145,9 @@ impl<'a> Reader<'a> {
                 code => return Err(unknown_code("stop mode", code)),
             }),
             END_OF_SEGMENT => Event::EndOfSegment,
-            RECOVERY => Event::RecoveryMetadata {
-                final_buffer_index: self.i32()?,
-            },
+            RECOVERY => Event::RecoveryMetadata { final_buffer_index: self.i32()? },
             code => {
-                return Err(EventError::UnknownCode {
-                    field: "event",
-                    code,
-                });
+                return Err(EventError::UnknownCode { field: "event", code });
             }
         })
     }
@@ -199,10 +176,7 @@ impl<'a> Reader<'a> {
             length => {
                 let field = "location of a checkpoint";
                 let Ok(length) = usize::try_from(length) else {
-                    return Err(EventError::InvalidLength {
-                        field,
-                        length: length.into(),
-                    });
+                    return Err(EventError::InvalidLength { field, length: length.into() });
                 };
                 Some(Bytes::copy_from_slice(self.slice(length)?))
             }
@@ -211,17 +185,8 @@ impl<'a> Reader<'a> {
         let alignment = AlignmentType::from_code(code);
         let alignment = alignment.ok_or_else(|| unknown_code("alignment type", code))?;
         let aligned_timeout = self.i64()?;
-        let options = CheckpointOptions {
-            snapshot_type,
-            location,
-            alignment,
-            aligned_timeout,
-        };
-        Ok(CheckpointBarrier {
-            id,
-            timestamp,
-            options,
-        })
+        let options = CheckpointOptions { snapshot_type, location, alignment, aligned_timeout };
+        Ok(CheckpointBarrier { id, timestamp, options })
     }
 
     fn savepoint_format(&mut self) -> Result<SavepointFormat, EventError> {
@@ -250,11 +215,7 @@ impl<'a> Reader<'a> {
         let rest = &self.bytes[self.at..];
         let Some(slice) = rest.get(..length) else {
             let needed = length - rest.len();
-            return Err(EventError::Incomplete {
-                at: self.at,
-                needed,
-                got: self.bytes.len(),
-            });
+            return Err(EventError::Incomplete { at: self.at, needed, got: self.bytes.len() });
         };
         self.at += length;
         Ok(slice)
@@ -262,10 +223,7 @@ impl<'a> Reader<'a> {
 }
 
 fn unknown_code(field: &'static str, code: u8) -> EventError {
-    EventError::UnknownCode {
-        field,
-        code: code.into(),
-    }
+    EventError::UnknownCode { field, code: code.into() }
 }
 
 const END_OF_PARTITION: i32 = 0;

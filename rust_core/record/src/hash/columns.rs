@@ -79,19 +79,13 @@ pub(super) fn hash_into(array: &dyn Array, hashes: &mut [u32]) -> bool {
             hash_bytes(&bytes[redundant_sign_bytes(v)..], h)
         }),
         DataType::Utf8 => {
-            each(array.as_string::<i32>(), hashes, |v, h| {
-                hash_bytes(v.as_bytes(), h)
-            });
+            each(array.as_string::<i32>(), hashes, |v, h| hash_bytes(v.as_bytes(), h));
         }
         DataType::LargeUtf8 => {
-            each(array.as_string::<i64>(), hashes, |v, h| {
-                hash_bytes(v.as_bytes(), h)
-            });
+            each(array.as_string::<i64>(), hashes, |v, h| hash_bytes(v.as_bytes(), h));
         }
         DataType::Utf8View => {
-            each(array.as_string_view(), hashes, |v, h| {
-                hash_bytes(v.as_bytes(), h)
-            });
+            each(array.as_string_view(), hashes, |v, h| hash_bytes(v.as_bytes(), h));
         }
         DataType::Binary => each(array.as_binary::<i32>(), hashes, hash_bytes),
         DataType::LargeBinary => each(array.as_binary::<i64>(), hashes, hash_bytes),

@@ -59,10 +59,7 @@ pub fn resolve_columns<S: AsRef<str>>(
     schema: &Schema,
     names: &[S],
 ) -> Result<Vec<usize>, HashError> {
-    names
-        .iter()
-        .map(|name| resolve_column(schema, name.as_ref()))
-        .collect()
+    names.iter().map(|name| resolve_column(schema, name.as_ref())).collect()
 }
 
 /// Writes the partition of each row into `out`: `pmod(murmur3(columns, 42), n)` as in Spark.
@@ -97,10 +94,7 @@ pub fn row_hashes(
     out.resize(batch.num_rows(), murmur3::SEED);
     for &index in columns {
         let Some(array) = batch.columns().get(index) else {
-            return Err(HashError::NoSuchColumn {
-                index,
-                columns: batch.num_columns(),
-            });
+            return Err(HashError::NoSuchColumn { index, columns: batch.num_columns() });
         };
         if !columns::hash_into(array.as_ref(), out) {
             return Err(unsupported(batch.schema_ref(), index));
@@ -110,26 +104,13 @@ pub fn row_hashes(
 }
 
 fn resolve_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
-    let mut found = schema
-        .fields()
-        .iter()
-        .enumerate()
-        .filter(|(_, field)| field.name() == name);
+    let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
     let Some((index, field)) = found.next() else {
-        let have = schema
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
-        return Err(HashError::UnknownColumn {
-            name: name.to_owned(),
-            have,
-        });
+        let have = schema.fields().iter().map(|field| field.name().clone()).collect();
+        return Err(HashError::UnknownColumn { name: name.to_owned(), have });
     };
     if found.next().is_some() {
-        return Err(HashError::AmbiguousColumn {
-            name: name.to_owned(),
-        });
+        return Err(HashError::AmbiguousColumn { name: name.to_owned() });
     }
     if !columns::can_hash(field.data_type()) {
         return Err(unsupported(schema, index));

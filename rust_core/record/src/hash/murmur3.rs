@@ -11,10 +11,7 @@ pub(super) fn hash_int(value: u32, seed: u32) -> u32 {
 
 /// Hash of eight bytes, the low half first.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the halves are taken apart"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
 pub(super) fn hash_long(value: u64, seed: u32) -> u32 {
     let hash = mix_hash(seed, mix_key(value as u32));
     finish(mix_hash(hash, mix_key((value >> 32) as u32)), 8)
@@ -23,10 +20,7 @@ pub(super) fn hash_long(value: u64, seed: u32) -> u32 {
 /// Hash of any number of bytes. Each byte after the last full word is mixed as a word of its own,
 /// sign-extended: that is where Spark leaves the reference Murmur3.
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "Spark's lengths are 32 bits wide"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "Spark's lengths are 32 bits wide")]
 pub(super) fn hash_bytes(bytes: &[u8], seed: u32) -> u32 {
     let (words, tail) = bytes.as_chunks::<4>();
     let mut hash = seed;
@@ -54,42 +48,26 @@ pub(super) fn pmod(hashes: &mut [u32], n: u32) {
     for hash in hashes {
         let low = reciprocal.wrapping_mul(u64::from(*hash));
         let mut rest = u64::from(multiply_high(low, n));
-        rest += if hash.cast_signed() < 0 {
-            u64::from(wrap)
-        } else {
-            0
-        };
-        rest -= if rest >= u64::from(n) {
-            u64::from(n)
-        } else {
-            0
-        };
+        rest += if hash.cast_signed() < 0 { u64::from(wrap) } else { 0 };
+        rest -= if rest >= u64::from(n) { u64::from(n) } else { 0 };
         *hash = u32::try_from(rest).expect("a remainder is below n");
     }
 }
 
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the product is below n * 2^64"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the product is below n * 2^64")]
 fn multiply_high(low: u64, n: u32) -> u32 {
     ((u128::from(low) * u128::from(n)) >> 64) as u32
 }
 
 #[inline]
 fn mix_key(key: u32) -> u32 {
-    key.wrapping_mul(0xcc9e_2d51)
-        .rotate_left(15)
-        .wrapping_mul(0x1b87_3593)
+    key.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593)
 }
 
 #[inline]
 fn mix_hash(hash: u32, key: u32) -> u32 {
-    (hash ^ key)
-        .rotate_left(13)
-        .wrapping_mul(5)
-        .wrapping_add(0xe654_6b64)
+    (hash ^ key).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
 }
 
 #[inline]

@@ -6,10 +6,7 @@
 pub(super) fn write(target: &mut [u8], at: usize, bits: impl Iterator<Item = bool>) -> usize {
     let mut bytes = target[at / 8..].iter_mut();
     let mut filled = at % 8;
-    let mut byte = bytes
-        .as_slice()
-        .first()
-        .map_or(0, |first| first & low_ones(filled));
+    let mut byte = bytes.as_slice().first().map_or(0, |first| first & low_ones(filled));
     let mut ones = 0;
     for bit in bits {
         byte |= u8::from(bit) << filled;
@@ -53,9 +50,7 @@ fn clear_after(target: &mut [u8], end: usize) {
 }
 
 fn low_ones(n: usize) -> u8 {
-    !(0xff_u8
-        .checked_shl(u32::try_from(n).expect("at most 8 bits"))
-        .unwrap_or(0))
+    !(0xff_u8.checked_shl(u32::try_from(n).expect("at most 8 bits")).unwrap_or(0))
 }
 
 #[cfg(test)]

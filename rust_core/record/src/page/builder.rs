@@ -46,25 +46,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     pub fn new(schema: Arc<PageSchema>, target: T, profile: &PageProfile) -> Self {
         let columns = vec![ColumnState::default(); schema.layouts().len()];
         let profile = profile.clone();
-        Self {
-            schema,
-            target,
-            profile,
-            layout: None,
-            columns,
-            rows: 0,
-            relayouts: 0,
-        }
+        Self { schema, target, profile, layout: None, columns, rows: 0, relayouts: 0 }
     }
 
     /// A page of known content.
     pub(super) fn with_layout(schema: Arc<PageSchema>, target: T, layout: Layout) -> Self {
         let layout = Some(layout);
-        Self {
-            layout,
-            relayouts: MAX_RELAYOUTS,
-            ..Self::new(schema, target, &PageProfile::new())
-        }
+        Self { layout, relayouts: MAX_RELAYOUTS, ..Self::new(schema, target, &PageProfile::new()) }
     }
 
     /// Appends as many of `rows` as fit, in their order, and returns how many; the rest goes to the
@@ -108,10 +96,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
                 bytes += len.next_multiple_of(ALIGNMENT);
             }
         }
-        PageStats {
-            rows: self.rows,
-            bytes,
-        }
+        PageStats { rows: self.rows, bytes }
     }
 
     /// Adds what this page has learnt about row widths to `profile`, for the pages after it.
@@ -138,11 +123,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         for (layout, column) in self.schema.layouts().iter().zip(&regions) {
             let regions = column.all();
             for region in &regions[..layout.values.num_buffers()] {
-                header.put(if region.len == 0 {
-                    0
-                } else {
-                    to_u32(region.start)
-                });
+                header.put(if region.len == 0 { 0 } else { to_u32(region.start) });
                 header.put(to_u32(region.len));
             }
         }
@@ -151,11 +132,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     }
 
     fn append_rows<R: RowSet>(&mut self, source: &Source, rows: R) -> usize {
-        assert_eq!(
-            source.columns().len(),
-            self.columns.len(),
-            "the source has another schema"
-        );
+        assert_eq!(source.columns().len(), self.columns.len(), "the source has another schema");
         if rows.len() == 0 || (self.layout.is_none() && !self.lay_out(source, rows)) {
             return 0;
         }
@@ -176,10 +153,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// Lays out the empty page; false if not even the first row fits.
     fn lay_out<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let sample = rows.head(rows.len().min(MAX_SAMPLE));
-        let lens = source
-            .columns()
-            .iter()
-            .map(|column| gather::data_len(column, sample));
+        let lens = source.columns().iter().map(|column| gather::data_len(column, sample));
         let mut profile = self.profile.clone();
         profile.add(sample.len(), lens);
         let first: Vec<u64> = source
@@ -229,11 +203,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     fn count_fitting<R: RowSet>(&self, source: &Source, rows: R) -> usize {
         let Some(layout) = &self.layout else { return 0 };
         let mut count = rows.len().min(layout.rows - self.rows);
-        for ((column, state), regions) in source
-            .columns()
-            .iter()
-            .zip(&self.columns)
-            .zip(&layout.columns)
+        for ((column, state), regions) in
+            source.columns().iter().zip(&self.columns).zip(&layout.columns)
         {
             let room = regions.data.len - state.data_len;
             count = gather::count_fitting(column, rows.head(count), room);
@@ -265,20 +236,14 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         };
         let target = self.target.as_mut();
         let mut move_to_front = |from: Region, used: usize| {
-            let to = Region {
-                start: end,
-                len: used,
-            };
+            let to = Region { start: end, len: used };
             target.copy_within(from.start..from.start + used, to.start);
             end = to.end().next_multiple_of(ALIGNMENT);
             target[to.end()..end].fill(0);
             to
         };
-        for (((compact, regions), layout), state) in columns
-            .iter_mut()
-            .zip(&layout.columns)
-            .zip(self.schema.layouts())
-            .zip(&self.columns)
+        for (((compact, regions), layout), state) in
+            columns.iter_mut().zip(&layout.columns).zip(self.schema.layouts()).zip(&self.columns)
         {
             let [validity, values, data] = state.used(*layout, self.rows);
             compact.validity = move_to_front(regions.validity, validity);

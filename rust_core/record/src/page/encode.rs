@@ -22,10 +22,7 @@ pub enum EncodeError {
         max: u64,
     },
     /// Lengths in a page are 32 bits wide.
-    #[error(
-        "a page of {bytes} bytes is too large, at most {} are possible",
-        u32::MAX
-    )]
+    #[error("a page of {bytes} bytes is too large, at most {} are possible", u32::MAX)]
     PageTooLarge {
         /// Bytes that the page would have.
         bytes: u64,
@@ -59,11 +56,7 @@ pub fn encode_rows(
         if let ValueLayout::Var(width) = layout.values
             && bytes > width.max_data()
         {
-            return Err(EncodeError::DataTooLarge {
-                column,
-                bytes,
-                max: width.max_data(),
-            });
+            return Err(EncodeError::DataTooLarge { column, bytes, max: width.max_data() });
         }
     }
     let bytes = Layout::len(schema, rows.len() as u64, |column| data[column]);
@@ -81,9 +74,5 @@ pub fn encode_rows(
 }
 
 fn data_lens(source: &Source, rows: &[u32]) -> Vec<u64> {
-    source
-        .columns()
-        .iter()
-        .map(|column| gather::data_len(column, rows) as u64)
-        .collect()
+    source.columns().iter().map(|column| gather::data_len(column, rows) as u64).collect()
 }

@@ -49,9 +49,7 @@ pub(super) fn booleans<R: RowSet>(target: &mut [u8], at: usize, column: &SourceC
     match &column.nulls {
         None => bits::write(target, at, rows.iter().map(|row| values.value(row))),
         Some(nulls) => {
-            let bits = rows
-                .iter()
-                .map(|row| values.value(row) & nulls.is_valid(row));
+            let bits = rows.iter().map(|row| values.value(row) & nulls.is_valid(row));
             bits::write(target, at, bits)
         }
     };
@@ -154,11 +152,7 @@ impl VarTarget<'_> {
             return end;
         }
         for (slot, row) in slots {
-            if column
-                .nulls
-                .as_ref()
-                .is_none_or(|nulls| nulls.is_valid(row))
-            {
+            if column.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
                 let (bytes, start) = var.locate(row);
                 let len = var.len(row);
                 copy(self.data, end, bytes, start, len);
@@ -213,18 +207,11 @@ struct Views<'a> {
 
 impl<'a> Views<'a> {
     fn new(views: &'a arrow_buffer::ScalarBuffer<u128>, data: &'a [Buffer]) -> Self {
-        Self {
-            views,
-            inlined: views.inner(),
-            data,
-        }
+        Self { views, inlined: views.inner(), data }
     }
 }
 
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "fields are taken out of a word"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "fields are taken out of a word")]
 impl VarSource for Views<'_> {
     #[inline]
     fn len(&self, row: usize) -> usize {
@@ -237,10 +224,7 @@ impl VarSource for Views<'_> {
         if view as u32 <= MAX_INLINED {
             (self.inlined, row * size_of::<u128>() + 4)
         } else {
-            (
-                &self.data[(view >> 64) as u32 as usize],
-                (view >> 96) as usize,
-            )
+            (&self.data[(view >> 64) as u32 as usize], (view >> 96) as usize)
         }
     }
 
@@ -256,11 +240,9 @@ fn sum<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R) -> usiz
             None => rows.iter().map(|row| var.len(row)).sum(),
         },
         (None, _) => rows.iter().map(|row| var.len(row)).sum(),
-        (Some(nulls), _) => rows
-            .iter()
-            .filter(|&row| nulls.is_valid(row))
-            .map(|row| var.len(row))
-            .sum(),
+        (Some(nulls), _) => {
+            rows.iter().filter(|&row| nulls.is_valid(row)).map(|row| var.len(row)).sum()
+        }
     }
 }
 
@@ -272,11 +254,7 @@ fn fit<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: u
     let mut bytes = 0;
     rows.iter()
         .take_while(|&row| {
-            if column
-                .nulls
-                .as_ref()
-                .is_none_or(|nulls| nulls.is_valid(row))
-            {
+            if column.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
                 bytes += var.len(row);
             }
             bytes <= room
@@ -300,10 +278,7 @@ fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, len: usize) {
 
 #[inline]
 fn offset<const W: usize>(end: usize) -> [u8; W] {
-    *(end as u64)
-        .to_le_bytes()
-        .first_chunk()
-        .expect("offsets are of 4 or 8 bytes")
+    *(end as u64).to_le_bytes().first_chunk().expect("offsets are of 4 or 8 bytes")
 }
 
 const MAX_INLINED: u32 = 12;

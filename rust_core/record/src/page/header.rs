@@ -33,9 +33,7 @@ impl<'a> HeaderWriter<'a> {
 
     pub(super) fn put(&mut self, field: u32) {
         let rest = std::mem::take(&mut self.rest);
-        let (target, rest) = rest
-            .split_first_chunk_mut()
-            .expect("the header has all its fields");
+        let (target, rest) = rest.split_first_chunk_mut().expect("the header has all its fields");
         *target = field.to_le_bytes();
         self.rest = rest;
     }

@@ -98,11 +98,7 @@ impl Layout {
         let (mut rows, mut too_many) = (min_rows, MAX_ROWS);
         while rows + 1 < too_many {
             let middle = rows.midpoint(too_many);
-            *(if fits(middle) {
-                &mut rows
-            } else {
-                &mut too_many
-            }) = middle;
+            *(if fits(middle) { &mut rows } else { &mut too_many }) = middle;
         }
         let spare = budget - Self::len(schema, rows, |column| data(column, rows));
         let is_var = |layout: &&ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
@@ -137,11 +133,7 @@ impl Layout {
                 end = region.end().next_multiple_of(ALIGNMENT);
                 region
             });
-            columns.push(ColumnRegions {
-                validity,
-                values,
-                data,
-            });
+            columns.push(ColumnRegions { validity, values, data });
         }
         let rows = usize::try_from(rows).expect("rows are at most 2^31");
         Self { rows, columns }

@@ -27,34 +27,18 @@ pub fn is_page_aligned(bytes: &[u8]) -> bool {
 /// The first thing found that no page builder writes for this schema.
 pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageError> {
     let (rows, columns) = read_header(schema, &bytes)?;
-    let page = if is_page_aligned(&bytes) {
-        Buffer::from(bytes)
-    } else {
-        Buffer::from_slice_ref(&*bytes)
-    };
+    let page =
+        if is_page_aligned(&bytes) { Buffer::from(bytes) } else { Buffer::from_slice_ref(&*bytes) };
     let mut arrays = Vec::with_capacity(columns.len());
-    for ((field, layout), column) in schema
-        .schema()
-        .fields()
-        .iter()
-        .zip(schema.layouts())
-        .zip(&columns)
+    for ((field, layout), column) in
+        schema.schema().fields().iter().zip(schema.layouts()).zip(&columns)
     {
-        let reader = ColumnReader {
-            name: field.name(),
-            page: &page,
-            rows,
-            column,
-        };
+        let reader = ColumnReader { name: field.name(), page: &page, rows, column };
         arrays.push(reader.read(field.data_type(), *layout)?);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows as usize));
-    RecordBatch::try_new_with_options(schema.schema().clone(), arrays, &options).map_err(|source| {
-        PageError::InvalidColumn {
-            column: String::new(),
-            source,
-        }
-    })
+    RecordBatch::try_new_with_options(schema.schema().clone(), arrays, &options)
+        .map_err(|source| PageError::InvalidColumn { column: String::new(), source })
 }
 
 /// A column as the header describes it: each buffer lies within the page.
@@ -67,10 +51,7 @@ struct HeaderColumn {
 
 fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColumn>), PageError> {
     let header = header_len(schema);
-    let too_short = PageError::TooShort {
-        got: bytes.len(),
-        header,
-    };
+    let too_short = PageError::TooShort { got: bytes.len(), header };
     let mut fields = HeaderReader::new(bytes);
     let mut prefix = [0; PREFIX_LEN / 4];
     for field in &mut prefix {
@@ -84,43 +65,27 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColu
         return Err(PageError::Magic { got: magic });
     }
     if version != u32::from(VERSION) {
-        return Err(PageError::Version {
-            got: version,
-            expected: u32::from(VERSION),
-        });
+        return Err(PageError::Version { got: version, expected: u32::from(VERSION) });
     }
     if u64::from(rows) >= MAX_ROWS {
-        return Err(PageError::TooManyRows {
-            rows,
-            limit: MAX_ROWS,
-        });
+        return Err(PageError::TooManyRows { rows, limit: MAX_ROWS });
     }
     let expected = (schema.layouts().len(), schema.num_buffers());
     if (columns as usize, buffers as usize) != expected {
-        return Err(PageError::Columns {
-            columns,
-            buffers,
-            expected,
-        });
+        return Err(PageError::Columns { columns, buffers, expected });
     }
     if bytes.len() < header {
         return Err(too_short);
     }
     if length as usize != bytes.len() {
-        return Err(PageError::Length {
-            said: length,
-            got: bytes.len(),
-        });
+        return Err(PageError::Length { said: length, got: bytes.len() });
     }
     let mut columns = Vec::with_capacity(expected.0);
     for _ in schema.layouts() {
         let Some(null_count) = fields.take() else {
             return Err(too_short);
         };
-        columns.push(HeaderColumn {
-            null_count,
-            ..HeaderColumn::default()
-        });
+        columns.push(HeaderColumn { null_count, ..HeaderColumn::default() });
     }
     let (mut buffer, mut earliest) = (0, header as u64);
     for (column, layout) in columns.iter_mut().zip(schema.layouts()) {
@@ -147,26 +112,14 @@ fn check_buffer(
         if offset == 0 {
             return Ok((0, 0));
         }
-        return Err(PageError::BufferOffset {
-            buffer,
-            offset,
-            earliest: 0,
-        });
+        return Err(PageError::BufferOffset { buffer, offset, earliest: 0 });
     }
     if u64::from(offset) < *earliest || !(offset as usize).is_multiple_of(ALIGNMENT) {
-        return Err(PageError::BufferOffset {
-            buffer,
-            offset,
-            earliest: *earliest,
-        });
+        return Err(PageError::BufferOffset { buffer, offset, earliest: *earliest });
     }
     let end = u64::from(offset) + u64::from(len);
     if end > length as u64 {
-        return Err(PageError::BufferEnd {
-            buffer,
-            end,
-            length,
-        });
+        return Err(PageError::BufferEnd { buffer, end, length });
     }
     *earliest = end;
     Ok((offset as usize, len as usize))
@@ -185,11 +138,8 @@ impl ColumnReader<'_> {
         let [_, (_, values_len), (_, data_len)] = self.column.buffers;
         let expected = layout.values.values_len(u64::from(self.rows));
         if values_len as u64 != expected {
-            let part = if matches!(layout.values, ValueLayout::Var(_)) {
-                "offsets"
-            } else {
-                "values"
-            };
+            let part =
+                if matches!(layout.values, ValueLayout::Var(_)) { "offsets" } else { "values" };
             return Err(self.buffer_length(part, expected, values_len));
         }
         let buffers = match layout.values {
@@ -199,10 +149,7 @@ impl ColumnReader<'_> {
                 let offsets = self.buffer(1);
                 if !ascend(&offsets, width, data_len) {
                     let column = self.name.to_owned();
-                    return Err(PageError::Offsets {
-                        column,
-                        data: data_len,
-                    });
+                    return Err(PageError::Offsets { column, data: data_len });
                 }
                 vec![offsets, self.buffer(2)]
             }
@@ -213,10 +160,7 @@ impl ColumnReader<'_> {
             .buffers(buffers)
             .build()
             .map(make_array)
-            .map_err(|source| PageError::InvalidColumn {
-                column: self.name.to_owned(),
-                source,
-            })
+            .map_err(|source| PageError::InvalidColumn { column: self.name.to_owned(), source })
     }
 
     fn read_validity(&self, layout: ColumnLayout) -> Result<Option<NullBuffer>, PageError> {
@@ -225,17 +169,9 @@ impl ColumnReader<'_> {
         let may_be_null = layout.nullable && layout.values != ValueLayout::Null;
         if said == 0 || !may_be_null {
             if said > 0 {
-                return Err(PageError::NullCount {
-                    column: self.name.to_owned(),
-                    said,
-                    got: 0,
-                });
+                return Err(PageError::NullCount { column: self.name.to_owned(), said, got: 0 });
             }
-            return if got == 0 {
-                Ok(None)
-            } else {
-                Err(self.buffer_length("validity", 0, got))
-            };
+            return if got == 0 { Ok(None) } else { Err(self.buffer_length("validity", 0, got)) };
         }
         let expected = u64::from(self.rows).div_ceil(8);
         if got as u64 != expected {
@@ -271,11 +207,7 @@ fn ascend(offsets: &[u8], width: OffsetWidth, data_len: usize) -> bool {
     match width {
         OffsetWidth::Four => {
             let (offsets, _) = offsets.as_chunks::<4>();
-            ascend_words(
-                offsets,
-                |word| i64::from(i32::from_le_bytes(word)),
-                data_len,
-            )
+            ascend_words(offsets, |word| i64::from(i32::from_le_bytes(word)), data_len)
         }
         OffsetWidth::Eight => {
             let (offsets, _) = offsets.as_chunks::<8>();
@@ -289,8 +221,5 @@ fn ascend_words<W: Copy>(words: &[W], value: impl Fn(W) -> i64, data_len: usize)
         return data_len == 0;
     };
     let ends = value(*first) == 0 && usize::try_from(value(*last)) == Ok(data_len);
-    ends && words
-        .iter()
-        .zip(&words[1..])
-        .all(|(a, b)| value(*a) <= value(*b))
+    ends && words.iter().zip(&words[1..]).all(|(a, b)| value(*a) <= value(*b))
 }

@@ -73,17 +73,11 @@ impl RowSet for Contiguous {
 
     fn head(self, n: usize) -> Self {
         debug_assert!(n <= self.len);
-        Self {
-            start: self.start,
-            len: n,
-        }
+        Self { start: self.start, len: n }
     }
 
     fn tail(self, n: usize) -> Self {
-        Self {
-            start: self.start + n,
-            len: self.len - n,
-        }
+        Self { start: self.start + n, len: self.len - n }
     }
 
     #[inline]

@@ -39,19 +39,12 @@ impl PageSchema {
                     data_type: field.data_type().clone(),
                 });
             };
-            layouts.push(ColumnLayout {
-                values,
-                nullable: field.is_nullable(),
-            });
+            layouts.push(ColumnLayout { values, nullable: field.is_nullable() });
             // The length makes the text unambiguous whatever the name holds.
             let column = field.name();
             writeln!(text, "{}:{column} {name}", column.len()).expect("a String takes any text");
         }
-        Ok(Self {
-            schema,
-            layouts,
-            hash: Sha256::digest(text.as_bytes()).into(),
-        })
+        Ok(Self { schema, layouts, hash: Sha256::digest(text.as_bytes()).into() })
     }
 
     /// SHA-256 of the names and types, equal on both ends of a channel.
@@ -74,10 +67,7 @@ impl PageSchema {
 
     /// How many buffers each page has.
     pub(super) fn num_buffers(&self) -> usize {
-        self.layouts
-            .iter()
-            .map(|layout| layout.values.num_buffers())
-            .sum()
+        self.layouts.iter().map(|layout| layout.values.num_buffers()).sum()
     }
 }
 
@@ -202,10 +192,9 @@ fn parametric_layout_and_name(data_type: &DataType) -> Option<(ValueLayout, Stri
         D::Decimal64(p, s) => (Fixed(8), format!("decimal64({p},{s})")),
         D::Decimal128(p, s) => (Fixed(16), format!("decimal128({p},{s})")),
         D::Decimal256(p, s) => (Fixed(32), format!("decimal256({p},{s})")),
-        D::FixedSizeBinary(width) if *width > 0 => (
-            Fixed(usize::try_from(*width).ok()?),
-            format!("fixed_size_binary({width})"),
-        ),
+        D::FixedSizeBinary(width) if *width > 0 => {
+            (Fixed(usize::try_from(*width).ok()?), format!("fixed_size_binary({width})"))
+        }
         _ => return None,
     })
 }

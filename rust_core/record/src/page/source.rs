@@ -37,10 +37,7 @@ pub enum SourceError {
         got: String,
     },
     /// Row numbers are 32 bits wide.
-    #[error(
-        "a batch of {rows} rows is too long, at most {} are taken at a time",
-        u32::MAX
-    )]
+    #[error("a batch of {rows} rows is too long, at most {} are taken at a time", u32::MAX)]
     TooManyRows {
         /// Rows of the batch.
         rows: usize,
@@ -81,9 +78,7 @@ impl Source {
     /// Any other difference between the two schemas, and nulls where the schema has none.
     pub fn try_new(schema: &PageSchema, batch: &RecordBatch) -> Result<Self, SourceError> {
         if u32::try_from(batch.num_rows()).is_err() {
-            return Err(SourceError::TooManyRows {
-                rows: batch.num_rows(),
-            });
+            return Err(SourceError::TooManyRows { rows: batch.num_rows() });
         }
         let expected = schema.schema().fields();
         let got = batch.schema_ref().fields();
@@ -104,10 +99,7 @@ impl Source {
         }
         if let Some(extra) = got.get(expected.len()) {
             let column = extra.name().clone();
-            return Err(SourceError::ExtraColumn {
-                column,
-                expected: expected.len(),
-            });
+            return Err(SourceError::ExtraColumn { column, expected: expected.len() });
         }
         let mut columns = Vec::with_capacity(expected.len());
         for ((field, layout), array) in expected.iter().zip(schema.layouts()).zip(batch.columns()) {
@@ -118,26 +110,14 @@ impl Source {
                     got: array.data_type().clone(),
                 });
             }
-            let nulls = array
-                .nulls()
-                .filter(|nulls| nulls.null_count() > 0)
-                .cloned();
+            let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
             if let (Some(nulls), false) = (&nulls, field.is_nullable()) {
                 let column = field.name().clone();
-                return Err(SourceError::UnexpectedNulls {
-                    column,
-                    nulls: nulls.null_count(),
-                });
+                return Err(SourceError::UnexpectedNulls { column, nulls: nulls.null_count() });
             }
-            columns.push(SourceColumn {
-                values: Values::new(layout.values, array),
-                nulls,
-            });
+            columns.push(SourceColumn { values: Values::new(layout.values, array), nulls });
         }
-        Ok(Self {
-            rows: batch.num_rows(),
-            columns,
-        })
+        Ok(Self { rows: batch.num_rows(), columns })
     }
 
     /// How many rows there are.
@@ -165,18 +145,9 @@ pub(super) enum Values {
     Null,
     Bits(BooleanBuffer),
     Fixed(Buffer),
-    Var32 {
-        offsets: ScalarBuffer<i32>,
-        data: Buffer,
-    },
-    Var64 {
-        offsets: ScalarBuffer<i64>,
-        data: Buffer,
-    },
-    Views {
-        views: ScalarBuffer<u128>,
-        data: Vec<Buffer>,
-    },
+    Var32 { offsets: ScalarBuffer<i32>, data: Buffer },
+    Var64 { offsets: ScalarBuffer<i64>, data: Buffer },
+    Views { views: ScalarBuffer<u128>, data: Vec<Buffer> },
 }
 
 impl Values {
@@ -187,48 +158,30 @@ impl Values {
             DataType::Utf8 => {
                 let array = array.as_string::<i32>();
                 let offsets = array.offsets().inner().clone();
-                Self::Var32 {
-                    offsets,
-                    data: array.values().clone(),
-                }
+                Self::Var32 { offsets, data: array.values().clone() }
             }
             DataType::Binary => {
                 let array = array.as_binary::<i32>();
                 let offsets = array.offsets().inner().clone();
-                Self::Var32 {
-                    offsets,
-                    data: array.values().clone(),
-                }
+                Self::Var32 { offsets, data: array.values().clone() }
             }
             DataType::LargeUtf8 => {
                 let array = array.as_string::<i64>();
                 let offsets = array.offsets().inner().clone();
-                Self::Var64 {
-                    offsets,
-                    data: array.values().clone(),
-                }
+                Self::Var64 { offsets, data: array.values().clone() }
             }
             DataType::LargeBinary => {
                 let array = array.as_binary::<i64>();
                 let offsets = array.offsets().inner().clone();
-                Self::Var64 {
-                    offsets,
-                    data: array.values().clone(),
-                }
+                Self::Var64 { offsets, data: array.values().clone() }
             }
             DataType::Utf8View => {
                 let array = array.as_string_view();
-                Self::Views {
-                    views: array.views().clone(),
-                    data: array.data_buffers().to_vec(),
-                }
+                Self::Views { views: array.views().clone(), data: array.data_buffers().to_vec() }
             }
             DataType::BinaryView => {
                 let array = array.as_binary_view();
-                Self::Views {
-                    views: array.views().clone(),
-                    data: array.data_buffers().to_vec(),
-                }
+                Self::Views { views: array.views().clone(), data: array.data_buffers().to_vec() }
             }
             _ => {
                 let ValueLayout::Fixed(width) = layout else {

@@ -78,9 +78,7 @@ impl SpanningDeserializer {
     /// The previous buffer is not consumed; `buffer` is then dropped.
     pub fn set_next_buffer(&mut self, buffer: Bytes) -> Result<(), SpanningError> {
         if !self.buffer.is_empty() {
-            return Err(SpanningError::BufferNotConsumed {
-                bytes: self.buffer.len(),
-            });
+            return Err(SpanningError::BufferNotConsumed { bytes: self.buffer.len() });
         }
         self.buffer = buffer;
         Ok(())
@@ -119,10 +117,7 @@ impl SpanningDeserializer {
     /// All bytes taken and not yet returned as a record, exactly as they came.
     #[must_use]
     pub fn unconsumed(&self) -> Vec<u8> {
-        let payload = self
-            .spanning
-            .as_ref()
-            .map_or(&[][..], |spanning| &spanning.payload);
+        let payload = self.spanning.as_ref().map_or(&[][..], |spanning| &spanning.payload);
         [&self.prefix[..self.prefix_len], payload, &self.buffer].concat()
     }
 
@@ -135,8 +130,7 @@ impl SpanningDeserializer {
 
     fn start_record(&mut self) -> Result<Option<Bytes>, SpanningError> {
         let count = (LENGTH_LEN - self.prefix_len).min(self.buffer.len());
-        self.buffer
-            .copy_to_slice(&mut self.prefix[self.prefix_len..self.prefix_len + count]);
+        self.buffer.copy_to_slice(&mut self.prefix[self.prefix_len..self.prefix_len + count]);
         self.prefix_len += count;
         if self.prefix_len < LENGTH_LEN {
             return Ok(None);
@@ -153,10 +147,7 @@ impl SpanningDeserializer {
             self.prefix_len = 0;
             return Ok(Some(self.buffer.split_to(length)));
         }
-        Ok(self.continue_record(SpanningRecord {
-            length,
-            payload: Vec::new(),
-        }))
+        Ok(self.continue_record(SpanningRecord { length, payload: Vec::new() }))
     }
 
     fn continue_record(&mut self, mut spanning: SpanningRecord) -> Option<Bytes> {

@@ -55,11 +55,7 @@ impl SpanningSerializer {
     #[must_use]
     pub fn new(max_record_size: usize) -> Self {
         let max_record_size = max_record_size.min(MAX_LENGTH);
-        Self {
-            max_record_size,
-            prefix: Bytes::new(),
-            payload: Bytes::new(),
-        }
+        Self { max_record_size, prefix: Bytes::new(), payload: Bytes::new() }
     }
 
     /// Takes the next record.
@@ -68,9 +64,7 @@ impl SpanningSerializer {
     /// The record is too large, or the previous one is not written to its end.
     pub fn set_record(&mut self, payload: Bytes) -> Result<(), SpanningError> {
         if self.has_data() {
-            return Err(SpanningError::RecordNotWritten {
-                bytes: self.remaining(),
-            });
+            return Err(SpanningError::RecordNotWritten { bytes: self.remaining() });
         }
         let limit = self.max_record_size;
         let length = payload.len();

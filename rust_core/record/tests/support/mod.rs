@@ -80,10 +80,7 @@ pub(crate) fn family(expected: &DataType) -> Vec<DataType> {
         Utf8 | LargeUtf8 => vec![Utf8, LargeUtf8, Utf8View],
         Binary | LargeBinary => vec![Binary, LargeBinary, BinaryView],
         Timestamp(unit, Some(_)) => {
-            vec![
-                expected.clone(),
-                Timestamp(*unit, Some("Asia/Tokyo".into())),
-            ]
+            vec![expected.clone(), Timestamp(*unit, Some("Asia/Tokyo".into()))]
         }
         other => vec![other.clone()],
     }
@@ -110,13 +107,7 @@ pub(crate) fn batches(
         let other = &others[random.below(others.len())];
         let seed = random.next();
         let column = |data_type: &DataType| {
-            array(
-                data_type,
-                field.is_nullable(),
-                rows,
-                max_bytes,
-                &mut Random(seed),
-            )
+            array(data_type, field.is_nullable(), rows, max_bytes, &mut Random(seed))
         };
         columns.push(column(field.data_type()));
         other_columns.push(column(other));
@@ -125,10 +116,7 @@ pub(crate) fn batches(
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch =
         |schema, columns| RecordBatch::try_new_with_options(schema, columns, &options).unwrap();
-    (
-        batch(schema.clone(), columns),
-        batch(Arc::new(Schema::new(fields)), other_columns),
-    )
+    (batch(schema.clone(), columns), batch(Arc::new(Schema::new(fields)), other_columns))
 }
 
 fn array(
@@ -139,14 +127,8 @@ fn array(
     random: &mut Random,
 ) -> ArrayRef {
     // Some columns that may have nulls have none, and some have few.
-    let nulls_in = if nullable {
-        [0, 2, 1000][random.below(3)]
-    } else {
-        0
-    };
-    let valid: Vec<bool> = (0..rows)
-        .map(|_| nulls_in == 0 || random.below(nulls_in) > 0)
-        .collect();
+    let nulls_in = if nullable { [0, 2, 1000][random.below(3)] } else { 0 };
+    let valid: Vec<bool> = (0..rows).map(|_| nulls_in == 0 || random.below(nulls_in) > 0).collect();
     let strings = |random: &mut Random| -> Vec<Option<String>> {
         let alphabet = ["a", "b", "é", "日", "😀"];
         valid
@@ -171,9 +153,7 @@ fn array(
     match data_type {
         DataType::Null => Arc::new(NullArray::new(rows)),
         DataType::Boolean => {
-            let bits = valid
-                .iter()
-                .map(|&valid| valid.then(|| random.below(2) == 0));
+            let bits = valid.iter().map(|&valid| valid.then(|| random.below(2) == 0));
             Arc::new(bits.collect::<BooleanArray>())
         }
         DataType::Utf8 => Arc::new(StringArray::from_iter(strings(random))),
@@ -188,9 +168,8 @@ fn array(
                 primitive => primitive.primitive_width().unwrap(),
             };
             // The slots of nulls get random bytes too: they must not travel.
-            let bytes: Vec<u8> = (0..rows * width)
-                .map(|_| random.next().to_le_bytes()[0])
-                .collect();
+            let bytes: Vec<u8> =
+                (0..rows * width).map(|_| random.next().to_le_bytes()[0]).collect();
             let nulls = (nulls_in > 0).then(|| NullBuffer::from(valid));
             let data = ArrayData::builder(fixed.clone())
                 .len(rows)

@@ -27,27 +27,15 @@ fn wrong_key() {
     let other = Key::derive(&[9; 32], &EXCHANGE, CLIENT.run, CLIENT.epoch);
     let (mut client, hello) = ClientHandshake::start(other.clone(), CLIENT, [0xC2; 32]);
     let challenge = sent(server(SERVER).handle(&mut hello.as_slice()));
-    assert_eq!(
-        client.handle(&mut challenge.as_slice()),
-        refused(Refusal::Proof)
-    );
-    assert_eq!(
-        client.handle(&mut challenge.as_slice()),
-        Err(HandshakeError::Over)
-    );
+    assert_eq!(client.handle(&mut challenge.as_slice()), refused(Refusal::Proof));
+    assert_eq!(client.handle(&mut challenge.as_slice()), Err(HandshakeError::Over));
     // A client that does not care for the server's proof gets no further.
     let mut server = server(SERVER);
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let label = "headgate client proof, link tcp, tls none\0";
     let forged = proof_message(&forge(&[9; 32], label, &[&hello, &challenge]));
-    assert_eq!(
-        server.handle(&mut forged.as_slice()),
-        refused(Refusal::Proof)
-    );
-    assert_eq!(
-        server.handle(&mut forged.as_slice()),
-        Err(HandshakeError::Over)
-    );
+    assert_eq!(server.handle(&mut forged.as_slice()), refused(Refusal::Proof));
+    assert_eq!(server.handle(&mut forged.as_slice()), Err(HandshakeError::Over));
 }
 
 #[test]
@@ -56,48 +44,23 @@ fn replay() {
     let mut server = ServerHandshake::new(key(&SERVER), SERVER, [0x53; 32]);
     let challenge = sent(server.handle(&mut old.hello.as_slice()));
     assert_ne!(challenge, old.challenge);
-    assert_eq!(
-        server.handle(&mut old.proof.as_slice()),
-        refused(Refusal::Proof)
-    );
+    assert_eq!(server.handle(&mut old.proof.as_slice()), refused(Refusal::Proof));
     let (mut client, _) = ClientHandshake::start(key(&CLIENT), CLIENT, [0xC3; 32]);
-    assert_eq!(
-        client.handle(&mut old.challenge.as_slice()),
-        refused(Refusal::Proof)
-    );
+    assert_eq!(client.handle(&mut old.challenge.as_slice()), refused(Refusal::Proof));
 }
 
 #[test]
 fn reflect() {
     // A server is shown the HELLO of its own process, or one with its own nonce.
-    let itself = HandshakeConfig {
-        process: SERVER.process,
-        ..CLIENT
-    };
+    let itself = HandshakeConfig { process: SERVER.process, ..CLIENT };
     let (_, hello) = client(itself);
-    assert_eq!(
-        server(SERVER).handle(&mut hello.as_slice()),
-        refused(Refusal::Reflected)
-    );
+    assert_eq!(server(SERVER).handle(&mut hello.as_slice()), refused(Refusal::Reflected));
     let (_, hello) = ClientHandshake::start(key(&CLIENT), CLIENT, [0x52; 32]);
-    assert_eq!(
-        server(SERVER).handle(&mut hello.as_slice()),
-        refused(Refusal::Reflected)
-    );
+    assert_eq!(server(SERVER).handle(&mut hello.as_slice()), refused(Refusal::Reflected));
     // A client is shown its own process, its own nonce, its own HELLO.
     let session = session();
-    let own_process = [
-        &session.challenge[..7],
-        &CLIENT.process,
-        &session.challenge[23..],
-    ]
-    .concat();
-    let own_nonce = [
-        &session.challenge[..27],
-        &[0xC2; 32],
-        &session.challenge[59..],
-    ]
-    .concat();
+    let own_process = [&session.challenge[..7], &CLIENT.process, &session.challenge[23..]].concat();
+    let own_nonce = [&session.challenge[..27], &[0xC2; 32], &session.challenge[59..]].concat();
     for challenge in [own_process, own_nonce] {
         let step = client(CLIENT).0.handle(&mut challenge.as_slice());
         assert_eq!(step, refused(Refusal::Reflected));
@@ -108,10 +71,7 @@ fn reflect() {
     let mut server = server(SERVER);
     let challenge = sent(server.handle(&mut session.hello.as_slice()));
     let reflected = proof_message(&challenge[59..]);
-    assert_eq!(
-        server.handle(&mut reflected.as_slice()),
-        refused(Refusal::Proof)
-    );
+    assert_eq!(server.handle(&mut reflected.as_slice()), refused(Refusal::Proof));
 }
 
 /// Even the holder of the key cannot use the label of the other side.
@@ -120,10 +80,7 @@ fn role_swap() {
     let session = session();
     let mut hello = session.hello.clone();
     hello[9] = 2;
-    assert_eq!(
-        server(SERVER).handle(&mut hello.as_slice()),
-        refused(Refusal::Role)
-    );
+    assert_eq!(server(SERVER).handle(&mut hello.as_slice()), refused(Refusal::Role));
     let step = server(SERVER).handle(&mut session.challenge.as_slice());
     assert_eq!(step, Err(HandshakeError::OutOfTurn { got: 2, want: 1 }));
     let key = hex("1bff021fcd0f653b71c4e4f88aadf4346333340e670eb773412489044a0617ef");
@@ -132,33 +89,17 @@ fn role_swap() {
         let challenge = sent(server.handle(&mut session.hello.as_slice()));
         let label = format!("headgate {prover} proof, link tcp, tls none\0");
         let proof = proof_message(&forge(&key, &label, &[&session.hello, &challenge]));
-        assert_eq!(
-            server.handle(&mut proof.as_slice()).is_ok(),
-            accepted,
-            "{prover}"
-        );
+        assert_eq!(server.handle(&mut proof.as_slice()).is_ok(), accepted, "{prover}");
     }
 }
 
 #[test]
 fn stale_attempt_and_cross_exchange() {
     let cases = [
-        (
-            HandshakeConfig { epoch: 3, ..CLIENT },
-            Refusal::StaleAttempt,
-        ),
-        (
-            HandshakeConfig { epoch: 5, ..CLIENT },
-            Refusal::StaleAttempt,
-        ),
+        (HandshakeConfig { epoch: 3, ..CLIENT }, Refusal::StaleAttempt),
+        (HandshakeConfig { epoch: 5, ..CLIENT }, Refusal::StaleAttempt),
         (HandshakeConfig { run: 2, ..CLIENT }, Refusal::StaleAttempt),
-        (
-            HandshakeConfig {
-                exchange: [0x12; 16],
-                ..CLIENT
-            },
-            Refusal::Exchange,
-        ),
+        (HandshakeConfig { exchange: [0x12; 16], ..CLIENT }, Refusal::Exchange),
     ];
     for (config, cause) in cases {
         let (_, hello) = client(config);
@@ -166,10 +107,7 @@ fn stale_attempt_and_cross_exchange() {
         // It claims to be of ours, but its key is not.
         let (mut liar, hello) = ClientHandshake::start(key(&config), CLIENT, [0xC2; 32]);
         let challenge = sent(server(SERVER).handle(&mut hello.as_slice()));
-        assert_eq!(
-            liar.handle(&mut challenge.as_slice()),
-            refused(Refusal::Proof)
-        );
+        assert_eq!(liar.handle(&mut challenge.as_slice()), refused(Refusal::Proof));
     }
 }
 
@@ -177,12 +115,7 @@ fn stale_attempt_and_cross_exchange() {
 #[test]
 fn tampering() {
     let honest = session();
-    let messages = [
-        &honest.hello,
-        &honest.challenge,
-        &honest.proof,
-        &honest.accept,
-    ];
+    let messages = [&honest.hello, &honest.challenge, &honest.proof, &honest.accept];
     for (target, message) in messages.into_iter().enumerate() {
         for bit in 0..message.len() * 8 {
             let tamper = |at: usize, mut bytes: Vec<u8>| {
@@ -221,9 +154,7 @@ fn refusals_look_alike() {
         Refusal::Role,
         Refusal::StaleAttempt,
     ];
-    let by_peer = HandshakeError::Refused {
-        cause: Refusal::ByPeer,
-    };
+    let by_peer = HandshakeError::Refused { cause: Refusal::ByPeer };
     for cause in causes {
         let error = HandshakeError::Refused { cause };
         assert_eq!(error.to_string(), by_peer.to_string());
@@ -236,30 +167,16 @@ fn refusals_look_alike() {
     }
     // Who does not speak the protocol, or rejects us, gets no answer.
     let stray = HandshakeError::OutOfTurn { got: 4, want: 1 };
-    for silent in [
-        by_peer,
-        HandshakeError::BadMagic,
-        stray,
-        HandshakeError::Over,
-    ] {
+    for silent in [by_peer, HandshakeError::BadMagic, stray, HandshakeError::Over] {
         assert_eq!(silent.rejection(), None, "{silent:?}");
     }
 }
 
 #[test]
 fn a_stranger_is_known_by_its_first_byte() {
-    assert_eq!(
-        server(SERVER).handle(&mut b"G".as_slice()),
-        Err(HandshakeError::BadMagic)
-    );
-    assert_eq!(
-        server(SERVER).handle(&mut b"HDGX".as_slice()),
-        Err(HandshakeError::BadMagic)
-    );
-    assert_eq!(
-        client(CLIENT).0.handle(&mut b"HTTP".as_slice()),
-        Err(HandshakeError::BadMagic)
-    );
+    assert_eq!(server(SERVER).handle(&mut b"G".as_slice()), Err(HandshakeError::BadMagic));
+    assert_eq!(server(SERVER).handle(&mut b"HDGX".as_slice()), Err(HandshakeError::BadMagic));
+    assert_eq!(client(CLIENT).0.handle(&mut b"HTTP".as_slice()), Err(HandshakeError::BadMagic));
 }
 
 proptest! {

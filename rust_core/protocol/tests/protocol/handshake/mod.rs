@@ -20,11 +20,8 @@ const CLIENT: HandshakeConfig = HandshakeConfig {
     max_segment: 65536,
     versions: VersionRange::SUPPORTED,
 };
-const SERVER: HandshakeConfig = HandshakeConfig {
-    process: [0x51; 16],
-    max_segment: 32768,
-    ..CLIENT
-};
+const SERVER: HandshakeConfig =
+    HandshakeConfig { process: [0x51; 16], max_segment: 32768, ..CLIENT };
 
 fn secret() -> [u8; 32] {
     std::array::from_fn(|at| at as u8)
@@ -65,34 +62,13 @@ fn session() -> Session {
     let Ok(Step::Done { peer, send: accept }) = server.handle(&mut proof.as_slice()) else {
         panic!("the server does not accept");
     };
-    assert_eq!(
-        peer,
-        Peer {
-            process: CLIENT.process,
-            version: 1,
-            max_segment: 32768
-        }
-    );
-    let peer = Peer {
-        process: SERVER.process,
-        ..peer
-    };
+    assert_eq!(peer, Peer { process: CLIENT.process, version: 1, max_segment: 32768 });
+    let peer = Peer { process: SERVER.process, ..peer };
     let done = client.handle(&mut accept.as_slice());
-    assert_eq!(
-        done,
-        Ok(Step::Done {
-            peer,
-            send: Vec::new()
-        })
-    );
+    assert_eq!(done, Ok(Step::Done { peer, send: Vec::new() }));
     assert_eq!(client.handle(&mut &[][..]), Err(HandshakeError::Over));
     assert_eq!(server.handle(&mut &[][..]), Err(HandshakeError::Over));
-    Session {
-        hello,
-        challenge,
-        proof,
-        accept,
-    }
+    Session { hello, challenge, proof, accept }
 }
 
 fn proof_message(proof: &[u8]) -> Vec<u8> {
@@ -132,35 +108,18 @@ fn truncated_at_each_byte_and_one_byte_at_a_time() {
     let mut trickle = |bytes: &[u8], to_server: bool| {
         let mut last = Ok(Step::NeedMore);
         for byte in bytes {
-            assert_eq!(
-                last,
-                Ok(Step::NeedMore),
-                "a part of a message is no message"
-            );
+            assert_eq!(last, Ok(Step::NeedMore), "a part of a message is no message");
             let input = &mut std::slice::from_ref(byte);
-            last = if to_server {
-                server.handle(input)
-            } else {
-                client.handle(input)
-            };
+            last = if to_server { server.handle(input) } else { client.handle(input) };
             assert!(input.is_empty());
         }
         last
     };
-    assert_eq!(
-        trickle(&session.hello, true),
-        Ok(Step::Send(session.challenge.clone()))
-    );
-    assert_eq!(
-        trickle(&session.challenge, false),
-        Ok(Step::Send(session.proof.clone()))
-    );
+    assert_eq!(trickle(&session.hello, true), Ok(Step::Send(session.challenge.clone())));
+    assert_eq!(trickle(&session.challenge, false), Ok(Step::Send(session.proof.clone())));
     let accepted = trickle(&session.proof, true);
     assert!(matches!(accepted, Ok(Step::Done { send, .. }) if send == session.accept));
-    assert!(matches!(
-        trickle(&session.accept, false),
-        Ok(Step::Done { .. })
-    ));
+    assert!(matches!(trickle(&session.accept, false), Ok(Step::Done { .. })));
 }
 
 #[test]
@@ -178,37 +137,16 @@ fn what_follows_the_handshake_is_left_alone() {
 fn versions_that_do_not_meet_say_so() {
     let newer = VersionRange { min: 5, max: 7 };
     let older = VersionRange { min: 1, max: 4 };
-    let (mut client, hello) = client(HandshakeConfig {
-        versions: newer,
-        ..CLIENT
-    });
-    let error = server(HandshakeConfig {
-        versions: older,
-        ..SERVER
-    })
-    .handle(&mut hello.as_slice())
-    .unwrap_err();
-    assert_eq!(
-        error,
-        HandshakeError::Version {
-            ours: older,
-            theirs: newer
-        }
-    );
+    let (mut client, hello) = client(HandshakeConfig { versions: newer, ..CLIENT });
+    let error = server(HandshakeConfig { versions: older, ..SERVER })
+        .handle(&mut hello.as_slice())
+        .unwrap_err();
+    assert_eq!(error, HandshakeError::Version { ours: older, theirs: newer });
     let rejection = error.rejection().unwrap();
     assert_eq!(rejection, hex("48444754 05 01 0001 0004"));
     let error = client.handle(&mut rejection.as_slice()).unwrap_err();
-    assert_eq!(
-        error,
-        HandshakeError::Version {
-            ours: newer,
-            theirs: older
-        }
-    );
-    assert_eq!(
-        error.to_string(),
-        "no common protocol version: here 5-7, there 1-4"
-    );
+    assert_eq!(error, HandshakeError::Version { ours: newer, theirs: older });
+    assert_eq!(error.to_string(), "no common protocol version: here 5-7, there 1-4");
 }
 
 #[test]
@@ -219,29 +157,17 @@ fn the_highest_common_version_is_taken() {
         (versions(2, 9), versions(1, 4), 4),
         (versions(2, 2), versions(2, 2), 2),
     ] {
-        let (mut client, hello) = client(HandshakeConfig {
-            versions: client_range,
-            ..CLIENT
-        });
-        let mut server = server(HandshakeConfig {
-            versions: server_range,
-            ..SERVER
-        });
+        let (mut client, hello) = client(HandshakeConfig { versions: client_range, ..CLIENT });
+        let mut server = server(HandshakeConfig { versions: server_range, ..SERVER });
         let challenge = sent(server.handle(&mut hello.as_slice()));
         let proof = sent(client.handle(&mut challenge.as_slice()));
         let done = server.handle(&mut proof.as_slice());
         assert!(matches!(done, Ok(Step::Done { peer, .. }) if peer.version == want));
     }
     // An empty range meets nothing, and a version we did not offer is not taken.
-    let (_, hello) = client(HandshakeConfig {
-        versions: versions(3, 1),
-        ..CLIENT
-    });
-    let step = server(HandshakeConfig {
-        versions: versions(1, 3),
-        ..SERVER
-    })
-    .handle(&mut hello.as_slice());
+    let (_, hello) = client(HandshakeConfig { versions: versions(3, 1), ..CLIENT });
+    let step = server(HandshakeConfig { versions: versions(1, 3), ..SERVER })
+        .handle(&mut hello.as_slice());
     assert!(matches!(step, Err(HandshakeError::Version { .. })));
     let mut challenge = session().challenge;
     challenge[6] = 2;
@@ -251,10 +177,7 @@ fn the_highest_common_version_is_taken() {
 
 #[test]
 fn segments_of_nothing_are_refused() {
-    let (_, hello) = client(HandshakeConfig {
-        max_segment: 0,
-        ..CLIENT
-    });
+    let (_, hello) = client(HandshakeConfig { max_segment: 0, ..CLIENT });
     let error = server(SERVER).handle(&mut hello.as_slice()).unwrap_err();
     assert_eq!(error, HandshakeError::ZeroSegment);
     assert_eq!(error.rejection(), Some(hex(REFUSED)));

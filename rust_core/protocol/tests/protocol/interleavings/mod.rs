@@ -53,79 +53,43 @@ const DATA_ONLY: [&[DataType]; 2] = [&[DATA, DATA, DATA, END], &[DATA, DATA, DAT
 const WITH_EVENTS: [&[DataType]; 2] = [&[DATA, EVENT, DATA, END], &[EVENT, DATA, DATA, END]];
 const SHORT: [&[DataType]; 2] = [&[DATA, DATA, END], &[DATA, DATA, END]];
 const EVENTS_LAST: [&[DataType]; 2] = [&[DATA, EVENT, EVENT, END], &[DATA, EVENT, EVENT, END]];
-const ONE_EACH: Setup = Setup {
-    scripts: DATA_ONLY,
-    exclusive: 1,
-    pool: 0,
-    reads: true,
-    cancels: false,
-};
+const ONE_EACH: Setup =
+    Setup { scripts: DATA_ONLY, exclusive: 1, pool: 0, reads: true, cancels: false };
 
 #[test]
 fn one_credit_each() {
     let seen = ONE_EACH.search();
     assert!(seen.stops_without_credit > 0 && seen.waits > 0, "{seen:?}");
-    let seen = Setup {
-        scripts: WITH_EVENTS,
-        ..ONE_EACH
-    }
-    .search();
-    assert!(
-        seen.stops_without_credit > 0 && seen.events_without_credit > 0,
-        "{seen:?}"
-    );
+    let seen = Setup { scripts: WITH_EVENTS, ..ONE_EACH }.search();
+    assert!(seen.stops_without_credit > 0 && seen.events_without_credit > 0, "{seen:?}");
 }
 
 #[test]
 fn one_credit_each_and_one_to_share() {
-    let seen = Setup {
-        scripts: WITH_EVENTS,
-        pool: 1,
-        ..ONE_EACH
-    }
-    .search();
+    let seen = Setup { scripts: WITH_EVENTS, pool: 1, ..ONE_EACH }.search();
     assert!(seen.waits > 0 && seen.swaps > 0, "{seen:?}");
 }
 
 #[test]
 fn one_credit_each_and_two_to_share() {
-    let seen = Setup {
-        scripts: SHORT,
-        pool: 2,
-        ..ONE_EACH
-    }
-    .search();
+    let seen = Setup { scripts: SHORT, pool: 2, ..ONE_EACH }.search();
     assert!(seen.waits > 0 && seen.swaps > 0, "{seen:?}");
 }
 
 #[test]
 fn two_credits_each() {
-    let seen = Setup {
-        exclusive: 2,
-        ..ONE_EACH
-    }
-    .search();
+    let seen = Setup { exclusive: 2, ..ONE_EACH }.search();
     assert!(seen.stops_without_credit > 0, "{seen:?}");
 }
 
 #[test]
 fn events_pass_a_consumer_that_does_not_read() {
-    let seen = Setup {
-        scripts: EVENTS_LAST,
-        reads: false,
-        ..ONE_EACH
-    }
-    .search();
+    let seen = Setup { scripts: EVENTS_LAST, reads: false, ..ONE_EACH }.search();
     assert!(seen.events_without_credit > 0 && seen.ends > 0, "{seen:?}");
 }
 
 #[test]
 fn a_cancel_at_any_time_harms_nobody_else() {
-    let seen = Setup {
-        pool: 1,
-        cancels: true,
-        ..ONE_EACH
-    }
-    .search();
+    let seen = Setup { pool: 1, cancels: true, ..ONE_EACH }.search();
     assert!(seen.discarded > 0 && seen.waits > 0, "{seen:?}");
 }

@@ -67,13 +67,8 @@ impl Setup {
     }
 
     fn totals(&self, channel: usize) -> Totals {
-        let mut totals = Totals {
-            rows: 7,
-            ..Totals::default()
-        };
-        let data = self.scripts[channel]
-            .iter()
-            .filter(|data_type| data_type.is_buffer());
+        let mut totals = Totals { rows: 7, ..Totals::default() };
+        let data = self.scripts[channel].iter().filter(|data_type| data_type.is_buffer());
         data.for_each(|_| totals.add_buffer(2));
         totals
     }
@@ -84,10 +79,7 @@ impl Setup {
         for channel in CHANNELS {
             let all = self.scripts[channel].len();
             add(world.written[channel] < all, Action::Write(channel));
-            add(
-                self.reads && !world.unread[channel].is_empty(),
-                Action::Read(channel),
-            );
+            add(self.reads && !world.unread[channel].is_empty(), Action::Read(channel));
             let unannounced = world.channels[channel].ledger().unannounced();
             add(unannounced > 0, Action::Announce(channel));
         }
@@ -101,17 +93,9 @@ impl Setup {
     pub(super) fn apply(&self, world: &mut World, action: Action, seen: &mut Seen) {
         match action {
             Action::Announce(channel) => {
-                let credit = world.channels[channel]
-                    .ledger_mut()
-                    .take_unannounced()
-                    .unwrap();
-                let grant = Frame::AddCredit {
-                    credit,
-                    channel: id(channel),
-                };
-                world
-                    .to_producer
-                    .push_back(transfer(&grant, &[], Side::Producer));
+                let credit = world.channels[channel].ledger_mut().take_unannounced().unwrap();
+                let grant = Frame::AddCredit { credit, channel: id(channel) };
+                world.to_producer.push_back(transfer(&grant, &[], Side::Producer));
             }
             Action::Cancel => {
                 world.cancelled = true;
@@ -121,9 +105,7 @@ impl Setup {
                     world.recycle(0, kind, seen);
                 }
                 let cancel = Frame::CancelPartitionRequest { channel: id(0) };
-                world
-                    .to_producer
-                    .push_back(transfer(&cancel, &[], Side::Producer));
+                world.to_producer.push_back(transfer(&cancel, &[], Side::Producer));
             }
             Action::Read(channel) => self.read(world, channel, seen),
             Action::ReceiveAtConsumer => self.receive(world, seen),
@@ -146,23 +128,15 @@ impl Setup {
         match world.to_producer.pop_front().unwrap().frame {
             Frame::PartitionRequest(request) => {
                 let channel = request.subpartition as usize;
-                world
-                    .queue
-                    .open(request.channel, request.initial_credit.get(), 0)
-                    .unwrap();
-                world
-                    .queue
-                    .notify(request.channel, self.next(world, channel));
+                world.queue.open(request.channel, request.initial_credit.get(), 0).unwrap();
+                world.queue.notify(request.channel, self.next(world, channel));
             }
             Frame::AddCredit { credit, channel } => {
                 let next = self.next(world, channel.0 as usize);
                 world.queue.grant(channel, credit, next).unwrap();
             }
             Frame::CancelPartitionRequest { channel } => {
-                world
-                    .queue
-                    .cancel(channel)
-                    .expect("no channel is cancelled twice");
+                world.queue.cancel(channel).expect("no channel is cancelled twice");
             }
             frame => panic!("{frame:?} is not sent here"),
         }
@@ -181,10 +155,7 @@ impl Setup {
         let sequence = Sequence(*taken as u32);
         *taken += 1;
         let behind = &self.scripts[at][*taken..world.written[at]];
-        let backlog = behind
-            .iter()
-            .filter(|data_type| data_type.is_buffer())
-            .count() as u32;
+        let backlog = behind.iter().filter(|data_type| data_type.is_buffer()).count() as u32;
         let header = BufferHeader {
             channel,
             generation: Generation(1),
@@ -195,14 +166,9 @@ impl Setup {
             crc: 0,
         };
         let frame = Frame::Buffer(header);
-        world
-            .to_consumer
-            .push_back(transfer(&frame, &payload, Side::Consumer));
+        world.to_consumer.push_back(transfer(&frame, &payload, Side::Consumer));
         let next = self.next(world, at);
-        world
-            .queue
-            .sent(channel, data_type.is_event(), next)
-            .unwrap();
+        world.queue.sent(channel, data_type.is_event(), next).unwrap();
         seen.events_without_credit += usize::from(data_type.is_event() && credit == 0);
         let stopped = next == Next::Data && world.queue.credit(channel) == Some(0);
         seen.stops_without_credit += usize::from(stopped);
@@ -210,9 +176,7 @@ impl Setup {
 
     fn receive(&self, world: &mut World, seen: &mut Seen) {
         let Packet { frame, payload } = world.to_consumer.pop_front().unwrap();
-        let Frame::Buffer(header) = frame else {
-            panic!("{frame:?} is not sent here")
-        };
+        let Frame::Buffer(header) = frame else { panic!("{frame:?} is not sent here") };
         let channel = header.channel.0 as usize;
         if world.cancelled && channel == 0 {
             seen.discarded += 1;
@@ -233,11 +197,7 @@ impl Setup {
             world.channels[channel].check_rows(7).unwrap();
             world.close(channel);
         } else {
-            assert_eq!(
-                bytes,
-                payload(channel, at),
-                "in order, none missing, none twice"
-            );
+            assert_eq!(bytes, payload(channel, at), "in order, none missing, none twice");
         }
         assert_eq!(kind.is_some(), self.scripts[channel][at].is_buffer());
         if let Some(kind) = kind {
@@ -256,36 +216,16 @@ impl Setup {
             // A closed channel has given its credit back; the producer may not know yet.
             if !self.closed(world, channel) {
                 let announced = world.channels[channel].ledger().announced();
-                assert_eq!(
-                    world.credit_under_way(channel),
-                    announced,
-                    "credit is conserved"
-                );
+                assert_eq!(world.credit_under_way(channel), announced, "credit is conserved");
             }
         }
-        let free: u32 = world
-            .channels
-            .iter()
-            .map(|channel| channel.ledger().available())
-            .sum();
-        let held = world
-            .unread
-            .iter()
-            .flatten()
-            .filter(|(kind, _)| kind.is_some())
-            .count() as u32;
-        assert_eq!(
-            world.pool + free + held,
-            self.pool + 2 * self.exclusive,
-            "no buffer is lost"
-        );
+        let free: u32 = world.channels.iter().map(|channel| channel.ledger().available()).sum();
+        let held = world.unread.iter().flatten().filter(|(kind, _)| kind.is_some()).count() as u32;
+        assert_eq!(world.pool + free + held, self.pool + 2 * self.exclusive, "no buffer is lost");
         let event = |channel: &usize| {
             world.queue.view(id(*channel)).is_some() && self.next(world, *channel) == Next::Event
         };
-        assert!(
-            world.queue.has_available() || !CHANNELS.iter().any(event),
-            "an event waits"
-        );
+        assert!(world.queue.has_available() || !CHANNELS.iter().any(event), "an event waits");
     }
 
     /// Nobody can act any more: everything must have arrived.
@@ -301,11 +241,7 @@ impl Setup {
             assert_eq!(world.channels[channel].declared().is_some(), self.reads);
         }
         if self.reads {
-            assert_eq!(
-                world.pool,
-                self.pool + 2 * self.exclusive,
-                "all buffers are home"
-            );
+            assert_eq!(world.pool, self.pool + 2 * self.exclusive, "all buffers are home");
         }
     }
 }

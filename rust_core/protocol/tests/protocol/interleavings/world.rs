@@ -60,11 +60,7 @@ impl World {
     }
 
     pub(super) fn recycle(&mut self, channel: usize, kind: BufferKind, seen: &mut Seen) {
-        match self.channels[channel]
-            .ledger_mut()
-            .on_recycled(kind)
-            .unwrap()
-        {
+        match self.channels[channel].ledger_mut().on_recycled(kind).unwrap() {
             Recycled::Credited => return,
             Recycled::ReturnFloating => seen.swaps += 1,
             Recycled::ToPool => {}
@@ -96,10 +92,7 @@ impl World {
             Frame::PartitionRequest(open) if open.channel == id(channel) => {
                 open.initial_credit.get()
             }
-            Frame::AddCredit {
-                credit,
-                channel: of,
-            } if *of == id(channel) => credit.get(),
+            Frame::AddCredit { credit, channel: of } if *of == id(channel) => credit.get(),
             Frame::Buffer(header) if header.channel == id(channel) => {
                 u32::from(header.data_type.is_buffer())
             }
@@ -117,12 +110,6 @@ pub(super) fn transfer(frame: &Frame, payload: &[u8], side: Side) -> Packet {
     frame.encode(&mut bytes);
     bytes.extend_from_slice(payload);
     let mut input = bytes.as_slice();
-    let frame = FrameDecoder::new(LIMITS, side)
-        .decode(&mut input)
-        .unwrap()
-        .unwrap();
-    Packet {
-        frame,
-        payload: input.to_vec(),
-    }
+    let frame = FrameDecoder::new(LIMITS, side).decode(&mut input).unwrap().unwrap();
+    Packet { frame, payload: input.to_vec() }
 }
