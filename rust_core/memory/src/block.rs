@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use crate::pool::PooledSegment;
+use crate::pooled_segment::PooledSegment;
 use crate::position::{Position, Published};
 
 /// A pooled segment with a published write position.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::block::Block;
-use crate::pool::PooledSegment;
+use crate::pooled_segment::PooledSegment;
 
 /// A counted, read-only view of bytes in a pool segment, or of ordinary memory (events).
 ///

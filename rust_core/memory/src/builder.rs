@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::block::Block;
 use crate::buffer::Buffer;
-use crate::pool::PooledSegment;
+use crate::pooled_segment::PooledSegment;
 
 /// The writing half. Bytes are invisible until committed; dropping it finishes the buffer.
 #[derive(Debug)]
