@@ -204,7 +204,8 @@ def test_events_that_are_none(environment, event):
 @pytest.fixture
 def served(environment):
     producer = environment()
-    partition = producer.create_result_partition(2, schema=NUMBERS)
+    # A hostile consumer that is cut off counts as lost: that is not to end the others here.
+    partition = producer.create_result_partition(2, schema=NUMBERS, wait_for_lost_consumers=True)
     with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:
         writer.emit(numbers(100))
     yield partition
