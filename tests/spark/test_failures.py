@@ -2,13 +2,18 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 
 from headgate.spark import exchange, last_stats
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def message_of(action):
@@ -87,7 +92,9 @@ def test_a_pool_too_small_says_how_many_segments(numbers):
 
 
 def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
-    df = spark.range(0, 100, 1, 4).selectExpr("id", "cast(raise_error(concat('row ', id)) as string) as r")
+    df = spark.range(0, 100, 1, 4).selectExpr(
+        "id", "cast(raise_error(concat('row ', id)) as string) as r"
+    )
     text, seconds = message_of(exchange(df, by="id").collect)
     assert "row " in text
     assert seconds < 30

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate import errors
 from headgate.errors import ProtocolError
 from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.formation import Formation, StageFacts, is_second_attempt
+from headgate.spark.formation import Formation, StageFacts, first_attempt
 from headgate.spark.members import Consumer, Effect, Ended, Member, Producer, Send, State
 from headgate.spark.messages import Message
 from headgate.spark.relief import Relief
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: How many failed (exchange, stage) pairs are remembered, to answer Spark's retries.
 _MAX_FAILED: Final = 1000
+#: Seconds that Spark's word is waited for on a task that stopped early.
+DOUBT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class Coordinator:
         self.sharing: dict[int, int] = {}
         self.formation = Formation(self._new_run)
         self._relief = Relief(self.formation.homes, self._may_hand_over, self.effects)
+        #: Consumers of which only Spark knows how their task ended: attempt -> consumer.
+        self.doubted: dict[int, Consumer] = {}
+        self._parked: dict[Consumer, int] = {}
         self._failed: dict[tuple[bytes, int], Cause] = {}
         self._numbers = 0
 
@@ -119,6 +124,23 @@ class Coordinator:
             member.state = State.FAILED
             run.fail(_lost(member, text))
 
+    def fate(self, consumer: Consumer, status: str, text: str, now: float) -> None:
+        """Handle what became of a task that stopped early, or of which a second attempt waits.
+
+        A stop is quiet, as after a LIMIT; but where the task failed for a reason of its own, above
+        its consumer, its retries must hear of that and not run the producers again.
+        """
+        if self.doubted.pop(consumer.attempt, None) is None or status == "SUCCESS":
+            return
+        if status == "FAILED":
+            self._doom(consumer, _lost(consumer, text))
+            return
+        for copy in [c for c, first in self._parked.items() if first == consumer.attempt]:
+            del self._parked[copy]
+            if copy.state is State.PARKED:
+                copy.state = State.LIVE
+                self._arrive(copy, now)
+
     def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
         """Take note of what Spark says of the stages that somebody waits in."""
         self.formation.facts.update(facts)
@@ -160,15 +182,21 @@ class Coordinator:
         consumer = Consumer(connection, exchange, *fields, index=message["index"])
         if consumer.index >= self.exchanges[exchange].num_partitions:
             raise ProtocolError(f"a consumer of subpartition {consumer.index}, which is not there")
-        second = is_second_attempt(consumer, self.consumers)
+        first = first_attempt(consumer, [*self.consumers, *self.doubted.values()])
         self.members[connection] = consumer
         cause = self._failed.get((exchange, consumer.stage))
         if cause is not None:
             self._abort(consumer, cause)
-        elif second:
+        elif first is not None:
             consumer.state = State.PARKED
+            self._parked[consumer] = first.attempt
+            self.doubted[first.attempt] = first
             self._send(consumer, "WAIT")
-        elif not self.formation.arrive(consumer, self.live_runs, now):
+        else:
+            self._arrive(consumer, now)
+
+    def _arrive(self, consumer: Consumer, now: float) -> None:
+        if not self.formation.arrive(consumer, self.live_runs, now):
             consumer.leaving = True
             self._send(consumer, "END")
 
@@ -194,6 +222,8 @@ class Coordinator:
                 if run is not None:
                     run.consumer_ended(consumer, State.DONE if ended else State.STOPPED)
                 consumer.state = State.DONE if ended else State.STOPPED
+                if message.kind == "STOPPED" and run is not None and not run.is_cancelled:
+                    self.doubted[consumer.attempt] = consumer
                 self.formation.drop(consumer)
                 self._send(consumer, "OK")
             case "FAILED":
@@ -251,10 +281,18 @@ class Coordinator:
             self._abort(consumer, CANCELLED)
 
     def _run_ended(self, ended: Ended) -> None:
-        if ended.cause is None:
-            return
-        key = (ended.run.exchange_id, ended.run.stage)
-        self._failed[key] = ended.cause
+        if ended.cause is not None:
+            self._refuse((ended.run.exchange_id, ended.run.stage), ended.cause)
+
+    def _doom(self, consumer: Consumer, cause: Cause) -> None:
+        if consumer.run is not None and not consumer.run.is_over:
+            consumer.run.fail(cause)
+        else:
+            self._refuse((consumer.exchange_id, consumer.stage), cause)
+
+    def _refuse(self, key: tuple[bytes, int], cause: Cause) -> None:
+        """Answer those that wait, and whoever comes for this exchange and stage, with a cause."""
+        self._failed.setdefault(key, cause)
         while len(self._failed) > _MAX_FAILED:
             del self._failed[next(iter(self._failed))]
         for consumer in self.consumers:
@@ -262,13 +300,20 @@ class Coordinator:
                 consumer in self.formation.waiting or consumer.state is State.PARKED
             ):
                 self.formation.drop(consumer)
-                self._abort(consumer, ended.cause)
+                consumer.state = State.FAILED
+                self._abort(consumer, cause)
 
     def _forget(self, now: float) -> None:
         for number, run in list(self.runs.items()):
             gone = not any(member.is_present for member in run.members)
             if run.is_over and run.job_ended and gone and now > run.ended_at:
                 del self.runs[number]
+        self._parked = {c: first for c, first in self._parked.items() if c.is_present}
+        waited_for = set(self._parked.values())
+        for attempt, consumer in list(self.doubted.items()):
+            over = now - consumer.since > DOUBT and attempt not in waited_for
+            if over or (consumer.exchange_id, consumer.stage) in self._failed:
+                del self.doubted[attempt]
         self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
@@ -303,9 +348,11 @@ def _is_leaving(member: Member) -> bool:
 def _lost(member: Member, text: str) -> Cause:
     role = "producer" if isinstance(member, Producer) else "consumer"
     where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
-    crashed = not text or "exited unexpectedly" in text or "ExecutorLost" in text
-    if crashed or isinstance(member, Consumer):
+    if not text or "exited unexpectedly" in text or "ExecutorLost" in text:
         summary = f"a {role} is gone without a goodbye: {where}"
         return Cause(errors.PeerLostError.code, summary, text=text, where=where)
-    summary = f"a producer failed in Spark, outside of Python: {where}"
-    return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)
+    summary = f"a {role} failed in Spark, outside of Headgate: {where}"
+    if isinstance(member, Producer):
+        return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)
+    remedy = "mend the cause below · run the action again"
+    return Cause(errors.PeerLostError.code, summary, remedy=remedy, text=text, where=where)

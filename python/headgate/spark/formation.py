@@ -163,17 +163,18 @@ class Formation:
         )
 
 
-def is_second_attempt(consumer: Consumer, consumers: Iterable[Consumer]) -> bool:
-    """Whether another attempt of the same task asks for the same index, as under speculation."""
-    return any(
-        other.is_present
-        and other.state is not State.PARKED
-        and not other.leaving
-        and (other.exchange_id, other.stage, other.partition, other.index)
-        == (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
-        and other.attempt != consumer.attempt
-        for other in consumers
-    )
+def first_attempt(consumer: Consumer, consumers: Iterable[Consumer]) -> Consumer | None:
+    """Return the consumer of which this one is a second attempt, as under speculation.
+
+    A second attempt also comes after a failure that has not been heard of here yet.
+    """
+    key = (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
+    for other in consumers:
+        theirs = (other.exchange_id, other.stage, other.partition, other.index)
+        counts = other.is_present or other.state is State.STOPPED
+        if theirs == key and counts and not other.leaving and other.attempt != consumer.attempt:
+            return other
+    return None
 
 
 def _adopted(index: int, homes: dict[int, int]) -> list[int]:

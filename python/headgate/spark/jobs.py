@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.spark.coordinator import Coordinator
-    from headgate.spark.members import Member
+    from headgate.spark.members import Consumer, Member
     from headgate.spark.server import Server
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -34,6 +34,7 @@ _LOOK: Final = 0.25
 _IDLE: Final = 1.0
 #: Seconds that Spark gets to say what became of a task.
 VERDICT: Final = 3.0
+_TERMINAL: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,7 @@ class Jobs:
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
         self._forming: list[Run] = []
+        self._doubted: list[Consumer] = []
         self._verdicts: list[tuple[Member, Run, float]] = []
         self._closing = False
         self._thread = threading.Thread(target=self._watch, name="headgate-spark", daemon=True)
@@ -125,6 +127,7 @@ class Jobs:
         """Tell the watching thread what to look at; show progress."""
         self._stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
+        self._doubted = list(coordinator.doubted.values())
         self._progress.show(coordinator.live_runs, time.monotonic())
 
     def interrupted(self) -> None:
@@ -148,7 +151,7 @@ class Jobs:
         self._server.stop()
 
     def _look(self) -> None:
-        busy = bool(self._stages or self._verdicts)
+        busy = bool(self._stages or self._verdicts or self._doubted)
         try:
             self._asked.get(timeout=_LOOK if busy else _IDLE)()
             while not self._asked.empty():
@@ -158,6 +161,7 @@ class Jobs:
         if is_gone(self._context) or not busy:
             return
         self._answer_verdicts()
+        self._tell_fates()
         facts = self._facts.stages(self._stages)
         active = {run.number for run in self._forming if self._facts.job_is_active(tag(run))}
         slots, sharing = self._facts.slots(), self._facts.sharing(self._stages)
@@ -178,11 +182,23 @@ class Jobs:
         left = []
         for member, run, deadline in self._verdicts:
             status, text = self._facts.task(member.stage, member.attempt)
-            if status in {"SUCCESS", "FAILED", "KILLED"} or now >= deadline:
+            if status in _TERMINAL or now >= deadline:
                 self._server.post(self._verdict(member, run, status, text))
             else:
                 left.append((member, run, deadline))
         self._verdicts = left
+
+    def _tell_fates(self) -> None:
+        for consumer in self._doubted:
+            status, text = self._facts.task(consumer.stage, consumer.attempt)
+            if status in _TERMINAL:
+                self._server.post(self._fate(consumer, status, text))
+
+    def _fate(self, consumer: Consumer, status: str, text: str) -> Callable[[], None]:
+        def told() -> None:
+            self._server.coordinator.fate(consumer, status, text, time.monotonic())
+
+        return told
 
     def _verdict(self, member: Member, run: Run, status: str, text: str) -> Callable[[], None]:
         def told() -> None:

@@ -85,6 +85,11 @@ class Run:
         return self.state is RunState.OVER
 
     @property
+    def is_cancelled(self) -> bool:
+        """Whether it was cancelled from outside."""
+        return self.cause is not None and self.cause.is_cancelled
+
+    @property
     def indexes(self) -> set[int]:
         """The subpartitions that somebody in this run wants or wanted."""
         return {index for served in self.serves.values() for index in served}
