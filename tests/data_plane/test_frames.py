@@ -34,13 +34,13 @@ def page():
 def play(environment, part):
     """Read from a fake producer that plays a part: rows, or the error."""
     fake = wire.Producer(SECRET, part)
-    consumer = environment()
+    consumer = environment(memory="2m")
     gate = consumer.create_input_gate([fake_address(fake)])
     outcome = Task(drain, gate).outcome(10)
     peak = consumer.stats()["peak_bytes"]
     consumer.close()
     fake.close()
-    assert peak <= 10 * 65536
+    assert peak <= 2 << 20
     return outcome
 
 
