@@ -7,13 +7,15 @@ import pytest
 
 from headgate.errors import (
     HeadgateWarning,
-    NotBuiltError,
     NotEnoughSlots,
     OptionError,
     UnknownColumnError,
     UnsupportedTypeError,
 )
 from headgate.spark import exchange
+
+# Nothing here depends on where the tasks run.
+pytestmark = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 def same(batches):
@@ -81,14 +83,6 @@ def test_confs_are_read_and_checked(spark, numbers):
         assert exchange(numbers, by="k", segment_size="64k").count() == 20_000
     finally:
         spark.conf.unset("spark.headgate.segmentSize")
-
-
-def test_spark_connect_is_told_at_once():
-    class DataFrame:
-        __module__ = "pyspark.sql.connect.dataframe"
-
-    with pytest.raises(NotBuiltError, match="Connect"):
-        exchange(DataFrame(), by="k")
 
 
 def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):

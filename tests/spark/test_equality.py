@@ -63,6 +63,7 @@ def placed(df):
     return {partition: sorted(texts) for partition, texts in found.items()}
 
 
+@pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 @pytest.mark.parametrize("key", list(COLUMNS))
 def test_each_type_as_a_key(df, key):
     assert placed(exchange(df.select("row", key), by=key)) == placed(

@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -126,6 +127,28 @@ def test_a_killed_process_fails_the_run_soon_and_by_name(spark, numbers, role):
     if "HG-3001" in text:
         what = "producer" if role == "map" else "consumer"
         assert f"a {what} is gone without a goodbye" in text
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+def test_a_killed_executor_fails_the_run_soon_and_by_name(spark, numbers):
+    def kill_the_executor(batches):
+        for batch in batches:
+            yield batch
+            if batch.num_rows:
+                # The daemon that forked this worker is a child of the executor's JVM.
+                status = Path(f"/proc/{os.getppid()}/status").read_text()
+                parent = next(x for x in status.splitlines() if x.startswith("PPid"))
+                os.kill(int(parent.split()[1]), signal.SIGKILL)
+                time.sleep(60)
+
+    started = time.monotonic()
+    message_of(exchange(numbers, by="k", map=kill_the_executor).collect)
+    stats = last_stats()
+    assert (stats.state, stats.error) == ("failed", "HG-3001")
+    assert stats.seconds < 10
+    # A new executor takes its place.
+    while exchange(numbers, by="k", on_no_slots="error").count() != 20_000:
+        assert time.monotonic() - started < 60
 
 
 def endless(batches):

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headgate.errors import UnknownColumnError, UnsupportedTypeError
+from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeError
+from headgate.spark import exchange
 from headgate.spark.fallback import _keys, murmur3
 from headgate.spark.jobs import job_cause
 from headgate.spark.merge import merge
@@ -207,6 +208,14 @@ def test_the_hash_of_an_int_is_sparks():
     assert [murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]
     keys = _keys(7)
     assert [murmur3(key) % 7 for key in keys] == list(range(7))
+
+
+def test_spark_connect_is_told_at_once():
+    class DataFrame:
+        __module__ = "pyspark.sql.connect.dataframe"
+
+    with pytest.raises(NotBuiltError, match="Connect"):
+        exchange(DataFrame(), by="k")
 
 
 @pytest.mark.parametrize(

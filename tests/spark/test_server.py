@@ -140,6 +140,27 @@ def test_the_listening_thread_handles_reports_and_hears_the_end(server, side):
     control.close()
 
 
+def test_what_handling_a_message_raises_reaches_the_main_thread(server, side):
+    control = consumer(server, 0, 1)
+    heard = []
+
+    def handle(message):
+        heard.append(message)
+        if message.kind == "END":
+            raise MemoryError("no segment is left")
+
+    control.listen(handle, Counts())
+    until(lambda: server.coordinator.members)
+    (member,) = server.coordinator.members.values()
+    server.post(lambda: server.coordinator._send(member, "END"))
+    assert control.await_message("END") is not None
+    assert isinstance(control.error, MemoryError)
+    assert [m.kind for m in heard] == ["END", "ABORT"]
+    server.post(lambda: server.coordinator._send(member, "WAIT"))
+    assert control.await_message("WAIT") is not None
+    control.close()
+
+
 def test_garbage_closes_that_connection_only(server, side):
     control = consumer(server, 0, 1)
     with socket.create_connection(("127.0.0.1", server.port)) as stranger:

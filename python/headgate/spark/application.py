@@ -55,6 +55,11 @@ class Application:
         """The statistics of the last run."""
         return self._jobs.last
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its coordinator still serves."""
+        return self._server.is_alive
+
     def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
         """Make an exchange known, before any of its tasks can run."""
         self._plans[exchange_id] = plan
@@ -92,7 +97,7 @@ def of(context: SparkContext) -> Application:
     """Return the application's coordinator, started if need be."""
     with _LOCK:
         known = _running.get(context.applicationId)
-        if known is None:
+        if known is None or not known.is_alive:
             known = _running[context.applicationId] = Application(context)
         return known
 

@@ -140,6 +140,8 @@ def explain(
     control: Control, error: Exception, known: Cause | None, role: str
 ) -> errors.HeadgateError:
     """Report an error of the exchange itself, and return what to raise for it."""
+    if control.error is not None:
+        error, known = control.error, None
     if known is not None:
         return derived(known)
     where = here().words(role)

@@ -62,6 +62,8 @@ class Control:
         self._said: dict[str, Message] = {}
         self._news = threading.Condition()
         self._closed = False
+        #: What handling a message in the thread raised, if anything.
+        self.error: Exception | None = None
         self._sock = self._connect(time.monotonic() + place.timeout)
 
     @property
@@ -135,7 +137,7 @@ class Control:
         messages, self._inbox = self._inbox, []
         while not self._closed:
             for message in messages:
-                handle(message)
+                self._handle(handle, message)
                 self._note(message.kind, message.fields)
             messages = []
             ready, _, _ = select.select([self._sock], [], [], max(0.0, due - time.monotonic()))
@@ -144,6 +146,13 @@ class Control:
             if time.monotonic() >= due and not self._closed:
                 self.send("PROGRESS", {"rows": counts.rows, "bytes": counts.bytes})
                 due = time.monotonic() + PROGRESS
+
+    def _handle(self, handle: Callable[[Message], None], message: Message) -> None:
+        try:
+            handle(message)
+        except Exception as error:  # noqa: BLE001 - the main thread raises it, see `error`
+            self.error = self.error or error
+            handle(Message("ABORT", self._run, self._epoch, Cause.of(error).fields()))
 
     def _note(self, kind: str, fields: Any) -> None:
         with self._news:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import NotBuiltError, NotEnoughSlots
 from headgate.spark.request import Request, check
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from headgate.spark.stats import ExchangeStats
     from headgate.spark.task import ConsumerTask, ProducerTask
     from headgate.spark.user_function import BatchFunction
+
+#: Seconds that the first executor of a fresh application is waited for.
+_NO_EXECUTORS: Final = 1.5
 
 
 def exchange(
@@ -77,9 +81,13 @@ def last_stats() -> ExchangeStats | None:
 
 
 def _plan(request: Request) -> DataFrame:
-    from headgate.spark import slots as slots_module  # noqa: PLC0415
+    from headgate.spark.slots import SlotCounter  # noqa: PLC0415
 
-    slots = slots_module.count(request.context)
+    counter = SlotCounter(request.context)
+    slots, deadline = counter.count(), time.monotonic() + _NO_EXECUTORS
+    while slots.number == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        slots = counter.count()
     partitions = request.options["num_partitions"] or max(1, slots.number // 2)
     if partitions + 1 > slots.number:
         error = _not_enough(partitions, slots, request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.spark.formation import StageFacts
-from headgate.spark.slots import count
+from headgate.spark.slots import SlotCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +23,7 @@ class SparkFacts:
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
+        self._slots = SlotCounter(context)
 
     @property
     def _scala(self) -> Any:
@@ -66,7 +67,7 @@ class SparkFacts:
 
     def slots(self) -> int:
         """Return how many tasks can run at the same time."""
-        return count(self._context).number
+        return self._slots.count().number
 
     def sharing(self, stages: Iterable[int]) -> dict[int, int] | None:
         """Return the running tasks of each stage that reads persisted data of these stages too.

@@ -125,7 +125,10 @@ class Jobs:
 
     def tick(self, coordinator: Coordinator) -> None:
         """Tell the watching thread what to look at; show progress."""
-        self._stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
+        stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
+        if stages - self._stages:
+            self._asked.put(_nothing)  # a new stage: look at once
+        self._stages = stages
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
         self._doubted = list(coordinator.doubted.values())
         self._progress.show(coordinator.live_runs, time.monotonic())
@@ -223,6 +226,10 @@ class Jobs:
             self._server.post(
                 lambda: self._server.coordinator.job_ended(run.number, error, partitions)
             )
+
+
+def _nothing() -> None:
+    """Wake the watching thread."""
 
 
 def tag(run: Run) -> str:

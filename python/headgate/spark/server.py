@@ -100,6 +100,11 @@ class Server:
         """Start the thread."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def post(self, action: Callable[[], None]) -> None:
         """Run ``action`` in the coordinator's thread, soon."""
         self._inbox.put(action)

@@ -36,25 +36,31 @@ def from_master(master: str, task_cpus: int = 1) -> Slots | None:
     return Slots(executors * (cores // task_cpus), words)
 
 
-def count(context: SparkContext) -> Slots:
-    """Return the slots of a running application.
+class SlotCounter:
+    """Counts the slots of a running application; reads its configuration once.
 
-    With dynamic allocation, those of as many executors as it may ask for.
+    With dynamic allocation, the slots of as many executors as it may ask for.
     """
-    conf = context.getConf()
-    cpus = int(conf.get("spark.task.cpus", "1") or 1)
-    fixed = from_master(context.master or "", cpus)
-    if fixed is not None:
-        return fixed
-    cores = int(conf.get("spark.executor.cores", "0") or 0)
-    if conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        executors = int(conf.get("spark.dynamicAllocation.maxExecutors", "0") or 0)
-        if executors and cores:
-            words = f"at most {executors} executors x {cores} cores, spark.task.cpus={cpus}"
-            return Slots(executors * (cores // cpus), words)
-    scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to its own numbers
-    now = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
-    asked = int(conf.get("spark.executor.instances", "0") or 0) * (cores // cpus)
-    if asked > now:
-        return Slots(asked, f"{asked} asked for, {now} there yet, spark.task.cpus={cpus}")
-    return Slots(now, f"{now} there now, spark.task.cpus={cpus}")
+
+    def __init__(self, context: SparkContext) -> None:
+        conf = dict(context.getConf().getAll())
+        self._context = context
+        self._cpus = int(conf.get("spark.task.cpus") or 1)
+        self._cores = int(conf.get("spark.executor.cores") or 0)
+        self._fixed = from_master(context.master or "", self._cpus)
+        name, words = "spark.executor.instances", "asked for"
+        if conf.get("spark.dynamicAllocation.enabled") == "true":
+            name, words = "spark.dynamicAllocation.maxExecutors", "at most"
+        self._executors = int(conf.get(name) or 0)
+        self._words = f"{self._executors} executors x {self._cores} cores {words}"
+
+    def count(self) -> Slots:
+        """Return the slots of now, or those that are to come."""
+        if self._fixed is not None:
+            return self._fixed
+        scala = self._context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to these numbers
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        now = int(scala.maxNumConcurrentTasks(profile))
+        to_come = self._executors * (self._cores // self._cpus)
+        words = f"{now} there now" if now >= to_come else f"{self._words}, {now} there yet"
+        return Slots(max(now, to_come), f"{words}, spark.task.cpus={self._cpus}")
