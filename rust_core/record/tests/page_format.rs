@@ -6,7 +6,7 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use arrow_select::take::take_record_batch;
 use bytes::Bytes;
@@ -40,8 +40,8 @@ fn golden_bytes() {
     let words =
         |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     expected.extend(b"HDGP\x01\0\0\0");
-    // Rows, columns, buffers, length of the page; null counts.
-    expected.extend(words(&[3, 3, 7, 448, 1, 0, 0]));
+    // Rows, columns, buffers, length of the page; the schema's fingerprint; null counts.
+    expected.extend(words(&[3, 3, 7, 448, 0xddd2_9e4f, 1, 0, 0]));
     // Validity and values of n; no validity and values of b; no validity, offsets and data of s.
     expected.extend(words(&[128, 1, 192, 12, 0, 0, 256, 1, 0, 0, 320, 16, 384, 5]));
     for buffer in [
@@ -143,23 +143,53 @@ fn each_lie_of_a_header_is_found() {
     assert!(matches!(with_word(12, 4), Columns { columns: 4, .. }));
     assert!(matches!(with_word(16, u32::MAX), Columns { buffers: u32::MAX, .. }));
     assert!(matches!(with_word(20, 512), Length { said: 512, got: 448 }));
-    assert!(matches!(with_word(24, 2), NullCount { said: 2, got: 1, .. }));
-    assert!(matches!(with_word(24, 0), BufferLength { part: "validity", .. }));
-    assert!(matches!(with_word(28, 1), BufferLength { part: "validity", .. }));
-    assert!(matches!(with_word(32, 1), NullCount { said: 1, got: 0, .. }));
-    assert!(matches!(with_word(36, 0), BufferOffset { buffer: 0, offset: 0, earliest: 128 }));
-    assert!(matches!(with_word(36, 129), BufferOffset { .. }));
-    assert!(matches!(with_word(44, 128), BufferOffset { buffer: 1, earliest: 129, .. }));
-    assert!(matches!(with_word(44, 448), BufferEnd { buffer: 1, end: 460, length: 448 }));
-    assert!(matches!(with_word(48, u32::MAX), BufferEnd { .. }));
-    assert!(matches!(with_word(52, 64), BufferOffset { buffer: 2, .. }));
-    assert!(matches!(with_word(80, 12), BufferLength { part: "offsets", .. }));
-    assert!(matches!(with_word(88, 4), Offsets { data: 4, .. }));
+    assert!(matches!(with_word(24, 1), PageError::OtherSchema { got: 1, expected: 0xddd2_9e4f }));
+    assert!(matches!(with_word(28, 2), NullCount { said: 2, got: 1, .. }));
+    assert!(matches!(with_word(28, 0), BufferLength { part: "validity", .. }));
+    assert!(matches!(with_word(32, 1), BufferLength { part: "validity", .. }));
+    assert!(matches!(with_word(36, 1), NullCount { said: 1, got: 0, .. }));
+    assert!(matches!(with_word(40, 0), BufferOffset { buffer: 0, offset: 0, earliest: 128 }));
+    assert!(matches!(with_word(40, 129), BufferOffset { .. }));
+    assert!(matches!(with_word(48, 128), BufferOffset { buffer: 1, earliest: 129, .. }));
+    assert!(matches!(with_word(48, 448), BufferEnd { buffer: 1, end: 460, length: 448 }));
+    assert!(matches!(with_word(52, u32::MAX), BufferEnd { .. }));
+    assert!(matches!(with_word(56, 64), BufferOffset { buffer: 2, .. }));
+    assert!(matches!(with_word(84, 12), BufferLength { part: "offsets", .. }));
+    assert!(matches!(with_word(92, 4), Offsets { data: 4, .. }));
     assert!(matches!(with_word(320, 1), Offsets { .. }));
     assert!(matches!(with_word(324, 3), Offsets { .. }));
     assert!(matches!(with_word(324, u32::MAX), Offsets { .. }));
     assert!(matches!(with_word(324, 1), PageError::InvalidColumn { .. }));
     assert!(matches!(with_word(384, 0xffff_ffff), PageError::InvalidColumn { .. }));
+}
+
+/// Nothing but the fingerprint tells these apart: the layouts are the same.
+#[test]
+fn a_page_of_another_schema_is_refused() {
+    let schema = |name: &str, data_type: DataType| {
+        PageSchema::try_new(Arc::new(Schema::new(vec![Field::new(name, data_type, true)]))).unwrap()
+    };
+    let fingerprint = |schema: &PageSchema| {
+        let [a, b, c, d, ..] = schema.hash();
+        u32::from_le_bytes([a, b, c, d])
+    };
+    let written = Arc::new(schema("n", DataType::Int64));
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(i64::MAX)]));
+    let batch = RecordBatch::try_from_iter([("n", column)]).unwrap();
+    let source = Source::try_new(&written, &batch).unwrap();
+    let page = Bytes::from(encode_rows(&written, &source, &[0, 1, 2]).unwrap());
+    assert_eq!(read_page(&written, page.clone()).unwrap(), batch);
+    for other in [
+        schema("n", DataType::Float64),
+        schema("n", DataType::UInt64),
+        schema("n", DataType::Timestamp(TimeUnit::Second, None)),
+        schema("m", DataType::Int64),
+    ] {
+        let Err(PageError::OtherSchema { got, expected }) = read_page(&other, page.clone()) else {
+            panic!("a page of {:?} read as {:?}", written.schema(), other.schema());
+        };
+        assert_eq!((got, expected), (fingerprint(&written), fingerprint(&other)));
+    }
 }
 
 #[test]
@@ -226,6 +256,7 @@ fn rows_without_bytes_are_counted_too() {
         page[8..12].copy_from_slice(&rows.to_le_bytes());
         page[12] = 1;
         page[20] = 64;
+        page[24..28].copy_from_slice(&schema.hash()[..4]);
         read_page(&schema, page.into())
     };
     assert_eq!(page((1 << 31) - 1).unwrap().num_rows(), (1 << 31) - 1);

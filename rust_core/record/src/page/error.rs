@@ -5,6 +5,14 @@ use arrow_schema::ArrowError;
 /// Why bytes are not a page of a schema.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
+    /// The page was written for another schema than the reader expects.
+    #[error("the page is of another schema: fingerprint {got:08x}, expected {expected:08x}")]
+    OtherSchema {
+        /// What the page says.
+        got: u32,
+        /// What the reader's schema has.
+        expected: u32,
+    },
     /// Arrow's own validation refused a column: text that is not UTF-8, above all.
     #[error("column {column:?} is not valid")]
     InvalidColumn {

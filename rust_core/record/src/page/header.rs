@@ -5,7 +5,7 @@ use super::schema::PageSchema;
 
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"HDGP");
 pub(super) const VERSION: u16 = 1;
-pub(super) const PREFIX_LEN: usize = 24;
+pub(super) const PREFIX_LEN: usize = 28;
 
 /// Bytes of the header of each page of a schema, padding included.
 pub(super) fn header_len(schema: &PageSchema) -> usize {
@@ -28,6 +28,7 @@ impl<'a> HeaderWriter<'a> {
         writer.put(to_u32(schema.layouts().len()));
         writer.put(to_u32(schema.num_buffers()));
         writer.put(length);
+        writer.put(schema.fingerprint());
         writer
     }
 

@@ -1,7 +1,8 @@
 //! A page: one Arrow record batch inside one buffer.
 //!
 //! The schema never travels: both ends hold the same [`PageSchema`] and compare its hash when a
-//! channel is opened. All integers are little-endian, as Arrow's bodies are.
+//! channel is opened; each page repeats the start of that hash. All integers are little-endian, as
+//! Arrow's bodies are.
 //!
 //! | at | bytes | field |
 //! |---|---|---|
@@ -12,8 +13,9 @@
 //! | 12 | 4 | columns `c` |
 //! | 16 | 4 | buffers `b` |
 //! | 20 | 4 | length of the page |
-//! | 24 | 4 `c` | null count of each column |
-//! | 24 + 4 `c` | 8 `b` | offset from the page's start and length of each buffer |
+//! | 24 | 4 | first four bytes of the schema's hash |
+//! | 28 | 4 `c` | null count of each column |
+//! | 28 + 4 `c` | 8 `b` | offset from the page's start and length of each buffer |
 //! | multiple of 64 | | the buffers in their order, each from a multiple of 64, zeros between them |
 //!
 //! A Null column has no buffers; Boolean and fixed-width columns have validity and values; strings and

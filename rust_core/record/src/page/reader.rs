@@ -60,12 +60,15 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColu
         };
         *field = value;
     }
-    let [magic, version, rows, columns, buffers, length] = prefix;
+    let [magic, version, rows, columns, buffers, length, fingerprint] = prefix;
     if magic != MAGIC {
         return Err(PageError::Magic { got: magic });
     }
     if version != u32::from(VERSION) {
         return Err(PageError::Version { got: version, expected: u32::from(VERSION) });
+    }
+    if fingerprint != schema.fingerprint() {
+        return Err(PageError::OtherSchema { got: fingerprint, expected: schema.fingerprint() });
     }
     if u64::from(rows) >= MAX_ROWS {
         return Err(PageError::TooManyRows { rows, limit: MAX_ROWS });

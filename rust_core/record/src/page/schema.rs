@@ -55,6 +55,12 @@ impl PageSchema {
         self.hash
     }
 
+    /// The start of the [hash](Self::hash), repeated in each page.
+    pub(super) fn fingerprint(&self) -> u32 {
+        let first = self.hash.first_chunk().expect("a hash has 32 bytes");
+        u32::from_le_bytes(*first)
+    }
+
     /// The Arrow schema of the batches that are read.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
