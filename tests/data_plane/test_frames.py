@@ -152,6 +152,17 @@ def test_an_error_frame_carries_its_words(environment, text):
     assert text in str(outcome)
 
 
+@pytest.mark.parametrize("at", range(21 + 8))
+def test_an_error_frame_with_a_flipped_bit(environment, at):
+    def damaged(channel):
+        frame = bytearray(wire.frame(1, struct.pack(">IHH", channel, 6002, 8) + b"it broke"))
+        frame[at] ^= 1
+        return bytes(frame)
+
+    outcome = play(environment, sender(damaged))
+    assert type(outcome) in {errors.IntegrityError, errors.ProtocolError}, repr(outcome)
+
+
 @pytest.mark.parametrize("raw", [b"\xff\xfe", b"x" * 1025], ids=["not utf-8", "too long"])
 def test_a_malformed_error_frame(environment, raw):
     body = lambda channel: struct.pack(">IHH", channel, 6002, len(raw)) + raw  # noqa: E731
@@ -160,7 +171,8 @@ def test_a_malformed_error_frame(environment, raw):
 
 
 def test_pages_with_wrong_bytes_and_a_right_checksum(environment, page):
-    # Every header field and some of the body in turn; the row count is the third field.
+    # Every header field and some of the body in turn; the row count is the third field, and the
+    # seventh names the schema.
     for at in [*range(0, 64, 4), 64, len(page) - 1]:
         changed = bytearray(page)
         changed[at] ^= 0x41
@@ -169,11 +181,21 @@ def test_pages_with_wrong_bytes_and_a_right_checksum(environment, page):
         if isinstance(outcome, pa.Table):
             outcome.validate(full=True)
             assert outcome.num_rows == 5
+        elif at == 24:
+            assert isinstance(outcome, errors.SchemaMismatchError), repr(outcome)
         else:
             assert isinstance(outcome, (errors.CorruptPageError, errors.IntegrityError))
 
 
-@pytest.mark.parametrize("size", [0, 1, 23, 24, 63])
+@pytest.mark.parametrize("other", [("n", "float64"), ("n", "timestamp(s)"), ("m", "int64")])
+def test_a_page_of_another_schema_with_the_same_layout(environment, page, other):
+    assert page[24:28] == wire.fingerprint(("n", "int64"))
+    renamed = page[:24] + wire.fingerprint(other) + page[28:]
+    outcome = play(environment, sender(good(renamed), ending(5, len(page), 1, 1)))
+    assert isinstance(outcome, errors.SchemaMismatchError), repr(outcome)
+
+
+@pytest.mark.parametrize("size", [0, 1, 23, 24, 27, 28, 63])
 def test_pages_that_are_cut(environment, page, size):
     part = sender(good(page[:size]), ending(5, size, 1, 1))
     outcome = play(environment, part)
@@ -220,13 +242,14 @@ def served(environment):
         b"GET / HTTP/1.1\r\n\r\n" + bytes(64),
         wire.frame(2, bytes(10)),
         wire.frame(6, struct.pack(">II", 0, 0)),
-        wire.frame(0, bytes(26)),
+        wire.frame(6, struct.pack(">II", 1, 0))[:-1] + b"\0",
+        wire.buffer(b"", channel=0, sequence=0),
         wire.frame(1, bytes(8)),
         wire.frame(5, length=2**32 - 1),
         wire.frame(5, length=0),
         wire.frame(99),
     ],
-    ids=["http", "short", "no credit", "buffer", "error", "huge", "zero", "unknown"],
+    ids=["http", "short", "no credit", "checksum", "buffer", "error", "huge", "zero", "unknown"],
 )
 def test_a_consumer_that_sends_nonsense_is_cut_off(served, bytes_sent):
     sock, _ = wire.consumer(served.address(0), SECRET)
@@ -257,6 +280,9 @@ def test_a_request_for_what_is_not_there(served):
         sock.sendall(wire.partition_request(served.address(0), partition=bytes(16), channel=9))
         head = wire.receive(sock, 17)
         assert (head[8], struct.unpack(">IH", head[9:15])) == (1, (9, 3006))
+        length, text = struct.unpack(">I", head[:4])[0], struct.unpack(">H", head[15:])[0]
+        assert length == 21 + text
+        assert wire.is_sealed(head + wire.receive(sock, length - 17))
 
 
 def test_two_requests_for_one_channel(served):

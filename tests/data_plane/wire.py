@@ -77,8 +77,20 @@ def _entry(value):
 _TABLE = [_entry(byte) for byte in range(256)]
 
 
+def sealed(head):
+    """Append the checksum that ends every frame but the buffer."""
+    return head + struct.pack(">I", crc32c(head))
+
+
+def is_sealed(data):
+    """Whether the last 4 bytes are the checksum of those before them."""
+    return data == sealed(data[:-4])
+
+
 def frame(kind, body=b"", length=None, magic=MAGIC):
-    return struct.pack(">IIB", 9 + len(body) if length is None else length, magic, kind) + body
+    """Any frame but a buffer, with a right checksum; `length` replaces the right one."""
+    length = 9 + len(body) + 4 if length is None else length
+    return sealed(struct.pack(">IIB", length, magic, kind) + body)
 
 
 def buffer(payload, *, channel, sequence, data_type=PAGE, generation=0, backlog=0, **wrong):
@@ -159,9 +171,11 @@ class Producer:
             sock.sendall(unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256"))
             receive(sock, 37)
             sock.sendall(b"HDGT\4")
-            self.request = receive(sock, 73)
-            if len(self.request) < 73:
+            self.request = receive(sock, 77)
+            if len(self.request) < 77:
                 return  # the consumer did not accept us
+            if not is_sealed(self.request):
+                return  # and without its part no test of an honest one passes
             with contextlib.suppress(ConnectionError):  # cut off for what it sent
                 self._part(sock, struct.unpack(">I", self.request[29:33])[0])
             sock.settimeout(10)
@@ -170,6 +184,13 @@ class Producer:
     def close(self):
         self._listener.close()
         self._thread.join(20)
+
+
+def fingerprint(*columns):
+    """What pages with these columns, each a name and a type, say of their schema."""
+    lines = [f"{len(name.encode())}:{name} {kind}\n" for name, kind in columns]
+    text = "headgate page schema 1\n" + "".join(lines)
+    return hashlib.sha256(text.encode()).digest()[:4]
 
 
 def digest(data):

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
+use crate::crc32c::crc32c;
 use crate::frame::{
-    BUFFER_HEADER_LEN, BufferHeader, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC,
-    MAX_ERROR_TEXT, PartitionRequest,
+    BUFFER_HEADER_LEN, BufferHeader, CRC_LEN, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind,
+    MAGIC, MAX_ERROR_TEXT, PartitionRequest,
 };
 use crate::frame_error::FrameError;
 use crate::wire::{fill, take, take_u8, take_u16, take_u32};
@@ -42,7 +43,8 @@ impl Limits {
 /// Decodes the frames of one connection, wherever the bytes are cut.
 ///
 /// Holds at most one frame without payload (about 1 KiB). Every length is compared with the limits
-/// before it is used.
+/// before it is used; the rest of a body is looked at only if the CRC that ends the frame is right.
+/// The CRC of a buffer is the driver's to compare: it covers the payload, which never comes here.
 #[derive(Clone, Debug)]
 pub struct FrameDecoder {
     limits: Limits,
@@ -92,38 +94,53 @@ impl FrameDecoder {
         match self.stage {
             Stage::Header => {
                 let (kind, length) = check_header(&self.buffer, self.limits, self.side)?;
-                if kind == FrameKind::CloseRequest {
-                    return Ok(Some(Frame::CloseRequest));
-                }
-                self.stage = Stage::Body { kind, length };
+                self.stage = match kind {
+                    FrameKind::Error => Stage::TextLen { length },
+                    _ => Stage::Frame { kind, length },
+                };
                 Ok(None)
             }
-            Stage::Body { kind: FrameKind::Error, length } => {
-                let text = check_text_len(&self.buffer, length)?;
-                self.stage = Stage::Text { want: self.buffer.len() + text };
+            Stage::TextLen { length } => {
+                check_text_len(&self.buffer, length)?;
+                self.stage = Stage::Frame { kind: FrameKind::Error, length };
                 Ok(None)
             }
-            Stage::Body { kind, length } => {
-                parse_body(&self.buffer[FRAME_HEADER_LEN..], kind, length, self.limits).map(Some)
+            Stage::Frame { kind, length } => {
+                // The CRC of a buffer covers a payload that is not here.
+                let frame = match kind {
+                    FrameKind::Buffer => &self.buffer,
+                    _ => check_crc(&self.buffer, kind)?,
+                };
+                parse_body(&frame[FRAME_HEADER_LEN..], kind, length, self.limits).map(Some)
             }
-            Stage::Text { .. } => parse_error(&self.buffer[FRAME_HEADER_LEN..]).map(Some),
         }
     }
 }
 
+/// Where the text of an error frame begins, behind its length.
+const TEXT_OFFSET: usize = FrameKind::Error.fixed_len() - CRC_LEN;
+
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Header,
-    Body { kind: FrameKind, length: u32 },
-    Text { want: usize },
+    /// An error frame up to its text.
+    TextLen {
+        length: u32,
+    },
+    /// The whole frame, without a payload.
+    Frame {
+        kind: FrameKind,
+        length: u32,
+    },
 }
 
 impl Stage {
     const fn want(self) -> usize {
         match self {
             Self::Header => FRAME_HEADER_LEN,
-            Self::Body { kind, .. } => kind.fixed_len(),
-            Self::Text { want } => want,
+            Self::TextLen { .. } => TEXT_OFFSET,
+            Self::Frame { kind: FrameKind::Buffer, .. } => BUFFER_HEADER_LEN,
+            Self::Frame { length, .. } => length as usize,
         }
     }
 }
@@ -162,6 +179,13 @@ fn check_header(
         return Err(FrameError::TooLong { kind, length, limit: most });
     }
     Ok((kind, length))
+}
+
+/// The frame without the CRC at its end, which is that of the bytes before it.
+fn check_crc(frame: &[u8], kind: FrameKind) -> Result<&[u8], FrameError> {
+    let (frame, crc) = frame.split_last_chunk().expect("the caller waited for the whole frame");
+    let (got, want) = (u32::from_be_bytes(*crc), crc32c(frame));
+    if got == want { Ok(frame) } else { Err(FrameError::Checksum { kind, got, want }) }
 }
 
 fn parse_body(
@@ -222,14 +246,13 @@ fn parse_buffer(
     Ok(BufferHeader { channel, generation, sequence, backlog, data_type, size, crc })
 }
 
-/// Length of the text of an error frame, from the fixed part of the frame.
-fn check_text_len(bytes: &[u8], length: u32) -> Result<usize, FrameError> {
-    let fixed = FrameKind::Error.fixed_len();
-    let text = take_u16(&mut &bytes[fixed - 2..]);
-    if u64::from(length) != fixed as u64 + u64::from(text) {
+/// Compares the two lengths of an error frame, so that a wrong one waits for no bytes.
+fn check_text_len(bytes: &[u8], length: u32) -> Result<(), FrameError> {
+    let text = take_u16(&mut &bytes[TEXT_OFFSET - 2..]);
+    if u64::from(length) != FrameKind::Error.fixed_len() as u64 + u64::from(text) {
         return Err(FrameError::TextMismatch { length, text });
     }
-    Ok(usize::from(text))
+    Ok(())
 }
 
 fn parse_error(mut bytes: &[u8]) -> Result<Frame, FrameError> {

@@ -2,21 +2,25 @@
 //!
 //! | bytes | every frame begins with |
 //! |---|---|
-//! | 0..4 | length of the whole frame, with these 9 bytes and the payload |
+//! | 0..4 | length of the whole frame, with these 9 bytes, the payload and the CRC |
 //! | 4..8 | magic `BADC0FFE` |
 //! | 8 | id of the [`FrameKind`] |
 //!
 //! | id | frame | body |
 //! |---|---|---|
 //! | 0 | buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, reserved 1, size 4, crc 4, payload |
-//! | 1 | error | channel 4, code 2, text length 2, text |
-//! | 2 | partition request | partition 16, subpartition 4, channel 4, generation 4, initial credit 4, schema hash 32 |
-//! | 4 | cancel partition request | channel 4 |
-//! | 5 | close request | |
-//! | 6 | add credit | credit 4, channel 4 |
+//! | 1 | error | channel 4, code 2, text length 2, text, crc 4 |
+//! | 2 | partition request | partition 16, subpartition 4, channel 4, generation 4, initial credit 4, schema hash 32, crc 4 |
+//! | 4 | cancel partition request | channel 4, crc 4 |
+//! | 5 | close request | crc 4 |
+//! | 6 | add credit | credit 4, channel 4, crc 4 |
+//!
+//! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer covers the payload
+//! behind it as well.
 
 use std::num::NonZeroU32;
 
+use crate::crc32c::crc32c;
 use crate::{ChannelId, DataType, Generation, PartitionId, Sequence};
 
 /// Second word of every frame.
@@ -27,6 +31,8 @@ pub const FRAME_HEADER_LEN: usize = 9;
 pub const BUFFER_HEADER_LEN: usize = 35;
 /// Where the CRC stands in a buffer header; the bytes before it are part of what it covers.
 pub const CRC_OFFSET: usize = 31;
+/// The CRC that ends every frame but the buffer, in bytes.
+pub(crate) const CRC_LEN: usize = 4;
 /// Longest text of an error frame, in bytes.
 pub const MAX_ERROR_TEXT: usize = 1024;
 /// Largest payload whose frame length still fits its field.
@@ -67,11 +73,11 @@ impl FrameKind {
     pub(crate) const fn fixed_len(self) -> usize {
         match self {
             Self::Buffer => BUFFER_HEADER_LEN,
-            Self::Error => 17,
-            Self::PartitionRequest => 73,
-            Self::CancelPartitionRequest => 13,
-            Self::CloseRequest => FRAME_HEADER_LEN,
-            Self::AddCredit => 17,
+            Self::Error => 17 + CRC_LEN,
+            Self::PartitionRequest => 73 + CRC_LEN,
+            Self::CancelPartitionRequest => 13 + CRC_LEN,
+            Self::CloseRequest => FRAME_HEADER_LEN + CRC_LEN,
+            Self::AddCredit => 17 + CRC_LEN,
         }
     }
 }
@@ -125,6 +131,7 @@ impl Frame {
             out.extend_from_slice(&header.encode());
             return;
         }
+        let start = out.len();
         let text = if let Self::Error(error) = self { error.text() } else { "" };
         let length = self.kind().fixed_len() + text.len();
         put_header(out, length as u32, self.kind());
@@ -150,6 +157,8 @@ impl Frame {
                 put_u32(out, channel.0);
             }
         }
+        let crc = crc32c(&out[start..]);
+        put_u32(out, crc);
     }
 }
 

@@ -14,6 +14,16 @@ pub enum FrameError {
         /// The word in its place.
         got: u32,
     },
+    /// Bytes that changed on the way.
+    #[error("{kind:?} frame ends with CRC {got:#010x}, its bytes have {want:#010x}")]
+    Checksum {
+        /// Which frame.
+        kind: FrameKind,
+        /// What the frame ends with.
+        got: u32,
+        /// What the bytes before it have.
+        want: u32,
+    },
     /// An event without payload.
     #[error("event {data_type:?} on channel {channel} has no payload")]
     EmptyEvent {

@@ -2,13 +2,15 @@
 //! and no payload bytes. The driver owns sockets and memory and asks these types what comes next.
 //!
 //! A connection begins with the handshake ([`ClientHandshake`], [`ServerHandshake`]). Then the
-//! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]).
+//! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]). A
+//! CRC32C ([`Crc32c`]) covers every byte of every frame.
 //! The producer's half is one [`SendQueue`] per connection, the consumer's half one
 //! [`ReceiveChannel`] per channel.
 
 #![forbid(unsafe_code)]
 
 mod budget;
+mod crc32c;
 mod credit;
 mod data_type;
 mod decoder;
@@ -24,6 +26,7 @@ mod totals;
 mod wire;
 
 pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
+pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};
 pub use data_type::{DataType, UnknownDataType};
 pub use decoder::{FrameDecoder, Limits, Side};

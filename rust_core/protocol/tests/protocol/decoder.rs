@@ -6,7 +6,9 @@ use headgate_protocol::{
 };
 use proptest::prelude::*;
 
-use crate::frames::{credit, decode_pieces, header, request, to_consumer, to_producer, wire};
+use crate::frames::{
+    crc32c_by_bits, credit, decode_pieces, header, request, sealed, to_consumer, to_producer, wire,
+};
 
 const LIMITS: Limits = Limits { max_frame: 4096, max_payload: 1024 };
 
@@ -37,7 +39,7 @@ fn every_defect_has_its_error() {
     let open = wire(&Frame::PartitionRequest(request()));
     let cancel = wire(&Frame::CancelPartitionRequest { channel });
     let event = wire(&Frame::Buffer(header(1, 0, DataType::EndOfData, 5)));
-    let long = (17 + MAX_ERROR_TEXT as u32 + 1).to_be_bytes();
+    let long = (21 + MAX_ERROR_TEXT as u32 + 1).to_be_bytes();
     let all = u32::MAX.to_be_bytes();
     let zero = [0; 4];
     let credit_kind = FrameKind::AddCredit;
@@ -51,13 +53,13 @@ fn every_defect_has_its_error() {
         (c, open.clone(), E::WrongDirection { kind: FrameKind::PartitionRequest, side: c }),
         (
             p,
-            patched(add_credit(), 3, &[16]),
-            E::TooShort { kind: credit_kind, length: 16, least: 17 },
+            patched(add_credit(), 3, &[20]),
+            E::TooShort { kind: credit_kind, length: 20, least: 21 },
         ),
         (
             p,
-            patched(add_credit(), 3, &[18]),
-            E::TooLong { kind: credit_kind, length: 18, limit: 17 },
+            patched(add_credit(), 3, &[22]),
+            E::TooLong { kind: credit_kind, length: 22, limit: 21 },
         ),
         (
             c,
@@ -72,7 +74,7 @@ fn every_defect_has_its_error() {
         (
             c,
             patched(error.clone(), 0, &long),
-            E::TooLong { kind: FrameKind::Error, length: 1042, limit: 1041 },
+            E::TooLong { kind: FrameKind::Error, length: 1046, limit: 1045 },
         ),
         (c, data(1025), E::PayloadTooLarge { channel, size: 1025, limit: 1024 }),
         (
@@ -91,14 +93,14 @@ fn every_defect_has_its_error() {
             E::EmptyEvent { channel, data_type: DataType::EndOfData },
         ),
         (c, patched(data(1), 9, &all), E::ReservedChannel),
-        (p, patched(add_credit(), 13, &all), E::ReservedChannel),
-        (p, patched(cancel, 9, &all), E::ReservedChannel),
-        (p, patched(open.clone(), 29, &all), E::ReservedChannel),
-        (p, patched(add_credit(), 9, &zero), E::ZeroCredit),
-        (p, patched(open, 37, &zero), E::ZeroCredit),
-        (c, patched(error.clone(), 16, &[3]), E::TextMismatch { length: 19, text: 3 }),
-        (c, patched(error.clone(), 16, &[1]), E::TextMismatch { length: 19, text: 1 }),
-        (c, patched(error, 17, &[0xFF]), E::TextNotUtf8),
+        (p, sealed(patched(add_credit(), 13, &all)), E::ReservedChannel),
+        (p, sealed(patched(cancel, 9, &all)), E::ReservedChannel),
+        (p, sealed(patched(open.clone(), 29, &all)), E::ReservedChannel),
+        (p, sealed(patched(add_credit(), 9, &zero)), E::ZeroCredit),
+        (p, sealed(patched(open, 37, &zero)), E::ZeroCredit),
+        (c, patched(error.clone(), 16, &[3]), E::TextMismatch { length: 23, text: 3 }),
+        (c, patched(error.clone(), 16, &[1]), E::TextMismatch { length: 23, text: 1 }),
+        (c, sealed(patched(error, 17, &[0xFF])), E::TextNotUtf8),
     ];
     for (side, bytes, want) in cases {
         let mut decoder = decoder(side);
@@ -106,6 +108,93 @@ fn every_defect_has_its_error() {
         assert_eq!(decoder.decode(&mut input), Err(want.clone()));
         let good = data(1);
         assert_eq!(decoder.decode(&mut good.as_slice()), Err(want), "stays broken");
+    }
+}
+
+/// One frame of each kind that ends with a CRC, and where it arrives.
+fn control_frames() -> Vec<(Side, Frame)> {
+    let channel = ChannelId(0x0102_0304);
+    let error = |text: &str| Frame::Error(ErrorFrame::new(Some(channel), 3006, text));
+    vec![
+        (Side::Consumer, error("")),
+        (Side::Consumer, error("it broke, as things with wheels and springs do in the end: é")),
+        (Side::Consumer, error(&"x".repeat(MAX_ERROR_TEXT))),
+        (Side::Producer, Frame::PartitionRequest(request())),
+        (Side::Producer, Frame::CancelPartitionRequest { channel }),
+        (Side::Producer, Frame::CloseRequest),
+        (Side::Producer, Frame::AddCredit { credit: credit(7), channel }),
+    ]
+}
+
+#[test]
+fn a_wrong_crc_names_its_frame() {
+    for (side, frame) in control_frames() {
+        let bytes = wire(&frame);
+        let want = crc32c_by_bits(&bytes[..bytes.len() - 4]);
+        let wrong = patched(bytes.clone(), bytes.len() - 4, &(!want).to_be_bytes());
+        let error = FrameError::Checksum { kind: frame.kind(), got: !want, want };
+        assert!(error.to_string().contains(&format!("{:?} frame", frame.kind())));
+        assert_eq!(decoder(side).decode(&mut wrong.as_slice()), Err(error));
+    }
+}
+
+#[test]
+fn the_crc_comes_before_what_the_body_says() {
+    let bytes = patched(add_credit(), 9, &[0; 8]);
+    let want = crc32c_by_bits(&bytes[..17]);
+    let mut decoder = decoder(Side::Producer);
+    assert_eq!(decoder.decode(&mut &bytes[..20]), Ok(None), "not before the last byte");
+    let error = decoder.decode(&mut &bytes[20..]).unwrap_err();
+    assert!(
+        matches!(error, FrameError::Checksum { kind: FrameKind::AddCredit, want: w, .. } if w == want)
+    );
+}
+
+/// Nothing follows the frame: no flipped bit may make the decoder wait for more.
+#[test]
+fn each_flipped_bit_of_a_control_frame_is_an_error() {
+    for (side, frame) in control_frames() {
+        let good = wire(&frame);
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            for cut in [bytes.len(), 1, 7] {
+                let decoded = decode_pieces(&mut decoder(side), bytes.chunks(cut));
+                assert!(decoded.is_err(), "bit {bit} of {frame:?}: {decoded:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_control_frame_may_be_cut_anywhere() {
+    for (side, frame) in control_frames() {
+        // A second one shows that none of its bytes was taken for the first.
+        let bytes = wire(&frame).repeat(2);
+        for at in 0..=bytes.len() {
+            let (head, tail) = bytes.split_at(at);
+            let mut decoder = decoder(side);
+            let decoded = decode_pieces(&mut decoder, [head, tail]);
+            assert_eq!(decoded, Ok(vec![frame.clone(), frame.clone()]), "cut at {at}");
+            assert!(decoder.is_between_frames());
+        }
+        let decoded = decode_pieces(&mut decoder(side), bytes.chunks(1));
+        assert_eq!(decoded, Ok(vec![frame.clone(), frame]));
+    }
+}
+
+#[test]
+fn a_control_frame_comes_with_its_last_byte() {
+    for (side, frame) in control_frames() {
+        let bytes = wire(&frame);
+        let mut decoder = decoder(side);
+        for (at, byte) in bytes.iter().enumerate() {
+            assert!(decoder.missing() > 0 && decoder.missing() <= bytes.len() - at);
+            let decoded = decoder.decode(&mut [*byte].as_slice()).unwrap();
+            let last = at + 1 == bytes.len();
+            assert_eq!(decoded, last.then(|| frame.clone()), "byte {at}");
+            assert_eq!(decoder.is_between_frames(), last);
+        }
     }
 }
 
@@ -125,6 +214,7 @@ fn limits_are_inclusive() {
     }
     let longest = Frame::Error(ErrorFrame::new(None, 1, "x".repeat(MAX_ERROR_TEXT)));
     let tiny = FrameDecoder::new(Limits::for_segment(1), Side::Consumer);
+    assert_eq!(wire(&longest).len(), Limits::for_segment(1).max_frame as usize);
     assert_eq!(tiny.clone().decode(&mut wire(&longest).as_slice()), Ok(Some(longest)));
     let over = FrameError::PayloadTooLarge { channel: ChannelId(1), size: 2, limit: 1 };
     assert_eq!(tiny.clone().decode(&mut data(2).as_slice()), Err(over));
@@ -168,8 +258,12 @@ proptest! {
 
     /// A driver that reads no more than is missing never holds a byte of the payload.
     #[test]
-    fn missing_bytes_end_where_the_frame_ends(frame in to_consumer()) {
-        let mut decoder = decoder(Side::Consumer);
+    fn missing_bytes_end_where_the_frame_ends(frame in prop_oneof![to_consumer(), to_producer()]) {
+        let side = match frame {
+            Frame::Buffer(_) | Frame::Error(_) => Side::Consumer,
+            _ => Side::Producer,
+        };
+        let mut decoder = decoder(side);
         let bytes = wire(&frame);
         let payload = if let Frame::Buffer(header) = &frame { header.size as usize } else { 0 };
         let mut rest = bytes.as_slice();
@@ -198,6 +292,24 @@ proptest! {
             let whole = decode_pieces(&mut decoder(side), [bytes.as_slice()]);
             let cut = decode_pieces(&mut decoder(side), bytes.chunks(1));
             prop_assert_eq!(whole, cut);
+        }
+    }
+
+    /// Whoever knows the CRC still cannot say what no frame says.
+    #[test]
+    fn noise_with_a_good_crc_is_an_error_or_that_frame(noise in prop::collection::vec(any::<u8>(), 64..1033)) {
+        for (id, length) in [(1, 13 + noise.len()), (2, 77), (4, 17), (5, 13), (6, 21)] {
+            let mut bytes = [&[0, 0, 0, 0, 0xBA, 0xDC, 0x0F, 0xFE, id], &noise[..length - 13], &[0; 4]].concat();
+            bytes[..4].copy_from_slice(&(length as u32).to_be_bytes());
+            if id == 1 {
+                bytes[15..17].copy_from_slice(&((length - 21) as u16).to_be_bytes());
+            }
+            let bytes = sealed(bytes);
+            let side = if id == 1 { Side::Consumer } else { Side::Producer };
+            match decoder(side).decode(&mut bytes.as_slice()) {
+                Ok(frame) => prop_assert_eq!(wire(&frame.unwrap()), bytes),
+                Err(error) => prop_assert!(!matches!(error, FrameError::Checksum { .. }), "{error}"),
+            }
         }
     }
 

@@ -45,6 +45,26 @@ pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
     out
 }
 
+/// CRC32C bit by bit, as its definition has it.
+pub(crate) fn crc32c_by_bits(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 };
+        }
+    }
+    !crc
+}
+
+/// The frame with the CRC that fits its bytes, whatever they are.
+pub(crate) fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    frame.truncate(frame.len() - 4);
+    let crc = crc32c_by_bits(&frame);
+    frame.extend(crc.to_be_bytes());
+    frame
+}
+
 /// Decodes all frames of a stream that arrives in pieces, skipping payloads as a driver does.
 pub(crate) fn decode_pieces<'a>(
     decoder: &mut FrameDecoder,

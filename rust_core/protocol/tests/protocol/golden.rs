@@ -6,7 +6,7 @@ use headgate_protocol::{
     TotalsError,
 };
 
-use crate::frames::{credit, header, request};
+use crate::frames::{credit, header, request, sealed};
 use crate::hex;
 
 const LIMITS: Limits = Limits::for_segment(1 << 20);
@@ -17,6 +17,9 @@ fn check(frame: &Frame, side: Side, text: &str) {
     let mut got = Vec::new();
     frame.encode(&mut got);
     assert_eq!(got, want, "{frame:?}");
+    if !matches!(frame, Frame::Buffer(_)) {
+        assert_eq!(sealed(got), want, "the CRC as it is computed here");
+    }
     let decoded = FrameDecoder::new(LIMITS, side).decode(&mut want.as_slice());
     assert_eq!(decoded.unwrap().as_ref(), Some(frame));
 }
@@ -42,17 +45,17 @@ fn buffer() {
 #[test]
 fn error_of_a_channel_and_of_the_connection() {
     let of_channel = ErrorFrame::new(Some(ChannelId(9)), 3006, "gone");
-    let text = "00000015 BADC0FFE 01 00000009 0BBE 0004 676F6E65";
+    let text = "00000019 BADC0FFE 01 00000009 0BBE 0004 676F6E65 CCA831FB";
     check(&Frame::Error(of_channel), Side::Consumer, text);
     let of_connection = ErrorFrame::new(None, 9001, "");
-    let text = "00000011 BADC0FFE 01 FFFFFFFF 2329 0000";
+    let text = "00000015 BADC0FFE 01 FFFFFFFF 2329 0000 A33E7E42";
     check(&Frame::Error(of_connection), Side::Consumer, text);
 }
 
 #[test]
 fn partition_request() {
     let text = format!(
-        "00000049 BADC0FFE 02 {} 00000007 00000003 00000002 00000005 {}",
+        "0000004D BADC0FFE 02 {} 00000007 00000003 00000002 00000005 {} A1CCB93A",
         "A5".repeat(16),
         "5A".repeat(32)
     );
@@ -62,10 +65,10 @@ fn partition_request() {
 #[test]
 fn cancel_close_and_credit() {
     let cancel = Frame::CancelPartitionRequest { channel: ChannelId(3) };
-    check(&cancel, Side::Producer, "0000000D BADC0FFE 04 00000003");
-    check(&Frame::CloseRequest, Side::Producer, "00000009 BADC0FFE 05");
+    check(&cancel, Side::Producer, "00000011 BADC0FFE 04 00000003 A12906CF");
+    check(&Frame::CloseRequest, Side::Producer, "0000000D BADC0FFE 05 9D5E7E77");
     let grant = Frame::AddCredit { credit: credit(2), channel: ChannelId(3) };
-    check(&grant, Side::Producer, "00000011 BADC0FFE 06 00000002 00000003");
+    check(&grant, Side::Producer, "00000015 BADC0FFE 06 00000002 00000003 BDA81B9C");
 }
 
 #[test]

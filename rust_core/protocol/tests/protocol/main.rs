@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod budget;
+mod checksum;
 mod credit;
 mod data_type;
 mod decoder;
