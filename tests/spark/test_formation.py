@@ -225,11 +225,42 @@ def test_tasks_that_wait_for_a_cached_partition_hold_slots_too():
     theatre.stage(1, 2)
     theatre.consumer(0)
     b = theatre.consumer(1)
-    theatre.coordinator.sharing = {1: 2, 2: 2}
-    theatre.wait(0.5)
     assert not theatre.kinds(b)
-    theatre.wait(1.0)
+    theatre.coordinator.blocked = 2
+    theatre.settle()
     assert theatre.kinds(b) == ["END"]
+
+
+def test_two_stages_that_cache_one_result_each_wait_for_the_other():
+    theatre = Theatre(slots=4)
+    theatre.coordinator.formation.homes.persisting(anything=True)
+    theatre.stage(1, 2)
+    theatre.stage(2, 2)
+    a = theatre.consumer(0, stage=1)
+    b = theatre.consumer(1, stage=2)
+    theatre.wait(1.1)
+    assert len(theatre.submitted) == 2
+    theatre.coordinator.blocked = 2
+    theatre.settle()
+    assert theatre.kinds(b) == ["END"]
+    theatre.hang_up(b)
+    theatre.producer(theatre.submitted[0], 0)
+    assert theatre.last(a)["indexes"] == [0, 1]
+    again = theatre.consumer(1, stage=1)
+    assert theatre.kinds(again) == ["END"]
+    theatre.wait(2.1)
+    assert theatre.submitted[1] in theatre.cancelled
+    assert theatre.submitted[1].cause is None
+
+
+def test_without_anything_cached_stages_do_not_mix():
+    theatre = Theatre(slots=2)
+    theatre.stage(1, 1)
+    theatre.stage(2, 1)
+    theatre.consumer(0, stage=1)
+    b = theatre.consumer(1, stage=2)
+    theatre.wait(1.1)
+    assert not theatre.kinds(b)
 
 
 def test_a_run_whose_producers_get_no_slot_gives_some_up_in_the_end():

@@ -44,7 +44,8 @@ class Coordinator:
         self.runs: dict[int, Run] = {}
         self.members: dict[int, Member] = {}
         self.slots = 0
-        self.sharing: dict[int, int] = {}
+        #: Tasks that hold a slot and wait for a cached partition, as Spark says.
+        self.blocked = 0
         self.formation = Formation(self._new_run)
         self._relief = Relief(self.formation.homes, self._may_hand_over, self.effects)
         #: Consumers of which only Spark knows how their task ended: attempt -> consumer.
@@ -161,7 +162,7 @@ class Coordinator:
             run.submit()
         if self.slots:
             runs = list(self.runs.values())
-            self._relief.check(runs, self.consumers, self.slots, self.sharing, now)
+            self._relief.check(runs, self.consumers, self.slots, self.blocked, now)
         for run in self.runs.values():
             run.tick(now)
             if run.state is not RunState.FORMING and not run.is_fixed:

@@ -8,7 +8,7 @@ from headgate.spark.formation import StageFacts
 from headgate.spark.slots import SlotCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pyspark import SparkContext
 
@@ -69,28 +69,32 @@ class SparkFacts:
         """Return how many tasks can run at the same time."""
         return self._slots.count().number
 
-    def sharing(self, stages: Iterable[int]) -> dict[int, int] | None:
-        """Return the running tasks of each stage that reads persisted data of these stages too.
+    def blocked(self, stages: Iterable[int]) -> int | None:
+        """Return how many tasks wait for a cached partition that one of these stages computes.
 
-        Such a task may wait for a block that a consumer in one of ``stages`` is computing. None
-        when the application has persisted nothing.
+        Such a task holds a slot without being a consumer. None when nothing is persisted.
         """
         persisted = set(self._scala.getPersistentRDDs().keySet().mkString(",").split(",")) - {""}
         if not persisted:
             return None
         ours: set[str] = set()
         for stage in stages:
-            ours |= self._rdds(self._stage(stage)) & persisted
-        running = {}
-        for stage in self._scala.statusTracker().getActiveStageIds():
-            data = self._stage(stage)
-            if data is not None and self._rdds(data) & ours:
-                running[stage] = int(data.numActiveTasks())
-        return running
+            ours |= _rdds(self._stage(stage)) & persisted
+        active = self._scala.statusTracker().getActiveStageIds() if ours else ()
+        sharing = [stage for stage in active if _rdds(self._stage(stage)) & ours]
+        return sum(self._waits_for_a_block(task) for s in sharing for task in self._running(s))
 
-    @staticmethod
-    def _rdds(data: Any) -> set[str]:
-        return set() if data is None else set(data.rddIds().mkString(",").split(","))
+    def _running(self, stage: int) -> Iterator[Any]:
+        attempt = self._stage(stage).attemptId()
+        tasks = self._scala.statusStore().taskList(stage, attempt, _MAX_TASKS)
+        for number in range(tasks.size()):
+            task = tasks.apply(number)
+            if str(task.status()) == "RUNNING":
+                yield task
+
+    def _waits_for_a_block(self, task: Any) -> bool:
+        dump = self._scala.getTaskThreadDump(task.taskId(), task.executorId())
+        return dump.isDefined() and "BlockInfoManager" in str(dump.get().toString())
 
     def _stage(self, stage: int) -> Any:
         from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - only where Spark is
@@ -104,3 +108,7 @@ class SparkFacts:
 def is_gone(context: SparkContext) -> bool:
     """Whether the application has been stopped."""
     return context._jsc is None  # noqa: SLF001 - as PySpark checks it
+
+
+def _rdds(stage: Any) -> set[str]:
+    return set() if stage is None else set(stage.rddIds().mkString(",").split(","))

@@ -73,6 +73,11 @@ class Homes:
                 if self.is_persisting:
                     self._by_exchange[run.exchange_id][index] = kept
 
+    def fix_given(self, run: Run, given: Iterable[int], kept: int) -> None:
+        """Fix that these indexes of a run are served by another run's ``kept``."""
+        for index in given:
+            self._by_stage[run.exchange_id, run.stage][index] = kept
+
     def forget(self, stages: set[int]) -> None:
         """Drop what is known of stages other than these."""
         for key in [key for key in self._by_stage if key[1] not in stages]:

@@ -167,13 +167,13 @@ class Jobs:
         self._tell_fates()
         facts = self._facts.stages(self._stages)
         active = {run.number for run in self._forming if self._facts.job_is_active(tag(run))}
-        slots, sharing = self._facts.slots(), self._facts.sharing(self._stages)
+        slots, blocked = self._facts.slots(), self._facts.blocked({r.stage for r in self._forming})
 
         def told() -> None:
             coordinator = self._server.coordinator
             coordinator.slots = slots
-            coordinator.formation.homes.persisting(sharing is not None)
-            coordinator.sharing = sharing or {}
+            coordinator.formation.homes.persisting(blocked is not None)
+            coordinator.blocked = blocked or 0
             for number in active & coordinator.runs.keys():
                 coordinator.runs[number].job_is_active = True
             coordinator.stage_facts(facts)

@@ -10,7 +10,7 @@ from headgate.spark.members import Consumer, Effect, Warn
 from headgate.spark.run import Run, RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from headgate.spark.formation import Homes
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 CIRCLE: Final = 2.0
 #: Seconds without a task of the producer job before its run gives up slots, whoever holds the rest.
 STARVED: Final = 30.0
-#: The same where tasks that wait for a consumer's cached partition hold the rest.
-BLOCKED: Final = 1.0
 
 
 class Relief:
@@ -37,16 +35,12 @@ class Relief:
         self._homes = homes
         self._may_hand_over = may_hand_over
         self._effects = effects
-        self._held: set[int] = set()
+        self._residents: set[int] = set()
+        self._blocked = 0
         self._since = 0.0
 
     def check(
-        self,
-        runs: list[Run],
-        consumers: Iterable[Consumer],
-        slots: int,
-        sharing: Mapping[int, int],
-        now: float,
+        self, runs: list[Run], consumers: Iterable[Consumer], slots: int, blocked: int, now: float
     ) -> None:
         """Look at who holds the slots, and free some when nothing else can.
 
@@ -54,33 +48,30 @@ class Relief:
             runs: all of them.
             consumers: all of them.
             slots: of the application.
-            sharing: stage -> running tasks, of stages that read what consumers are caching.
+            blocked: tasks that wait for what a consumer is to put into a cache.
             now: seconds on a monotonic clock.
         """
         present = [c for c in consumers if c.is_present]
-        held = {c.attempt for c in present}
-        if held != self._held:
-            self._held, self._since = held, now
+        residents = {c.attempt for c in present}
+        if (residents, blocked) != (self._residents, self._blocked):
+            self._residents, self._blocked, self._since = residents, blocked, now
         if any(c.leaving for c in present):
             return
-        forming = [run for run in runs if run.state is RunState.FORMING]
-        if len(held) < slots:
-            others = _waiting_for_cache(present, sharing)
-            patience = BLOCKED if len(held) + others >= slots else STARVED
-            self._relieve_starved(forming, len(held) + others, slots, now, patience)
-        elif not _will_move(runs, held) and not self._relieve(forming, len(held), slots):
-            self._give_up(runs, len(held), slots, now)
-
-    def _relieve_starved(
-        self, forming: list[Run], held: int, slots: int, now: float, patience: float
-    ) -> None:
-        for run in forming:
-            if now - run.started >= patience and not run.job_is_active and self._allowed(run):
-                self._hand_over(run, held, slots)
-                return
+        held = len(residents) + blocked
+        forming = [r for r in runs if r.state is RunState.FORMING and self._allowed(r)]
+        if held < slots:
+            starved = [r for r in forming if now - r.started >= STARVED and not r.job_is_active]
+            self._relieve(starved, held, slots)
+        elif not _will_move(runs, residents) and not self._relieve(forming, held, slots):
+            self._give_up(runs, held, slots, now)
 
     def _relieve(self, forming: list[Run], held: int, slots: int) -> bool:
-        return any(self._allowed(run) and self._hand_over(run, held, slots) for run in forming)
+        return any(self._hand_over(run, held, slots) for run in forming) or any(
+            self._merge(run, other, held, slots)
+            for run in forming
+            for other in forming
+            if run.number < other.number and run.exchange_id == other.exchange_id
+        )
 
     def _allowed(self, run: Run) -> bool:
         return self._may_hand_over(run.exchange_id)
@@ -95,14 +86,31 @@ class Relief:
         given = [index for index in free if index != kept]
         run.hand_over(given, kept)
         self._homes.fix(run)
+        self._tell(kept, len(given), held, slots)
+        return True
+
+    def _merge(self, run: Run, other: Run, held: int, slots: int) -> bool:
+        """Let a run serve what another one would, where a cache makes both read the same."""
+        homes = self._homes.of(other.exchange_id, other.stage)
+        given = [i for i in other.consumers if i not in homes and i not in run.indexes]
+        if not self._homes.is_persisting or not given:
+            return False
+        kept = min(run.consumers)
+        other.dismiss(given)
+        run.adopt(given, kept)
+        self._homes.fix(run)
+        self._homes.fix_given(other, given, kept)
+        self._tell(kept, len(given), held, slots)
+        return True
+
+    def _tell(self, kept: int, given: int, held: int, slots: int) -> None:
         error = errors.NotEnoughSlots(
-            f"partition {kept} of this result holds the rows of {len(given)} more partitions",
-            asked=f"{held} consumers at the same time",
+            f"partition {kept} of this result holds the rows of {given} more partitions",
+            asked=f"{held} tasks that wait at the same time",
             have=f"{slots} slots, none left for a producer",
             remedy="a smaller num_partitions for each exchange · more slots",
         )
         self._effects.append(Warn(str(error)))
-        return True
 
     def _give_up(self, runs: list[Run], held: int, slots: int, now: float) -> None:
         stuck = [r for r in runs if r.state in {RunState.FORMING, RunState.FLOWING}]
@@ -113,19 +121,11 @@ class Relief:
             Cause(
                 errors.SlotsExhausted.code,
                 f"all {slots} slots are held by consumers that wait for a producer",
-                asked=f"{held} consumers of {len(stuck)} runs at the same time",
+                asked=f"{held} tasks of {len(stuck)} runs at the same time",
                 have=f"{slots} slots",
             )
         )
         self._since = now
-
-
-def _waiting_for_cache(present: list[Consumer], sharing: Mapping[int, int]) -> int:
-    """Return how many tasks of the sharing stages are no consumers that we know."""
-    return sum(
-        max(0, running - len({c.attempt for c in present if c.stage == stage}))
-        for stage, running in sharing.items()
-    )
 
 
 def _will_move(runs: list[Run], residents: set[int]) -> bool:

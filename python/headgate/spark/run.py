@@ -127,6 +127,20 @@ class Run:
             consumer.leaving = True
             self._send(consumer, "END")
 
+    def dismiss(self, given: Iterable[int]) -> None:
+        """Let consumers end whose indexes another run serves."""
+        for index in given:
+            del self.serves[index]
+            consumer = self.consumers.pop(index)
+            consumer.leaving = True
+            self._send(consumer, "END")
+        if not self.consumers:
+            self._finish()
+
+    def adopt(self, given: Iterable[int], kept: int) -> None:
+        """Let the consumer of ``kept`` serve indexes that were another run's."""
+        self.serves[kept] = sorted({*self.serves[kept], *given})
+
     def producer_arrived(self, producer: Producer) -> None:
         """A producer task asks what to do."""
         first = self.producers.get(producer.partition)
