@@ -63,10 +63,12 @@ class ShuffleEnvironment:
         )
         self._native = _native.Environment(
             **options,
-            secret=_exactly("secret", secret if secret is not None else secrets.token_bytes(32), 32),
-            exchange=_exactly("exchange_id", exchange_id or bytes(16), 16),
-            run=run,
-            epoch=epoch,
+            secret=_exactly(
+                "secret", secret if secret is not None else secrets.token_bytes(32), 32
+            ),
+            exchange=_exactly("exchange_id", bytes(16) if exchange_id is None else exchange_id, 16),
+            run=_counter("run", run),
+            epoch=_counter("epoch", epoch),
         )
 
     @property
@@ -110,9 +112,7 @@ class ShuffleEnvironment:
         if num_subpartitions < 1:
             raise OptionError(f"num_subpartitions={num_subpartitions} is less than 1")
         if kind != "pipelined_bounded":
-            raise OptionError(
-                f"kind={kind!r} is not built", remedy='kind="pipelined_bounded"'
-            )
+            raise OptionError(f"kind={kind!r} is not built", remedy='kind="pipelined_bounded"')
         built = [wanted is None] * num_subpartitions
         for index in wanted or ():
             if not 0 <= index < num_subpartitions:
@@ -189,3 +189,9 @@ def _exactly(name: str, value: bytes, length: int) -> bytes:
         # Never the value itself: it may be a secret.
         raise OptionError(f"{name} has {len(value)} bytes, it needs {length}")
     return bytes(value)
+
+
+def _counter(name: str, value: int) -> int:
+    if not 0 <= value < 2**32:
+        raise OptionError(f"{name}={value} is outside its limits", have="0 to 4294967295")
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.errors import SchemaMismatchError
+from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,14 +57,8 @@ class InputGate:
         import pyarrow as pa
 
         schema = pa.ipc.read_schema(pa.py_buffer(message))
-        if self._schema is None:
-            self._schema = schema
-        elif not self._schema.equals(schema):
-            raise SchemaMismatchError(
-                "the address names another schema than the gate has",
-                asked=str(self._schema).replace("\n", ", "),
-                have=str(schema).replace("\n", ", "),
-            )
+        same_schema(self._schema, schema, "the gate reads")
+        self._schema = schema
 
     def seal(self) -> None:
         """Add no further channel: the reader ends once all known ones have."""

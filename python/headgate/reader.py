@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate import _native
 from headgate.errors import OptionError
+from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,6 +78,7 @@ class RecordReader:
                     remedy="RecordReader(gate, schema=...) · "
                     "env.create_result_partition(n, schema=...) before address()",
                 )
+            same_schema(gate.schema, expected, "the gate reads")
         self._native = _native.RecordReader(gate._native, expected)  # noqa: SLF001 - one package
 
     def __iter__(self) -> Iterator[Any]:

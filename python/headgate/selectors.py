@@ -55,6 +55,4 @@ class BroadcastSelector:
     """Every record to every subpartition; in memory there is one copy of it."""
 
 
-Selector: TypeAlias = (
-    RoundRobinSelector | HashSelector | BroadcastSelector | Callable[[Any], Any]
-)
+Selector: TypeAlias = RoundRobinSelector | HashSelector | BroadcastSelector | Callable[[Any], Any]

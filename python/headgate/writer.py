@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
 from headgate.errors import OptionError, SelectorError
+from headgate.schemas import same_schema
 from headgate.selectors import (
     BroadcastSelector,
     HashSelector,
@@ -73,6 +74,7 @@ class RecordWriter:
             schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
             if schema is None:
                 raise OptionError("a writer of Arrow batches needs schema=")
+            same_schema(partition._schema, schema, "the partition was created for")  # noqa: SLF001
             self._arrow = _native.ArrowWriter(
                 partition._native,  # noqa: SLF001 - one package
                 schema,

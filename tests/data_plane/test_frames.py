@@ -14,7 +14,7 @@ errors = hg.errors
 
 def fake_address(fake, schema=NUMBERS):
     return hg.ChannelAddress(
-        fake.host, fake.port, bytes(16), 0, bytes(16), schema.serialize().to_pybytes()
+        fake.host, fake.port, bytes(16), 0, fake.process, schema.serialize().to_pybytes()
     )
 
 

@@ -104,7 +104,7 @@ def test_a_second_reader_is_refused_and_the_first_loses_nothing(link):
 def test_a_second_reader_learns_that_it_is_taken(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
-    open_gates(partition, consumer)
+    first = open_gates(partition, consumer)
     time.sleep(0.1)  # the first reader's request is on its way
 
     def read_again():
@@ -113,6 +113,7 @@ def test_a_second_reader_learns_that_it_is_taken(link):
     error = Task(read_again).error(5)
     assert isinstance(error, hg.errors.PartitionNotFoundError), repr(error)
     assert "reader already" in str(error)
+    assert len(first) == 1
 
 
 def test_a_refused_channel_does_not_keep_the_gate_from_ending(environment):

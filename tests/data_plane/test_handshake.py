@@ -211,6 +211,21 @@ def test_a_producer_that_does_not_know_the_secret(environment, served):
     assert fake.request == b""
 
 
+def test_another_process_at_the_address(environment, served):
+    _, partition = served
+    fake = wire.Producer(SECRET, lambda sock, channel: None)
+    address = partition.address(0)
+    address = hg.ChannelAddress(
+        fake.host, fake.port, address.partition_id, 0, address.process_id, address.schema
+    )
+    gate = environment().create_input_gate([address])
+    error = Task(drain, gate).error(5)
+    fake.close()
+    assert isinstance(error, errors.HandshakeError)
+    assert "another process" in str(error)
+    assert fake.request == b""
+
+
 def test_a_handshake_byte_by_byte(served):
     _, partition = served
     with wire.connect(partition.address(0)) as sock:

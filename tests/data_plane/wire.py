@@ -154,6 +154,7 @@ class Producer:
     def __init__(self, secret, part):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
+        self.process = os.urandom(16)
         self.request = None
         self._secret = secret
         self._part = part
@@ -165,7 +166,7 @@ class Producer:
         with sock:
             sock.settimeout(20)
             greeting = receive(sock, 86)
-            unproved = b"HDGT\2" + struct.pack(">H", 1) + os.urandom(16)
+            unproved = b"HDGT\2" + struct.pack(">H", 1) + self.process
             unproved += struct.pack(">I", SEGMENT) + os.urandom(32)
             key = derive(self._secret)
             sock.sendall(unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256"))

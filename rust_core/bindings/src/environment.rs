@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::gate::InputGate;
-use crate::interrupt::blocking;
+use crate::interrupt::{blocking, released};
 use crate::partition::ResultPartition;
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -64,15 +64,18 @@ impl Environment {
     }
 
     fn abort(&self, py: Python<'_>, cause: String) {
-        py.detach(|| self.inner.abort(&headgate_exchange::ExchangeError::Aborted(cause)));
+        released(py, || self.inner.abort(&headgate_exchange::ExchangeError::Aborted(cause)));
     }
 
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.inner.close());
+        released(py, || self.inner.close());
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = blocking(py, |_| Ok(self.inner.stats()))?;
+        let stats = blocking(py, |_| {
+            self.inner.check_fork()?;
+            Ok(self.inner.stats())
+        })?;
         stats_dict(py, &stats)
     }
 }

@@ -1,7 +1,7 @@
 //! From the exchange's errors to the exception classes of `headgate.errors`, raised by code.
 
 use headgate_exchange::ExchangeError;
-use headgate_record::{HashError, SelectError, SourceError, UnsupportedType};
+use headgate_record::{HashError, PageError, SelectError, SourceError, UnsupportedType};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -77,6 +77,9 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::OutOfRange { .. } | ExchangeError::SelectorLength { .. } => {
             of(4004).remedy("return one number from 0 to num_subpartitions - 1 for each row")
         }
+        ExchangeError::Page { source, .. } if matches!(**source, PageError::OtherSchema { .. }) => {
+            of(4003).remedy("give reader and writer the same schema")
+        }
         ExchangeError::Page { .. } => of(4005),
         ExchangeError::PartitionNotFound { .. } => of(3006),
         ExchangeError::PeerLost { .. } => of(3001),
@@ -104,6 +107,10 @@ fn report(error: &ExchangeError) -> Report {
             of(4003).remedy("give reader and writer the same schema")
         }
         ExchangeError::Select(source) => of_select(source),
+        ExchangeError::Unresolved { .. } => of(3007).remedy("check the host of the address"),
+        ExchangeError::WrongRecords(_) => {
+            of(4003).remedy("use the same serializer and schema on both sides")
+        }
         ExchangeError::Version { .. } => {
             of(3003).remedy("install the same version of headgate everywhere")
         }

@@ -9,7 +9,7 @@ use headgate_record::PageSchema;
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
-use crate::interrupt::blocking;
+use crate::interrupt::{blocking, released};
 use crate::schema::page_schema;
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -37,12 +37,17 @@ impl InputGate {
         let hash = schema.map_or([0; 32], |schema| schema.hash());
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
-        blocking(py, |_| self.environment.add_channel(&self.inner, &address, hash))
+        blocking(py, |interrupt| {
+            self.environment.add_channel(&self.inner, &address, hash, interrupt)
+        })
     }
 
     #[getter]
-    fn num_channels(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.inner.num_channels())
+    fn num_channels(&self, py: Python<'_>) -> PyResult<usize> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.inner.num_channels())
+        })
     }
 
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
@@ -62,7 +67,7 @@ impl InputGate {
     }
 
     fn close(&self, py: Python<'_>) {
-        py.detach(|| {
+        released(py, || {
             if self.environment.check().is_ok() {
                 self.inner.close();
             }

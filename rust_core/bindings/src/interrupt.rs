@@ -1,11 +1,47 @@
-//! Ctrl-C in blocking calls.
+//! Leaving and taking the GIL: Ctrl-C in blocking calls, and the end of the interpreter.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
 
 use headgate_exchange::{ExchangeError, Interrupt, Result};
 use pyo3::prelude::*;
 
 use crate::errors::to_py;
+
+/// The interpreter is about to end. A thread that wants its GIL from then on would be unwound by
+/// the C library through our frames, which aborts the process; so such threads sleep for good.
+static EXITING: AtomicBool = AtomicBool::new(false);
+/// The thread that ends the interpreter, which must go on.
+static EXIT_THREAD: OnceLock<ThreadId> = OnceLock::new();
+/// Threads that wait for the GIL when the end begins get it within this time.
+const LAST_TURN: Duration = Duration::from_millis(20);
+/// Between looks at a lock that another thread of the caller holds.
+const LOCK_PERIOD: Duration = Duration::from_millis(5);
+
+/// Registered with `atexit` when the module is imported, so it runs after what was registered later.
+#[pyfunction]
+pub(crate) fn exiting(py: Python<'_>) {
+    EXIT_THREAD.get_or_init(|| thread::current().id());
+    EXITING.store(true, Ordering::Release);
+    py.detach(|| thread::sleep(LAST_TURN));
+}
+
+fn sleep_if_exiting() {
+    while EXITING.load(Ordering::Acquire) && EXIT_THREAD.get() != Some(&thread::current().id()) {
+        thread::park();
+    }
+}
+
+/// Runs `call` without the GIL.
+pub(crate) fn released<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
+    py.detach(|| {
+        let result = call();
+        sleep_if_exiting();
+        result
+    })
+}
 
 /// Runs `call` without the GIL; while it blocks, Python's signal handlers run, and what they raise
 /// (a `KeyboardInterrupt`) ends it.
@@ -14,20 +50,44 @@ pub(crate) fn blocking<T: Send>(
     call: impl FnOnce(Interrupt<'_>) -> Result<T> + Send,
 ) -> PyResult<T> {
     let raised = Mutex::new(None);
-    let result = py.detach(|| {
+    let result = released(py, || {
         let check = || {
+            sleep_if_exiting();
             Python::attach(|py| py.check_signals()).map_err(|error| {
-                *raised.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 ExchangeError::Interrupted
             })
         };
         call(&check)
     });
     result.map_err(|error| {
-        let raised = raised.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
         match (error, raised) {
             (ExchangeError::Interrupted, Some(raised)) => raised,
             (error, _) => to_py(py, &error),
         }
     })
+}
+
+/// Takes a lock that another thread may hold for as long as it blocks.
+pub(crate) fn lock<'a, T>(
+    mutex: &'a Mutex<T>,
+    interrupt: Interrupt<'_>,
+) -> Result<MutexGuard<'a, T>> {
+    let mut waits = 0_u32;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if EXITING.load(Ordering::Acquire) => {
+                return Err(ExchangeError::Closed("interpreter"));
+            }
+            Err(TryLockError::WouldBlock) => {}
+        }
+        thread::sleep(LOCK_PERIOD);
+        waits += 1;
+        if waits.is_multiple_of(10) {
+            interrupt()?;
+        }
+    }
 }

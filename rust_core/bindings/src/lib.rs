@@ -30,10 +30,13 @@ mod _native {
     use crate::writer::{ArrowWriter, BytesWriter};
 
     use super::{Bound, PyModule, PyResult};
-    use pyo3::types::PyModuleMethods;
+    use pyo3::types::{PyAnyMethods, PyModuleMethods};
+    use pyo3::wrap_pyfunction;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let exiting = wrap_pyfunction!(crate::interrupt::exiting, module)?;
+        module.py().import("atexit")?.call_method1("register", (exiting,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("__debug_build__", cfg!(debug_assertions))
     }

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::interrupt::blocking;
+use crate::interrupt::{blocking, released};
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct ResultPartition {
@@ -29,8 +29,11 @@ impl ResultPartition {
     }
 
     #[getter]
-    fn is_released(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.inner.is_released())
+    fn is_released(&self, py: Python<'_>) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.inner.is_released())
+        })
     }
 
     fn release_subpartition(&self, py: Python<'_>, index: usize) -> PyResult<()> {
@@ -41,7 +44,7 @@ impl ResultPartition {
             )));
         }
         blocking(py, |_| self.environment.check())?;
-        py.detach(|| self.inner.release_subpartition(index));
+        released(py, || self.inner.release_subpartition(index));
         Ok(())
     }
 
@@ -66,6 +69,6 @@ impl ResultPartition {
     }
 
     fn close(&self, py: Python<'_>) {
-        py.detach(|| self.environment.release_partition(self.inner.id()));
+        released(py, || self.environment.release_partition(self.inner.id()));
     }
 }

@@ -1,9 +1,9 @@
 //! `RecordReader` and `BufferReader`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use headgate_exchange::{
-    ExchangeError, InputGate as Gate, Record, RecordReader as Inner, ShuffleEnvironment,
+    Counters, InputGate as Gate, Record, RecordReader as Inner, ShuffleEnvironment,
 };
 use headgate_record::Event;
 use pyo3::IntoPyObjectExt;
@@ -11,20 +11,16 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
+use crate::errors::to_py;
 use crate::gate::InputGate;
-use crate::interrupt::blocking;
+use crate::interrupt::{blocking, lock, released};
 use crate::schema::page_schema;
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct RecordReader {
     environment: Arc<ShuffleEnvironment>,
+    counters: Arc<Counters>,
     inner: Mutex<Inner>,
-}
-
-impl RecordReader {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What leaves the detached section: owned, so that no lock is held when Python objects are made.
@@ -44,7 +40,8 @@ impl RecordReader {
         let limit = environment.config().max_record_size;
         let copies = Arc::clone(environment.copies());
         let inner = Inner::new(Arc::clone(&gate.inner), schema, limit, copies);
-        Ok(Self { environment, inner: Mutex::new(inner) })
+        let counters = Arc::clone(inner.counters());
+        Ok(Self { environment, counters, inner: Mutex::new(inner) })
     }
 
     /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
@@ -52,7 +49,7 @@ impl RecordReader {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
-            let record = self.lock().next(interrupt)?;
+            let record = lock(&self.inner, interrupt)?.next(interrupt)?;
             Ok(record.map(|record| match record {
                 Record::Batch(batch) => Out::Batch(batch),
                 Record::Bytes(bytes) => Out::Bytes(bytes.to_vec()),
@@ -73,8 +70,9 @@ impl RecordReader {
     }
 
     /// Rows or records, and bytes of their buffers, returned so far.
-    fn totals(&self, py: Python<'_>) -> (u64, u64) {
-        py.detach(|| self.lock().totals())
+    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        self.environment.check_fork().map_err(|error| to_py(py, &error))?;
+        Ok((self.counters.rows(), self.counters.bytes()))
     }
 }
 
@@ -102,11 +100,7 @@ impl BufferReader {
         };
         let bytes = PyBytes::new(py, received.buffer.as_slice());
         let (channel, data_type) = (received.channel, received.data_type as u8);
-        py.detach(|| {
-            drop(received);
-            Ok::<_, ExchangeError>(())
-        })
-        .expect("dropping a buffer does not fail");
+        released(py, || drop(received));
         Ok(Some((channel, data_type, bytes)))
     }
 }

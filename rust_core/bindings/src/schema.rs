@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::errors::{of_hash, of_unsupported};
+use crate::interrupt::released;
 
 pub(crate) fn page_schema(py: Python<'_>, schema: PySchema) -> PyResult<Arc<PageSchema>> {
     let schema = PageSchema::try_new(schema.into_inner());
@@ -28,7 +29,7 @@ pub(crate) fn hash_partition_ids<'py>(
     num_partitions: u32,
 ) -> PyResult<Bound<'py, PyAny>> {
     let batch = batch.into_inner();
-    let ids = py.detach(|| {
+    let ids = released(py, || {
         let columns = hash::resolve_columns(&batch.schema(), &columns)?;
         let mut ids = Vec::new();
         partition_ids(&batch, &columns, num_partitions, &mut ids)?;

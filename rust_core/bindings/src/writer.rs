@@ -1,12 +1,12 @@
 //! `ArrowWriter` and `BytesWriter`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter as ArrowInner, BytesWriter as BytesInner, ExchangeError, Interrupt, Result,
-    ShuffleEnvironment, WriterStats,
+    ArrowWriter as ArrowInner, BytesWriter as BytesInner, Counters, ExchangeError, Interrupt,
+    Result, ResultPartition as Partition, ShuffleEnvironment,
 };
 use headgate_record::{Event, Selector};
 use pyo3::exceptions::PyTypeError;
@@ -14,14 +14,10 @@ use pyo3::prelude::*;
 use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
-use crate::errors::of_hash;
-use crate::interrupt::blocking;
+use crate::errors::{of_hash, to_py};
+use crate::interrupt::{blocking, lock};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Splits `("hash", [names])`, `("round_robin", start)` and `("broadcast", None)`.
 fn selector(
@@ -43,10 +39,6 @@ fn selector(
 
 fn event(name: String, body: Vec<u8>) -> Event {
     Event::Custom { name, body: Bytes::from(body) }
-}
-
-fn stats_tuple(stats: WriterStats) -> (u64, u64, u64) {
-    (stats.rows, stats.bytes, stats.buffers)
 }
 
 /// Every batch of a capsule producer, one after the other.
@@ -74,6 +66,8 @@ fn for_each_batch(
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct ArrowWriter {
     environment: Arc<ShuffleEnvironment>,
+    partition: Arc<Partition>,
+    counters: Arc<Counters>,
     inner: Mutex<ArrowInner>,
 }
 
@@ -97,13 +91,14 @@ impl ArrowWriter {
             environment.check()?;
             ArrowInner::new(partition, schema, selector, limit)
         })?;
-        Ok(Self { environment, inner: Mutex::new(inner) })
+        let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
+        Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
     }
 
     fn emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
         for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
-            lock(&self.inner).emit(batch, interrupt)
+            lock(&self.inner, interrupt)?.emit(batch, interrupt)
         })
     }
 
@@ -116,36 +111,36 @@ impl ArrowWriter {
             .ok_or_else(|| PyTypeError::new_err("channel numbers are uint32"))?;
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).emit_to(&batch, channels.values(), interrupt)
+            lock(&self.inner, interrupt)?.emit_to(&batch, channels.values(), interrupt)
         })
     }
 
     fn broadcast_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
         for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
-            lock(&self.inner).broadcast_emit(batch, interrupt)
+            lock(&self.inner, interrupt)?.broadcast_emit(batch, interrupt)
         })
     }
 
     fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).broadcast_event(&event(name, body))
+            lock(&self.inner, interrupt)?.broadcast_event(&event(name, body))
         })
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).flush();
+            lock(&self.inner, interrupt)?.flush();
             Ok(())
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).finish();
+            lock(&self.inner, interrupt)?.finish();
             Ok(())
         })
     }
@@ -153,19 +148,22 @@ impl ArrowWriter {
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            lock(&self.inner).partition().fail(&ExchangeError::Aborted(cause));
+            self.partition.fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
     }
 
-    fn stats(&self, py: Python<'_>) -> (u64, u64, u64) {
-        py.detach(|| stats_tuple(lock(&self.inner).stats()))
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.environment.check_fork().map_err(|error| to_py(py, &error))?;
+        Ok((self.counters.rows(), self.counters.bytes(), self.counters.buffers()))
     }
 }
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct BytesWriter {
     environment: Arc<ShuffleEnvironment>,
+    partition: Arc<Partition>,
+    counters: Arc<Counters>,
     inner: Mutex<BytesInner>,
 }
 
@@ -182,21 +180,22 @@ impl BytesWriter {
             environment.check()?;
             BytesInner::new(partition, selector, limit)
         })?;
-        Ok(Self { environment, inner: Mutex::new(inner) })
+        let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
+        Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
     }
 
     fn emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
         let record = Bytes::from(record);
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).emit(&record, interrupt)
+            lock(&self.inner, interrupt)?.emit(&record, interrupt)
         })
     }
 
     fn emit_to(&self, py: Python<'_>, record: Vec<u8>, channel: u32) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).emit_to(channel, Bytes::from(record), interrupt)
+            lock(&self.inner, interrupt)?.emit_to(channel, Bytes::from(record), interrupt)
         })
     }
 
@@ -204,29 +203,29 @@ impl BytesWriter {
         let record = Bytes::from(record);
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).broadcast_emit(&record, interrupt)
+            lock(&self.inner, interrupt)?.broadcast_emit(&record, interrupt)
         })
     }
 
     fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).broadcast_event(&event(name, body))
+            lock(&self.inner, interrupt)?.broadcast_event(&event(name, body))
         })
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).flush();
+            lock(&self.inner, interrupt)?.flush();
             Ok(())
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        blocking(py, |_| {
+        blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner).finish();
+            lock(&self.inner, interrupt)?.finish();
             Ok(())
         })
     }
@@ -234,12 +233,13 @@ impl BytesWriter {
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            lock(&self.inner).partition().fail(&ExchangeError::Aborted(cause));
+            self.partition.fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
     }
 
-    fn stats(&self, py: Python<'_>) -> (u64, u64, u64) {
-        py.detach(|| stats_tuple(lock(&self.inner).stats()))
+    fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
+        self.environment.check_fork().map_err(|error| to_py(py, &error))?;
+        Ok((self.counters.rows(), self.counters.bytes(), self.counters.buffers()))
     }
 }

@@ -12,7 +12,7 @@ use headgate_protocol::{
 
 use crate::config::Config;
 use crate::copies::Copies;
-use crate::error::{ExchangeError, Result};
+use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
 use crate::manager::PartitionManager;
 use crate::net::{Command, Context, Network, Traffic};
@@ -101,15 +101,26 @@ impl ShuffleEnvironment {
         &self.copies
     }
 
+    /// Refuses use in a forked child, where any lock of ours may be held by a thread that the
+    /// child does not have.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Forked`].
+    pub fn check_fork(&self) -> Result<()> {
+        let child = std::process::id();
+        if child == self.owner {
+            Ok(())
+        } else {
+            Err(ExchangeError::Forked { owner: self.owner, child })
+        }
+    }
+
     /// Refuses use after close and in a forked child.
     ///
     /// # Errors
     /// [`ExchangeError::Closed`] or [`ExchangeError::Forked`].
     pub fn check(&self) -> Result<()> {
-        let child = std::process::id();
-        if child != self.owner {
-            return Err(ExchangeError::Forked { owner: self.owner, child });
-        }
+        self.check_fork()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(ExchangeError::Closed("shuffle environment"));
         }
@@ -194,12 +205,13 @@ impl ShuffleEnvironment {
         gate: &InputGate,
         address: &Address,
         schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
     ) -> Result<()> {
         self.check()?;
         if address.process == self.process {
             self.add_local(gate, address, schema_hash)
         } else {
-            self.add_remote(gate, address, schema_hash)
+            self.add_remote(gate, address, schema_hash, interrupt)
         }
     }
 
@@ -224,12 +236,20 @@ impl ShuffleEnvironment {
             Ok(Channel::Local(LocalChannel::new(partition, index)))
         })?;
         match &*channel {
-            Channel::Local(local) => local.attach(gate.queue(), at),
+            Channel::Local(local) => {
+                local.attach(gate.queue(), at).inspect_err(|_| gate.withdraw(at))
+            }
             Channel::Remote(_) => unreachable!("made local above"),
         }
     }
 
-    fn add_remote(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
+    fn add_remote(
+        &self,
+        gate: &InputGate,
+        address: &Address,
+        schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let peer = resolve(&address.host, address.port)?;
         let mut network = lock(&self.network);
         let mailbox = match &mut *network {
@@ -240,7 +260,7 @@ impl ShuffleEnvironment {
         let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
         let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
-        let exclusive = pool.admit()?;
+        let exclusive = pool.admit(interrupt)?;
         let credit = u32::try_from(exclusive.len()).expect("a handful");
         let generation = Generation(self.config.epoch);
         let receive = ReceiveChannel::new(id, generation, credit);
@@ -260,7 +280,8 @@ impl ShuffleEnvironment {
             initial_credit: channel.initial_credit(),
             schema_hash,
         };
-        mailbox.post(Command::Open { peer, channel: Arc::clone(channel), request });
+        let process = address.process;
+        mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
         Ok(())
     }
 
@@ -305,6 +326,10 @@ impl ShuffleEnvironment {
         if self.check().is_err() || self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
+        // First of all, so that nobody takes the end of the gates for the end of the data.
+        for partition in self.partitions.all() {
+            partition.refuse_waiting();
+        }
         let gates: Vec<_> = lock(&self.gates).iter().filter_map(Weak::upgrade).collect();
         for gate in gates {
             gate.close();
@@ -346,8 +371,7 @@ impl Drop for ShuffleEnvironment {
 }
 
 fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
-    let unresolved =
-        |detail: String| ExchangeError::Listen { address: format!("{host}:{port}"), detail };
+    let unresolved = |detail: String| ExchangeError::Unresolved { host: host.to_owned(), detail };
     let mut addresses =
         (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
     addresses.next().ok_or_else(|| unresolved("the name has no address".to_owned()))

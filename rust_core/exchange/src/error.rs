@@ -159,9 +159,20 @@ pub enum ExchangeError {
         /// The operating system's words.
         detail: String,
     },
+    /// One side writes other records than the other side reads.
+    #[error("{0}")]
+    WrongRecords(&'static str),
     /// The calls are in an order that makes no sense.
     #[error("{0}")]
     State(&'static str),
+    /// A host name that has no address.
+    #[error("cannot resolve {host}: {detail}")]
+    Unresolved {
+        /// The name.
+        host: String,
+        /// The resolver's words.
+        detail: String,
+    },
     /// The peer speaks another version.
     #[error("version mismatch with {peer}: {detail}")]
     Version {

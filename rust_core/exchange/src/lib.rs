@@ -11,6 +11,7 @@
 mod checksum;
 mod config;
 mod copies;
+mod counters;
 mod environment;
 mod error;
 mod gate;
@@ -25,13 +26,14 @@ mod writer;
 
 pub use config::Config;
 pub use copies::Copies;
+pub use counters::Counters;
 pub use environment::{Address, ShuffleEnvironment};
 pub use error::{ExchangeError, Interrupt, Result};
 pub use gate::{InputGate, Received};
 pub use partition::{ConsumerLoss, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
-pub use writer::{ArrowWriter, BytesWriter, WriterStats};
+pub use writer::{ArrowWriter, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};
 pub use headgate_protocol::{DataType, PartitionId};

@@ -229,10 +229,22 @@ impl ResultPartition {
         self.subpartitions.iter().map(usage).collect()
     }
 
+    /// Ends every wait for the consumers: they will not have everything.
+    pub(crate) fn refuse_waiting(&self) {
+        let mut progress = self.lock();
+        if progress.open > 0 {
+            progress.failure.get_or_insert(ExchangeError::Closed("result partition"));
+        }
+        drop(progress);
+        self.changed.notify_all();
+    }
+
     /// Drops what is queued and gives the segments back.
     pub(crate) fn close(&self) {
-        for index in 0..self.subpartitions.len() {
-            self.release_subpartition(index);
+        self.refuse_waiting();
+        for (index, subpartition) in self.subpartitions.iter().enumerate() {
+            subpartition.close();
+            self.close_one(index);
         }
         self.pool.close();
     }

@@ -9,6 +9,7 @@ use headgate_protocol::{DataType, Totals};
 use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
 
 use crate::copies::Copies;
+use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::{InputGate, Received};
 
@@ -43,8 +44,7 @@ pub struct RecordReader {
     /// A channel whose current buffer may hold another record.
     current: Option<usize>,
     copies: Arc<Copies>,
-    rows: u64,
-    bytes: u64,
+    counters: Arc<Counters>,
 }
 
 /// Memory with the alignment of a segment.
@@ -71,8 +71,7 @@ impl RecordReader {
             channels: Vec::new(),
             current: None,
             copies,
-            rows: 0,
-            bytes: 0,
+            counters: Arc::default(),
         }
     }
 
@@ -86,9 +85,9 @@ impl RecordReader {
         self.schema.as_ref()
     }
 
-    /// Rows or records, and bytes of their buffers, returned so far.
-    pub fn totals(&self) -> (u64, u64) {
-        (self.rows, self.bytes)
+    /// What was returned so far, and the bytes and buffers it came in.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// The next record or event; `None` after the end of all channels.
@@ -118,7 +117,7 @@ impl RecordReader {
             let deserializer = SpanningDeserializer::new(self.max_record_size);
             self.channels.push(ChannelState { deserializer, rows: 0 });
         }
-        self.bytes += buffer.len() as u64;
+        self.counters.add(0, buffer.len() as u64, 1);
         match data_type {
             DataType::DataBufferWithClearEnd => {
                 let page = self.keep(buffer);
@@ -154,13 +153,13 @@ impl RecordReader {
             return self.batch(channel, record).map(Some);
         }
         self.channels[channel].rows += 1;
-        self.rows += 1;
+        self.counters.add(1, 0, 0);
         Ok(Some(Record::Bytes(record)))
     }
 
     fn batch(&mut self, channel: usize, page: Bytes) -> Result<Record> {
         let Some(schema) = &self.schema else {
-            return Err(ExchangeError::State(
+            return Err(ExchangeError::WrongRecords(
                 "the producer writes Arrow batches, this reader expects bytes",
             ));
         };
@@ -169,7 +168,7 @@ impl RecordReader {
             ExchangeError::Page { channel, source: Arc::new(source) }
         })?;
         self.channels[channel].rows += batch.num_rows() as u64;
-        self.rows += batch.num_rows() as u64;
+        self.counters.add(batch.num_rows() as u64, 0, 0);
         Ok(Record::Batch(batch))
     }
 

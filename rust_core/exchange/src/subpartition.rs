@@ -61,6 +61,10 @@ fn end_of_partition(totals: &Totals) -> Bytes {
     [&CODE[..], &totals.encode()[..]].concat().into()
 }
 
+fn not_found(detail: &str) -> ExchangeError {
+    ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail: detail.to_owned() }
+}
+
 /// A prioritized deque of buffers with one reader.
 #[derive(Default)]
 pub struct Subpartition(Mutex<State>);
@@ -212,10 +216,10 @@ impl Subpartition {
             return Err(failure.clone());
         }
         if state.listener.is_some() {
-            return Err(ExchangeError::State("the subpartition has a reader already"));
+            return Err(not_found("the subpartition has a reader already"));
         }
         if state.released {
-            return Err(ExchangeError::State("the subpartition is not read in this run"));
+            return Err(not_found("the subpartition is not built, or was released"));
         }
         state.listener = Some(listener);
         let next = state.next();
@@ -301,6 +305,13 @@ impl Subpartition {
         let mut state = self.lock();
         state.consumed = true;
         state.release();
+        state.listener = None;
+    }
+
+    /// Drops everything, the reader's listener included: it would keep the I/O thread's mailbox.
+    pub(crate) fn close(&self) {
+        self.release();
+        self.lock().listener = None;
     }
 
     /// Whether nobody will take anything any more.

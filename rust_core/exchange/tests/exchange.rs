@@ -214,7 +214,7 @@ fn channels_may_appear_while_the_gate_is_read() {
         for number in 0..20_i64 {
             let partition = producer.partition(1);
             let address = producer.address(&partition, 0);
-            consumer.0.add_channel(&gate, &address, page_schema().hash()).unwrap();
+            consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
             let mut writer = writer(&partition);
             writer.emit(&batch(number * 50, (number + 1) * 50, 8), &nothing).unwrap();
             writer.finish();

@@ -26,6 +26,8 @@ pub(crate) struct LocalChannel {
     partition: Arc<ResultPartition>,
     subpartition: usize,
     name: String,
+    /// A channel that was refused never releases what another one reads.
+    attached: AtomicBool,
     released: AtomicBool,
     received: Mutex<Totals>,
 }
@@ -38,6 +40,7 @@ impl LocalChannel {
             partition,
             subpartition,
             name,
+            attached: AtomicBool::new(false),
             released: AtomicBool::new(false),
             received: Mutex::default(),
         }
@@ -46,7 +49,9 @@ impl LocalChannel {
     pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
         let listener = Arc::new(ToGate { queue: Arc::clone(queue), index });
         let subpartition = &self.partition.subpartitions()[self.subpartition];
-        if subpartition.attach(listener)? != Next::None {
+        let next = subpartition.attach(listener)?;
+        self.attached.store(true, Ordering::Release);
+        if next != Next::None {
             queue.notify_non_empty(index);
         }
         Ok(())
@@ -91,7 +96,8 @@ impl LocalChannel {
 
     /// After its end, or instead of it: the producer need not keep anything for this channel.
     pub(crate) fn release(&self) {
-        if !self.released.swap(true, Ordering::AcqRel) {
+        let attached = self.attached.load(Ordering::Acquire);
+        if attached && !self.released.swap(true, Ordering::AcqRel) {
             self.partition.consumed(self.subpartition);
         }
     }

@@ -252,6 +252,11 @@ impl InputGate {
         }
     }
 
+    /// Counts a channel as ended that could not be set up.
+    pub(crate) fn withdraw(&self, index: usize) {
+        self.end(index);
+    }
+
     fn end(&self, index: usize) {
         let mut state = self.queue.lock();
         let Some(slot) = state.channels.get_mut(index) else {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
 
-use crate::error::{ExchangeError, Result};
+use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::gate::RemoteChannel;
 
 /// Segments that belong to a channel as long as it lives.
@@ -51,25 +51,26 @@ impl GatePool {
 
     /// Promises a new channel its exclusive segments, two, or one where that is all there is, and
     /// waits until they are there.
-    pub(crate) fn admit(&self) -> Result<Vec<PooledSegment>> {
+    pub(crate) fn admit(&self, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
         let exclusive = self.promise()?;
+        let segments = self.collect(exclusive, interrupt);
+        segments.inspect_err(|_| self.dismiss(exclusive))
+    }
+
+    fn collect(&self, count: usize, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
         let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
-        let mut segments = Vec::with_capacity(exclusive);
-        while segments.len() < exclusive {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.local.request(left) {
-                Ok(Some(segment)) => segments.push(segment),
-                Ok(None) => {
-                    self.dismiss(exclusive);
+        let mut segments = Vec::with_capacity(count);
+        while segments.len() < count {
+            let requested = self.local.request(INTERRUPT_PERIOD);
+            match requested.map_err(|error| ExchangeError::of_request(error, "input gate"))? {
+                Some(segment) => segments.push(segment),
+                None if Instant::now() >= deadline => {
                     return Err(ExchangeError::Memory(format!(
                         "no segment came free for a new channel within {} s",
                         EXCLUSIVE_TIMEOUT.as_secs()
                     )));
                 }
-                Err(error) => {
-                    self.dismiss(exclusive);
-                    return Err(ExchangeError::of_request(error, "input gate"));
-                }
+                None => interrupt()?,
             }
         }
         Ok(segments)

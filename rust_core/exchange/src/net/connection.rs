@@ -30,7 +30,13 @@ const READ_QUOTA: usize = 4 << 20;
 
 enum Phase {
     /// We dialed; requests wait until the peer has proved itself.
-    Dialing { handshake: ClientHandshake, fetch: Fetch, waiting: Vec<Frame> },
+    Dialing {
+        handshake: ClientHandshake,
+        /// Who should answer: another process may have the port by now.
+        process: [u8; 16],
+        fetch: Fetch,
+        waiting: Vec<Frame>,
+    },
     /// We accepted.
     Answering(ServerHandshake),
     /// We read what the peer produces.
@@ -59,13 +65,15 @@ impl Connection {
         token: usize,
         socket: TcpStream,
         peer: SocketAddr,
+        process: [u8; 16],
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
         let nonce = random()?;
         let (handshake, hello) =
             ClientHandshake::start(context.key.clone(), context.handshake, nonce);
-        let phase = Phase::Dialing { handshake, fetch: Fetch::default(), waiting: Vec::new() };
+        let phase =
+            Phase::Dialing { handshake, process, fetch: Fetch::default(), waiting: Vec::new() };
         let mut connection = Self::new(token, socket, peer, phase, now);
         connection.outbox.push(hello);
         Ok(connection)
@@ -286,8 +294,7 @@ impl Connection {
                         fetch.take_payload(&mut input);
                     } else {
                         let frame = decoder.decode(&mut input);
-                        let frame =
-                            frame.map_err(|error| peer_error::protocol(&error, self.peer))?;
+                        let frame = frame.map_err(|error| peer_error::frame(&error, self.peer))?;
                         let Some(frame) = frame else { continue };
                         self.floods.charge(&frame, self.peer)?;
                         fetch.handle(frame, self.peer)?;
@@ -296,7 +303,7 @@ impl Connection {
                 }
                 Phase::Serving(serve, decoder) => {
                     let frame = decoder.decode(&mut input);
-                    let frame = frame.map_err(|error| peer_error::protocol(&error, self.peer))?;
+                    let frame = frame.map_err(|error| peer_error::frame(&error, self.peer))?;
                     let Some(frame) = frame else { continue };
                     self.floods.charge(&frame, self.peer)?;
                     serve
@@ -314,15 +321,19 @@ impl Connection {
             Step::Send(bytes) => self.outbox.push(bytes),
             Step::Done { peer, send } => {
                 self.outbox.push(send);
-                self.proved(&peer, context);
+                self.proved(&peer, context)?;
             }
         }
         Ok(())
     }
 
-    fn proved(&mut self, peer: &Peer, context: &Context) {
+    fn proved(&mut self, peer: &Peer, context: &Context) -> Result<()> {
         let ours = Limits::for_segment(context.handshake.max_segment);
         let next = match &mut self.phase {
+            Phase::Dialing { process, .. } if *process != peer.process => {
+                let detail = "another process answers at this address".to_owned();
+                return Err(ExchangeError::Handshake { peer: self.peer, detail });
+            }
             Phase::Dialing { fetch, waiting, .. } => {
                 for frame in waiting.drain(..) {
                     self.outbox.push_frame(&frame);
@@ -335,6 +346,7 @@ impl Connection {
             ),
         };
         self.phase = next;
+        Ok(())
     }
 
     /// The deadline passed.
@@ -366,7 +378,7 @@ impl Connection {
         match &mut self.phase {
             Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => fetch.disconnected(cause),
             Phase::Answering(_) => {}
-            Phase::Serving(serve, _) => serve.disconnected(self.peer, &cause.to_string()),
+            Phase::Serving(serve, _) => serve.disconnected(cause),
         }
     }
 }

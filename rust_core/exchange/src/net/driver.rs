@@ -19,6 +19,8 @@ use crate::net::{Command, Context};
 const MAX_PENDING: usize = 64;
 /// How long a closing environment waits for what it still has to say.
 const LINGER: Duration = Duration::from_millis(500);
+/// Between attempts to accept while the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Unacknowledged bytes for this long mean that the peer's host is gone.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -32,6 +34,8 @@ pub(crate) struct Driver {
     /// The connection each channel is read on.
     channels: HashMap<ChannelId, usize>,
     context: Context,
+    /// The last accept failed for want of descriptors: epoll will not tell again, so ask.
+    accept_again: bool,
 }
 
 impl Driver {
@@ -48,6 +52,7 @@ impl Driver {
             dialed: HashMap::new(),
             channels: HashMap::new(),
             context,
+            accept_again: false,
         };
         if let Some(listener) = listener {
             driver.listen(listener)?;
@@ -82,6 +87,9 @@ impl Driver {
                     }
                 }
             }
+            if self.accept_again {
+                self.accept(now);
+            }
             self.context.mailbox.drain(&mut commands);
             for command in commands.drain(..) {
                 if matches!(command, Command::Shutdown) {
@@ -101,7 +109,12 @@ impl Driver {
             Some(Duration::ZERO)
         } else {
             let deadline = self.connections.values().filter_map(Connection::deadline).min();
-            deadline.map(|at| at.saturating_duration_since(Instant::now()))
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if self.accept_again {
+                Some(left.unwrap_or(ACCEPT_PAUSE).min(ACCEPT_PAUSE))
+            } else {
+                left
+            }
         };
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != ErrorKind::Interrupted => {
@@ -113,14 +126,16 @@ impl Driver {
 
     fn handle(&mut self, command: Command, now: Instant) {
         match command {
-            Command::Open { peer, channel, request } => match self.dial(peer, now) {
-                Ok(token) => {
-                    self.channels.insert(channel.id(), token);
-                    let connection = self.connections.get_mut(&token).expect("just dialed");
-                    connection.open(channel, request);
+            Command::Open { peer, process, channel, request } => {
+                match self.dial(peer, process, now) {
+                    Ok(token) => {
+                        self.channels.insert(channel.id(), token);
+                        let connection = self.connections.get_mut(&token).expect("just dialed");
+                        connection.open(channel, request);
+                    }
+                    Err(error) => channel.fail(error),
                 }
-                Err(error) => channel.fail(error),
-            },
+            }
             Command::Credit(channel) => {
                 if let Some(connection) = self.connection_of(channel.id()) {
                     connection.announce(&channel);
@@ -148,14 +163,14 @@ impl Driver {
         self.connections.get_mut(self.channels.get(&channel)?)
     }
 
-    fn dial(&mut self, peer: SocketAddr, now: Instant) -> Result<usize> {
+    fn dial(&mut self, peer: SocketAddr, process: [u8; 16], now: Instant) -> Result<usize> {
         if let Some(token) = self.dialed.get(&peer) {
             return Ok(*token);
         }
         let failed = |error: io::Error| ExchangeError::Connect { peer, detail: error.to_string() };
         let socket = TcpStream::connect(peer).map_err(failed)?;
         let token = self.next_token;
-        let mut connection = Connection::dial(token, socket, peer, &self.context, now)?;
+        let mut connection = Connection::dial(token, socket, peer, process, &self.context, now)?;
         self.register(&mut connection, token).map_err(failed)?;
         self.connections.insert(token, connection);
         self.dialed.insert(peer, token);
@@ -163,6 +178,7 @@ impl Driver {
     }
 
     fn accept(&mut self, now: Instant) {
+        self.accept_again = false;
         loop {
             let accepted = match &self.listener {
                 Some(listener) => listener.accept(),
@@ -181,8 +197,10 @@ impl Driver {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Also "too many open files": the peer meets its deadline and says so.
-                Err(_) => return,
+                Err(error) => {
+                    self.accept_again = error.kind() != ErrorKind::WouldBlock;
+                    return;
+                }
             }
         }
     }

@@ -17,7 +17,12 @@ pub(crate) const FIRST_CONNECTION: usize = 2;
 /// What another thread wants done.
 pub(crate) enum Command {
     /// Request a subpartition for this channel.
-    Open { peer: SocketAddr, channel: Arc<RemoteChannel>, request: PartitionRequest },
+    Open {
+        peer: SocketAddr,
+        process: [u8; 16],
+        channel: Arc<RemoteChannel>,
+        request: PartitionRequest,
+    },
     /// Announce the channel's new credit.
     Credit(Arc<RemoteChannel>),
     /// The channel wants nothing more.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 
-use headgate_protocol::HandshakeError;
+use headgate_protocol::{FrameError, HandshakeError};
 
 use crate::error::ExchangeError;
 
@@ -60,6 +60,16 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
 /// The peer broke a rule.
 pub(crate) fn protocol(error: &dyn Display, peer: SocketAddr) -> ExchangeError {
     ExchangeError::Protocol { peer: peer.to_string(), detail: error.to_string() }
+}
+
+/// A frame is not legal, or not what was sent.
+pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ExchangeError {
+    match error {
+        FrameError::Checksum { .. } => {
+            ExchangeError::Integrity { channel: peer.to_string(), detail: error.to_string() }
+        }
+        _ => protocol(error, peer),
+    }
 }
 
 /// The handshake failed.

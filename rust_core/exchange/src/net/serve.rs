@@ -1,6 +1,5 @@
 //! The producer's end of a connection: serves subpartitions by turns, as credit allows (spec 9.4).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headgate_protocol::{
@@ -186,14 +185,12 @@ impl Serve {
     }
 
     /// The connection is gone; what was not taken to its end has lost its consumer.
-    pub(crate) fn disconnected(&mut self, peer: SocketAddr, detail: &str) {
-        let cause =
-            ExchangeError::PeerLost { peer: format!("consumer {peer}"), detail: detail.to_owned() };
+    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
         for (_, view) in self.queue.drain() {
             if self.goodbye {
                 view.partition.consumed(view.index);
             } else {
-                view.partition.consumer_lost(view.index, &cause);
+                view.partition.consumer_lost(view.index, cause);
             }
         }
     }

@@ -11,10 +11,11 @@ use headgate_record::{
 };
 
 use crate::copies::Copies;
+use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
+use crate::writer::broadcast_event;
 use crate::writer::stream::StreamWriter;
-use crate::writer::{WriterStats, broadcast_event};
 
 type Page = PageBuilder<PooledSegment>;
 
@@ -77,7 +78,7 @@ pub struct ArrowWriter {
     max_record_size: usize,
     ids: Vec<u32>,
     scatter: Scatter,
-    stats: WriterStats,
+    counters: Arc<Counters>,
     finished: bool,
 }
 
@@ -93,7 +94,9 @@ impl ArrowWriter {
         max_record_size: usize,
     ) -> Result<Self> {
         if !partition.fix_schema(schema.hash()) {
-            return Err(ExchangeError::State("the partition was created for another schema"));
+            return Err(ExchangeError::WrongRecords(
+                "the partition was created for another schema",
+            ));
         }
         let count = partition.num_subpartitions();
         Ok(Self {
@@ -106,7 +109,7 @@ impl ArrowWriter {
             max_record_size,
             ids: Vec::new(),
             scatter: Scatter::new(),
-            stats: WriterStats::default(),
+            counters: Arc::default(),
             finished: false,
         })
     }
@@ -196,9 +199,10 @@ impl ArrowWriter {
         }
     }
 
-    /// What was emitted so far; open pages count once they are sent.
-    pub fn stats(&self) -> WriterStats {
-        self.stats
+    /// What was emitted so far, once for each subpartition that gets it; open pages count once they
+    /// are sent.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// The partition it writes.
@@ -312,9 +316,7 @@ impl ArrowWriter {
                 self.stream.write(&self.partition, index, page.clone(), 1, interrupt)?;
             // What follows is a page again, in a buffer of its own.
             buffers += self.stream.end(&self.partition, index);
-            self.stats.rows += 1;
-            self.stats.bytes += page.len() as u64;
-            self.stats.buffers += buffers;
+            self.counters.add(1, page.len() as u64, buffers);
         }
         Ok(())
     }
@@ -338,9 +340,7 @@ impl ArrowWriter {
         Copies::count(&self.partition.copies().scatter, len);
         let buffer = Buffer::freeze(segment, len);
         for index in targets {
-            self.stats.rows += rows;
-            self.stats.bytes += len as u64;
-            self.stats.buffers += 1;
+            self.counters.add(rows, len as u64, 1);
             let subpartition = &self.partition.subpartitions()[index];
             subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);
         }

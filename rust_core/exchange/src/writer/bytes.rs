@@ -5,17 +5,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use headgate_record::{Event, Selection, Selector};
 
+use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
+use crate::writer::broadcast_event;
 use crate::writer::stream::StreamWriter;
-use crate::writer::{WriterStats, broadcast_event};
 
 /// Writes bytes records, spanning buffers where they must.
 pub struct BytesWriter {
     partition: Arc<ResultPartition>,
     stream: StreamWriter,
     selector: Selector,
-    stats: WriterStats,
+    counters: Arc<Counters>,
     finished: bool,
 }
 
@@ -30,11 +31,10 @@ impl BytesWriter {
         max_record_size: usize,
     ) -> Result<Self> {
         if matches!(selector, Selector::Hash { .. }) {
-            return Err(ExchangeError::State("records of bytes have no columns to hash"));
+            return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
-        let stats = WriterStats::default();
-        Ok(Self { partition, stream, selector, stats, finished: false })
+        Ok(Self { partition, stream, selector, counters: Arc::default(), finished: false })
     }
 
     /// Emits one record to the subpartition the selector names.
@@ -82,10 +82,9 @@ impl BytesWriter {
         if self.partition.subpartitions()[index].is_released() {
             return self.partition.check();
         }
-        self.stats.rows += 1;
-        self.stats.bytes += record.len() as u64;
+        let bytes = record.len() as u64;
         let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
-        self.stats.buffers += completed;
+        self.counters.add(1, bytes, completed);
         Ok(())
     }
 
@@ -114,9 +113,9 @@ impl BytesWriter {
         }
     }
 
-    /// What was emitted so far.
-    pub fn stats(&self) -> WriterStats {
-        self.stats
+    /// What was emitted so far, once for each subpartition that gets it.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// The partition it writes.
@@ -126,7 +125,8 @@ impl BytesWriter {
 
     fn end_all(&mut self) {
         for index in 0..self.partition.num_subpartitions() {
-            self.stats.buffers += self.stream.end(&self.partition, index);
+            let ended = self.stream.end(&self.partition, index);
+            self.counters.add(0, 0, ended);
         }
     }
 

@@ -13,17 +13,6 @@ use headgate_record::Event;
 use crate::error::{ExchangeError, Result};
 use crate::partition::ResultPartition;
 
-/// What a writer has emitted so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WriterStats {
-    /// Rows or records, counted once for each subpartition that gets them.
-    pub rows: u64,
-    /// Bytes in buffers, likewise.
-    pub bytes: u64,
-    /// Buffers, likewise.
-    pub buffers: u64,
-}
-
 /// Appends an event to every subpartition; uses no pool segment, yet must fit one, since nothing
 /// larger crosses a connection.
 fn broadcast_event(partition: &ResultPartition, event: &Event) -> Result<()> {

@@ -1,0 +1,46 @@
+"""Both ends of an exchange hold the same schema; it never travels with the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def same_schema(known: pa.Schema | None, given: pa.Schema, whose: str) -> None:
+    """Compare names and types; nullability, metadata and labels of time zones do not matter.
+
+    Args:
+        known: what was said before, or None.
+        given: what is said now.
+        whose: begins the sentence, such as ``"the gate reads"``.
+
+    Raises:
+        SchemaMismatchError: they differ.
+    """
+    if known is None or _fields(known) == _fields(given):
+        return
+    raise SchemaMismatchError(
+        f"{whose} another schema",
+        asked=_text(given),
+        have=_text(known),
+        remedy="give both sides the same schema",
+    )
+
+
+def _fields(schema: pa.Schema) -> list[tuple[str, str]]:
+    import pyarrow as pa
+
+    def name_of(data_type: pa.DataType) -> str:
+        if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+            return f"timestamp[{data_type.unit}, tz]"
+        return str(data_type)
+
+    return [(field.name, name_of(field.type)) for field in schema]
+
+
+def _text(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
