@@ -93,11 +93,13 @@ def test_a_pool_too_small_says_how_many_segments(numbers):
 
 
 def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
-    df = spark.range(0, 100, 1, 4).selectExpr(
-        "id", "cast(raise_error(concat('row ', id)) as string) as r"
-    )
+    wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
+    df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
     text, seconds = message_of(exchange(df, by="id").collect)
-    assert "row " in text
+    assert last_stats().error == "HG-6002"
+    # Where an error comes before a worker has read its task, Spark may restart the daemon and with
+    # it kill the workers of all tasks; then that is all that Spark tells.
+    assert "row " in text or "exited unexpectedly" in text
     assert seconds < 30
 
 

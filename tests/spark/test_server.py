@@ -50,15 +50,19 @@ def side():
 @pytest.fixture
 def server(side):
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
-    before = threading.active_count()
+    before = ours()
     server = Server("127.0.0.1", keys.get, lambda _: side)
     server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(2, may_hand_over=True)
     server.start()
     yield server
     server.stop()
-    assert threading.active_count() == before
+    assert ours() == before
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def ours():
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
 
 
 def place(server, secret=SECRET, timeout=5.0):

@@ -1,0 +1,29 @@
+"""A worker whose Python has no headgate says so, with what to do."""
+
+import subprocess
+import sys
+
+from headgate.spark.exchange import _portable
+
+LOAD = """
+import pickle, sys
+sys.modules["headgate"] = None  # as if it were not installed
+run = pickle.load(sys.stdin.buffer)
+try:
+    run(iter([]))
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_a_python_without_headgate_is_named():
+    from pyspark import cloudpickle
+
+    task = _portable({"any": "task"}, "headgate.spark.consumer")
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], input=cloudpickle.dumps(task), capture_output=True, check=True
+    )
+    said = done.stdout.decode()
+    assert said.startswith("[HG-1102] the Python that runs the tasks has no headgate"), done.stderr
+    assert sys.executable in said
+    assert "PYSPARK_PYTHON" in said
