@@ -48,6 +48,24 @@ def test_commands_exist():
     assert unknown_targets("    make coffee\n") == (1, ["coffee"])
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "protocol/src/frame.rs",
+        "protocol/src/handshake.rs",
+        "record/src/event/mod.rs",
+        "record/src/page/mod.rs",
+    ],
+)
+def test_the_protocol_page_has_the_tables_of_the_sources(source):
+    text = (ROOT / "rust_core" / source).read_text(encoding="utf-8")
+    rows = re.findall(r"^//! (\|.*)$", text, re.MULTILINE)
+    assert len(rows) >= 7
+    page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8").splitlines()
+    missing = [row for row in rows if re.sub(r"\[(`[^`]+`)\]", r"\1", row) not in page]
+    assert not missing, "\n".join(missing)
+
+
 def test_help_lists_every_target():
     said = subprocess.run(
         ["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True
