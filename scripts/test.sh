@@ -7,5 +7,8 @@ scripts/develop.sh
 say "cargo test"
 # The bindings are linked by Python; tests/ tests them.
 cargo test --locked --workspace --exclude headgate-bindings
+say "cargo test: what two threads share, in all orders"
+RUSTFLAGS="--cfg loom" cargo test --locked --release --target-dir "$CARGO_TARGET_DIR/loom" \
+    --package headgate-memory --lib model
 say "pytest"
 "$VENV_PYTHON" -m pytest "$@"

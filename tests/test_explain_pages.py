@@ -13,8 +13,9 @@ import pytest
 from headgate import explain
 from headgate.errors import ERRORS
 
-#: Cannot be shown by a few lines: they need a second machine, a killed process or a damaged frame.
+#: Cannot be shown by a few lines: they need a second machine or Python, a killed process or a damaged frame.
 BY_HAND = {
+    "HG-1102",
     "HG-2102",
     "HG-2201",
     "HG-2301",

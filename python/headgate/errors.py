@@ -164,6 +164,16 @@ class JavaNotFound(HeadgateError, RuntimeError):
     default_remedy = "apt-get install openjdk-17-jre-headless · set JAVA_HOME to a Java 17 or newer"
 
 
+class WorkerPythonError(HeadgateError, ImportError):
+    """The Python that runs the tasks has no headgate: only the driver's has."""
+
+    code = "HG-1102"
+    default_remedy = (
+        "laptop: PYSPARK_PYTHON=<the driver's python> · cluster: install the wheel on the "
+        "executors, or ship it with spark.archives"
+    )
+
+
 # 2xxx: scheduling
 
 

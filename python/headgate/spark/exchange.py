@@ -7,7 +7,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import NotBuiltError, NotEnoughSlots
+from headgate.errors import NotBuiltError, NotEnoughSlots, WorkerPythonError
 from headgate.spark.request import Request, check
 
 if TYPE_CHECKING:
@@ -132,25 +132,49 @@ def _pipelined(request: Request, partitions: int) -> DataFrame:
     return consumers.mapInArrow(_consume(task), request.result)
 
 
-# Nested functions travel by value and import the worker's code only in the worker.
-
-
 def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def consume(batches: Iterator[Any]) -> Iterator[Any]:
-        from headgate.spark import consumer  # noqa: PLC0415
+    run = _portable(task, "headgate.spark.consumer")
 
-        return consumer.run(task, batches)
+    def consume(batches: Iterator[Any]) -> Iterator[Any]:
+        return run(batches)
 
     return consume
 
 
 def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def produce(batches: Iterator[Any]) -> Iterator[Any]:
-        from headgate.spark import producer  # noqa: PLC0415
+    run = _portable(task, "headgate.spark.producer")
 
-        return producer.run(task, batches)
+    def produce(batches: Iterator[Any]) -> Iterator[Any]:
+        return run(batches)
 
     return produce
+
+
+def _portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a function that travels by value and needs headgate only when it is called.
+
+    So a worker whose Python has none can say so, instead of failing to unpickle.
+    """
+    from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
+
+    pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    missing = WorkerPythonError(
+        "the Python that runs the tasks has no headgate", have="{python}: {error}"
+    )
+    text = str(missing)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import importlib  # noqa: PLC0415 - in the worker
+        import pickle  # noqa: PLC0415 - in the worker
+        import sys  # noqa: PLC0415 - in the worker
+
+        try:
+            module = importlib.import_module(body)
+        except ImportError as error:
+            raise ImportError(text.format(python=sys.executable, error=error)) from error
+        return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
+
+    return run
 
 
 def _without_columns(
