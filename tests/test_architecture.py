@@ -38,9 +38,10 @@ IMPURE = re.compile(
 #: Python modules that import nothing of ours but what is named here. Others see the floors below.
 LEAVES = {
     "headgate.errors": set(),
+    "headgate._matches": set(),
     "headgate._units": set(),
-    "headgate._options": {"headgate._units", "headgate.errors"},
-    "headgate.explain": {"headgate.errors"},
+    "headgate._options": {"headgate._matches", "headgate._units", "headgate.errors"},
+    "headgate.explain": {"headgate._matches", "headgate.errors"},
 }
 
 #: Above the floors: these may use everything, extras too.

@@ -15,7 +15,8 @@ import pytest
 
 from headgate import errors, explain
 from headgate.__main__ import main
-from headgate.errors import ERRORS, HeadgateError, close_matches, from_code
+from headgate._matches import close_matches
+from headgate.errors import ERRORS, HeadgateError, from_code
 
 SECTIONS = ["What it means", "Why it happens", "What to do", "How to reproduce"]
 
@@ -188,4 +189,4 @@ def test_errors_is_a_leaf():
         for node in nodes
         for alias in node.names
     }
-    assert names == {"__future__", "typing", "collections.abc", "traceback", "difflib"}
+    assert names == {"__future__", "typing", "collections.abc", "traceback"}

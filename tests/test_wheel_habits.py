@@ -1,26 +1,24 @@
-"""How `import headgate` behaves: quick, alone, no thread, and no more of pyarrow than is used."""
+"""How `import headgate` behaves: alone, no thread, and no more of pyarrow than is used.
+
+How long it takes is measured where the wheel is made: `make wheel`.
+"""
 
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 
 import pytest
 
-MAX_IMPORT_SECONDS = 0.050
-
 PROBE = """
-import json, sys, time
+import json, sys
 before = set(sys.modules)
-start = time.perf_counter()
 STATEMENT
-seconds = time.perf_counter() - start
 with open("/proc/self/status") as status:
     threads = next(int(line.split()[1]) for line in status if line.startswith("Threads:"))
 new = sorted(set(sys.modules) - before)
-print(json.dumps({"seconds": seconds, "threads": threads, "modules": new}))
+print(json.dumps({"threads": threads, "modules": new}))
 """
 
 ROUND_TRIP = """
@@ -48,11 +46,6 @@ def probe(statement):
 
 def tops(seen):
     return {name.partition(".")[0] for name in seen["modules"]}
-
-
-def test_import_is_quick():
-    seconds = [probe("import headgate")["seconds"] for _ in range(7)]
-    assert statistics.median(seconds) <= MAX_IMPORT_SECONDS, seconds
 
 
 def test_import_starts_no_thread_and_brings_nobody_along():

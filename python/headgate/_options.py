@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from headgate._matches import close_matches
 from headgate._units import duration_text, parse_duration, parse_size, size_text
-from headgate.errors import OptionError, close_matches
+from headgate.errors import OptionError
 
 CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Self
 
 
@@ -168,10 +168,7 @@ class WorkerPythonError(HeadgateError, ImportError):
     """The Python that runs the tasks has no headgate: only the driver's has."""
 
     code = "HG-1102"
-    default_remedy = (
-        "laptop: PYSPARK_PYTHON=<the driver's python> · cluster: install the wheel on the "
-        "executors, or ship it with spark.archives"
-    )
+    default_remedy = "PYSPARK_PYTHON=<the driver's Python> · the wheel on every executor"
 
 
 # 2xxx: scheduling
@@ -385,21 +382,3 @@ def from_code(
             details={**(details or {}), "code": code_text(code)},
         )
     return known(summary, asked=asked, have=have, remedy=remedy, details=details)
-
-
-def close_matches(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
-    """Return at most ``limit`` of the candidates that look like ``name``, the closest first.
-
-    Case does not count; a candidate that contains the name, or is contained in it, counts as close.
-    """
-    import difflib  # noqa: PLC0415 - needed only to word an error
-
-    by_folded: dict[str, str] = {}
-    for candidate in candidates:
-        by_folded.setdefault(candidate.casefold(), candidate)
-    folded = name.casefold()
-    found = difflib.get_close_matches(folded, by_folded, n=limit, cutoff=0.6)
-    if len(folded) > 1:
-        parts = (c for c in by_folded if len(c) > 1 and (folded in c or c in folded))
-        found += [c for c in parts if c not in found]
-    return [by_folded[c] for c in found[:limit]]

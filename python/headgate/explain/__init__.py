@@ -9,7 +9,8 @@ import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from headgate.errors import ERRORS, close_matches, code_text
+from headgate._matches import close_matches
+from headgate.errors import ERRORS, code_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate.errors import OptionError, close_matches
+from headgate._matches import close_matches
+from headgate.errors import OptionError
 from headgate.spark.messages import MAX_INDEXES
 from headgate.spark.schema import arrow_schema, key_columns
 

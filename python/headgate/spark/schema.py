@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import UnknownColumnError, UnsupportedTypeError, close_matches
+from headgate._matches import close_matches
+from headgate.errors import UnknownColumnError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
