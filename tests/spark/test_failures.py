@@ -47,8 +47,8 @@ def test_an_exception_in_map_is_the_cause_once_with_its_traceback(spark, numbers
     assert cause.count("Traceback (most recent call last):\n  File") <= 2
     assert cause.count('raise ValueError("the map is wrong")') == 1
     assert seconds < 30
-    assert last_stats().state == "failed"
-    assert last_stats().error == "HG-6001"
+    assert stats_of_the_end().state == "failed"
+    assert stats_of_the_end().error == "HG-6001"
 
 
 def test_an_exception_in_reduce_is_the_cause(numbers):
@@ -96,7 +96,7 @@ def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
     df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
     text, seconds = message_of(exchange(df, by="id").collect)
-    assert last_stats().error == "HG-6002"
+    assert stats_of_the_end().error == "HG-6002"
     # Where an error comes before a worker has read its task, Spark may restart the daemon and with
     # it kill the workers of all tasks; then that is all that Spark tells.
     assert "row " in text or "exited unexpectedly" in text
@@ -107,6 +107,14 @@ def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
     out = exchange(numbers, by="k").selectExpr("assert_true(id < 100, 'too large') as x")
     text, _ = message_of(out.collect)
     assert "too large" in text
+
+
+def stats_of_the_end():
+    """The last run's statistics once it has ended: Spark may tell the caller first."""
+    deadline = time.monotonic() + 10
+    while (stats := last_stats()).state == "running" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return stats
 
 
 def kill_itself(batches):
@@ -121,7 +129,7 @@ def test_a_killed_process_fails_the_run_soon_and_by_name(spark, numbers, role):
     note = threading.Thread(target=lambda: started.append(time.monotonic()))
     note.start()
     text, _ = message_of(exchange(numbers, by="k", **{role: kill_itself}).collect)
-    stats = last_stats()
+    stats = stats_of_the_end()
     assert stats.state == "failed"
     assert stats.error == "HG-3001"
     assert stats.seconds < 10
@@ -145,7 +153,7 @@ def test_a_killed_executor_fails_the_run_soon_and_by_name(spark, numbers):
 
     started = time.monotonic()
     message_of(exchange(numbers, by="k", map=kill_the_executor).collect)
-    stats = last_stats()
+    stats = stats_of_the_end()
     assert (stats.state, stats.error) == ("failed", "HG-3001")
     assert stats.seconds < 10
     # A new executor takes its place.
@@ -162,7 +170,8 @@ def endless(batches):
 def test_a_limit_ends_endless_producers_as_a_success(numbers):
     out = exchange(numbers, by="k", map=endless)
     assert len(out.take(5)) == 5
-    assert (last_stats().state, last_stats().error) == ("done", "")
+    stats = stats_of_the_end()
+    assert (stats.state, stats.error) == ("done", "")
     assert len(out.limit(100).collect()) == 100
 
 
