@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headgate.spark.coordinator import ExchangeFacts
     from headgate.spark.stats import ExchangeStats
 
+_LOG: Final = logging.getLogger("headgate.spark")
 _LOCK: Final = threading.Lock()
 _running: dict[str, Application] = {}
 _last: ExchangeStats | None = None
@@ -49,6 +51,10 @@ class Application:
         self._server.start()
         self._jobs.start()
         _chain_ctrl_c(self._jobs.interrupted)
+        if conf.get("spark.network.crypto.enabled", "false") != "true":
+            _LOG.info(
+                "secrets of exchanges travel in Spark's closures; its own RPC is not encrypted"
+            )
 
     @property
     def last_stats(self) -> ExchangeStats | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
@@ -24,10 +25,16 @@ RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 
 
 def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send the partition's rows to the consumers that want them; yield one row of totals."""
+    """Send the partition's rows to the consumers that want them; yield one row of totals.
+
+    It registers with its first batch in hand: only then do consumers have to stay as they are. Its
+    input may be another exchange, which still waits for a slot.
+    """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     identity = here()
+    rest = iter(batches)
+    batches = chain(list(islice(rest, 1)), rest)
     with Control(task.place) as control:
         control.bind(task.run, task.epoch)
         control.send("PRODUCER", identity.fields())
