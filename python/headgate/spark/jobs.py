@@ -218,7 +218,9 @@ class Jobs:
         try:
             self._context.setJobDescription(plan.description)
             self._context.addJobTag(tag(run))
-            rows = plan.producers(run.number, run.epoch).collect()
+            # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
+            # starting a worker then makes Spark restart the daemon, which kills all workers.
+            rows = plan.producers(run.number, run.epoch).rdd.collect()
             partitions = {row["partition"] for row in rows}
         except Exception as failure:  # noqa: BLE001 - the cause of the run, whatever it is
             error = job_cause(failure)
