@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::{
@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
+use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::net::{Command, Context, Network, Traffic};
 use crate::partition::{ConsumerLoss, ResultPartition};
@@ -49,10 +50,6 @@ pub struct ShuffleEnvironment {
     copies: Arc<Copies>,
     next_channel: AtomicU32,
     closed: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn fail_gates(gates: &Mutex<Vec<Weak<InputGate>>>, cause: &ExchangeError) {
@@ -236,9 +233,7 @@ impl ShuffleEnvironment {
             Ok(Channel::Local(LocalChannel::new(partition, index)))
         })?;
         match &*channel {
-            Channel::Local(local) => {
-                local.attach(gate.queue(), at).inspect_err(|_| gate.withdraw(at))
-            }
+            Channel::Local(local) => local.attach(gate.queue(), at).inspect_err(|_| gate.end(at)),
             Channel::Remote(_) => unreachable!("made local above"),
         }
     }

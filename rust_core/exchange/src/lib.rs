@@ -15,6 +15,7 @@ mod counters;
 mod environment;
 mod error;
 mod gate;
+mod lock;
 mod manager;
 mod net;
 mod partition;

@@ -1,11 +1,12 @@
 //! The partitions of a process by name (spec 4.8).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use headgate_protocol::PartitionId;
 
 use crate::error::ExchangeError;
+use crate::lock::lock;
 use crate::partition::ResultPartition;
 
 /// Where consumers find the partitions of this process.
@@ -14,7 +15,7 @@ pub(crate) struct PartitionManager(Mutex<HashMap<PartitionId, Arc<ResultPartitio
 
 impl PartitionManager {
     fn lock(&self) -> MutexGuard<'_, HashMap<PartitionId, Arc<ResultPartition>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     pub(crate) fn register(&self, partition: &Arc<ResultPartition>) {

@@ -8,6 +8,7 @@ use headgate_protocol::PartitionId;
 
 use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 
@@ -259,6 +260,6 @@ impl ResultPartition {
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.progress)
     }
 }

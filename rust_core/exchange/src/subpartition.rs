@@ -1,12 +1,13 @@
 //! The queue of buffers for one consumer (spec 4.2, 4.3).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
 use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
 
 /// Told, outside the subpartition's lock, that a reader that found nothing should look again.
 pub(crate) trait DataListener: Send + Sync {
@@ -117,7 +118,7 @@ impl State {
 
 impl Subpartition {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Changes the state and tells the reader afterwards if there is something for it.

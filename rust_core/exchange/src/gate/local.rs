@@ -1,12 +1,13 @@
 //! A channel within one process: reads the producer's subpartition, no copy and no credit (spec 8.6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use headgate_protocol::{DataType, Next, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::{GateQueue, Taken};
+use crate::lock::lock;
 use crate::partition::ResultPartition;
 use crate::subpartition::DataListener;
 
@@ -77,7 +78,7 @@ impl LocalChannel {
                 Ok(None)
             };
         };
-        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = lock(&self.received);
         let mut totals = None;
         if polled.data_type.is_buffer() {
             received.add_buffer(u32::try_from(polled.buffer.len()).expect("within a segment"));

@@ -11,6 +11,7 @@ use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Totals};
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::lock::lock;
 use crate::stats::ChannelStats;
 
 pub(crate) use local::LocalChannel;
@@ -92,7 +93,7 @@ pub(crate) struct GateQueue {
 
 impl GateQueue {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The channel has something to read, or an error to raise.
@@ -252,12 +253,8 @@ impl InputGate {
         }
     }
 
-    /// Counts a channel as ended that could not be set up.
-    pub(crate) fn withdraw(&self, index: usize) {
-        self.end(index);
-    }
-
-    fn end(&self, index: usize) {
+    /// Counts a channel as ended, also one that could not be set up.
+    pub(crate) fn end(&self, index: usize) {
         let mut state = self.queue.lock();
         let Some(slot) = state.channels.get_mut(index) else {
             return;

@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::gate::RemoteChannel;
+use crate::lock::lock;
 
 /// Segments that belong to a channel as long as it lives.
 const EXCLUSIVE_BUFFERS: usize = 2;
@@ -165,10 +166,6 @@ impl GatePool {
         }
         self.local.close();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Refill(Weak<GatePool>);

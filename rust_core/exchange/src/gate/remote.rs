@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
@@ -12,6 +12,7 @@ use headgate_protocol::{
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::{GatePool, GateQueue, Taken};
+use crate::lock::lock;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
 pub(crate) trait CreditSink: Send + Sync {
@@ -92,7 +93,7 @@ impl RemoteChannel {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn me(&self) -> Arc<Self> {

@@ -2,12 +2,13 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use headgate_protocol::{ChannelId, PartitionRequest};
 use mio::{Registry, Token, Waker};
 
 use crate::gate::{CreditSink, RemoteChannel};
+use crate::lock::lock;
 
 /// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
@@ -54,7 +55,7 @@ impl Mailbox {
     }
 
     pub(crate) fn post(&self, command: Command) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        lock(&self.queue).push(command);
         if self.asleep.swap(false, Ordering::AcqRel) {
             // Fails only if the eventfd is gone, that is, the thread as well.
             let _ = self.waker.wake();
@@ -63,13 +64,13 @@ impl Mailbox {
 
     /// Moves all commands to `into`.
     pub(crate) fn drain(&self, into: &mut Vec<Command>) {
-        into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        into.append(&mut lock(&self.queue));
     }
 
     /// Whether the I/O thread may sleep: nothing came in since it last drained.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Release);
-        let empty = self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let empty = lock(&self.queue).is_empty();
         if !empty {
             self.asleep.store(false, Ordering::Release);
         }
