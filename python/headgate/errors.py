@@ -305,6 +305,13 @@ class CorruptPageError(HeadgateError, ValueError):
     default_remedy = "run the action again · report it with both versions when it repeats"
 
 
+class StateVersionError(HeadgateError, ValueError):
+    """Bytes of a split or a checkpoint that this version of a source cannot read."""
+
+    code = "HG-4006"
+    default_remedy = "the version of the source that wrote them · a deserialize() that knows both"
+
+
 # 5xxx: memory
 
 
@@ -336,6 +343,20 @@ class ProducerFailedError(HeadgateError):
     """A producer ended before its data was complete."""
 
     code = "HG-6002"
+    default_remedy = "mend the cause below · run the action again"
+
+
+class SourceError(HeadgateError):
+    """A source failed: its reader, its enumerator, or what they read; names split and file."""
+
+    code = "HG-6003"
+    default_remedy = "mend the cause below · run the action again"
+
+
+class SinkError(HeadgateError):
+    """A sink failed; nothing of the job is visible where it writes to."""
+
+    code = "HG-6004"
     default_remedy = "mend the cause below · run the action again"
 
 

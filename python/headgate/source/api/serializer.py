@@ -1,0 +1,91 @@
+"""Versioned serializers: what makes splits and checkpoints bytes, and reads older bytes again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from headgate.errors import StateVersionError
+
+T = TypeVar("T")
+
+Upgrade = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class SimpleVersionedSerializer(ABC, Generic[T]):
+    """Turns values into bytes of a version, and bytes of this or an older version into values."""
+
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version of what :meth:`serialize` writes; stored beside the bytes."""
+
+    @abstractmethod
+    def serialize(self, value: T) -> bytes:
+        """Return the bytes of a value."""
+
+    @abstractmethod
+    def deserialize(self, version: int, data: bytes) -> T:
+        """Return the value that ``serialize`` of that version was given.
+
+        Raises:
+            StateVersionError: the version is unknown, or the bytes are not of it.
+        """
+
+
+class JsonSerializer(SimpleVersionedSerializer[T]):
+    """Serializes a dataclass of plain values (numbers, texts, lists, dicts, None) as JSON.
+
+    Args:
+        kind: the dataclass.
+        version: of its fields as they are now.
+        upgrades: old version -> a function from its fields to those of the *next* version.
+    """
+
+    def __init__(
+        self, kind: type[T], version: int = 1, upgrades: Mapping[int, Upgrade] | None = None
+    ) -> None:
+        if not dataclasses.is_dataclass(kind):
+            raise TypeError(f"{kind.__name__} is no dataclass")
+        self._kind = kind
+        self._version = version
+        self._upgrades = dict(upgrades or {})
+
+    @property
+    def version(self) -> int:
+        """The version of the fields."""
+        return self._version
+
+    def serialize(self, value: T) -> bytes:
+        """Return the fields as JSON."""
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(self._kind)}  # type: ignore[arg-type]
+        return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+    def deserialize(self, version: int, data: bytes) -> T:
+        """Return the value, its fields upgraded from an older version one step at a time.
+
+        Lists come back as tuples where they are fields, so that frozen dataclasses stay hashable.
+
+        Raises:
+            StateVersionError: the version is unknown, or the bytes are not of it.
+        """
+        asked, have = f"version {version}", f"{self._kind.__name__} of version {self._version}"
+        try:
+            fields = json.loads(data)
+            for step in range(version, self._version):
+                fields = self._upgrades[step](fields)
+            if version > self._version:
+                raise KeyError(version)
+            plain = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+            return self._kind(**plain)
+        except KeyError as error:
+            raise StateVersionError(
+                "stored state is of a version that this source cannot read", asked=asked, have=have
+            ) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StateVersionError(
+                f"stored state is not what version {version} writes", asked=asked, have=have
+            ) from error
