@@ -37,7 +37,8 @@ IMPURE = re.compile(
 
 #: Python modules that import nothing of ours but what is named here. Others see the floors below.
 LEAVES = {
-    "headgate.errors": set(),
+    "headgate._error": set(),
+    "headgate.errors": {"headgate._error"},
     "headgate._matches": set(),
     "headgate._units": set(),
     "headgate._options": {"headgate._matches", "headgate._units", "headgate.errors"},

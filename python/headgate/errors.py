@@ -1,6 +1,6 @@
 """Everything Headgate raises: one class per code, four lines per error.
 
-A leaf: this module imports nothing of Headgate and nothing outside the standard library, so that
+A leaf: this module imports nothing but the root class beside it and the standard library, so that
 the native module, the Python API and the Spark layer can all use it. The native module raises
 through :func:`from_code`.
 
@@ -17,121 +17,13 @@ A line whose parts are all empty is left out. Codes: 1xxx options and environmen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
+
+from headgate._error import HeadgateError as HeadgateError  # noqa: PLC0414 - also found here
+from headgate._error import HeadgateWarning as HeadgateWarning  # noqa: PLC0414 - also found here
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self
-
-
-class HeadgateWarning(UserWarning):
-    """Something works, but not in the way that was asked for. Given in the driver only, once.
-
-    Attributes:
-        code: as ``"HG-2101"``, or ``""`` for a plain text.
-    """
-
-    code: str = ""
-
-
-class HeadgateError(Exception):
-    """Root of all errors of Headgate.
-
-    Args:
-        summary: one line: what is wrong, with names, values and limits.
-        asked: what the caller asked for.
-        have: what there is.
-        remedy: what to do, alternatives parted by " · "; the class's own default when empty.
-        details: the same facts for programs; values must be picklable.
-
-    Attributes:
-        code: as ``"HG-2101"``; the page of that name says more.
-        cause_text: text of the cause (often a traceback of another process), or ``""``.
-    """
-
-    code: ClassVar[str] = ""
-    default_remedy: ClassVar[str] = ""
-
-    def __init__(
-        self,
-        summary: str,
-        *,
-        asked: str = "",
-        have: str = "",
-        remedy: str = "",
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(summary)
-        self.summary = summary
-        self.asked = asked
-        self.have = have
-        self.remedy = remedy or self.default_remedy
-        self.details: dict[str, Any] = dict(details or {})
-        self.cause_text = ""
-
-    def __str__(self) -> str:
-        """Return the four lines."""
-        lines = [f"[{self.code}] {self.summary}" if self.code else self.summary]
-        facts = {"asked   ": self.asked, "have  ": self.have}
-        if any(facts.values()):
-            said = (name + text for name, text in facts.items() if text)
-            lines.append("  " + "        ".join(said))
-        if self.remedy:
-            lines.append(f"  do one  {self.remedy}")
-        if self.code:
-            lines.append(f"  more    python -m headgate explain {self.code}")
-        return "\n".join(lines)
-
-    def caused_by(self, text: str) -> Self:
-        """Attach the text of a cause that cannot be chained, as a note; return self."""
-        if text and text != self.cause_text:
-            self.cause_text = text
-            self.add_note(f"caused by:\n{text}")
-        return self
-
-    def as_warning(self) -> HeadgateWarning:
-        """Return a warning with the same text and code, for what falls back instead of failing."""
-        warning = HeadgateWarning(str(self))
-        warning.code = self.code
-        return warning
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields, the notes and the cause (as text: a traceback cannot travel)."""
-        return _rebuild, (type(self), self._state())
-
-    def _state(self) -> dict[str, Any]:
-        cause_text = self.cause_text
-        notes = list(getattr(self, "__notes__", ()))
-        cause = self.__cause__ or (None if self.__suppress_context__ else self.__context__)
-        if cause is not None and not cause_text:
-            import traceback  # noqa: PLC0415 - slow to import, needed only when an error travels
-
-            cause_text = "".join(traceback.format_exception(cause)).rstrip("\n")
-            notes.append(f"caused by:\n{cause_text}")
-        return {
-            "summary": self.summary,
-            "asked": self.asked,
-            "have": self.have,
-            "remedy": self.remedy,
-            "details": self.details,
-            "cause_text": cause_text,
-            "notes": notes,
-        }
-
-
-def _rebuild(cls: type[HeadgateError], state: Mapping[str, Any]) -> HeadgateError:
-    error = cls(
-        state["summary"],
-        asked=state["asked"],
-        have=state["have"],
-        remedy=state["remedy"],
-        details=state["details"],
-    )
-    error.cause_text = state["cause_text"]
-    for note in state["notes"]:
-        error.add_note(note)
-    return error
-
 
 # 1xxx: options and environment
 
