@@ -134,6 +134,11 @@ class SplitEnumerator(ABC, Generic[SplitT, CheckpointT]):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Learn that a checkpoint came to nothing."""
 
+    @property
+    def total_splits(self) -> int | None:
+        """How many splits there are in all, for progress; None while or where it is not known."""
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Free everything; may be called twice."""
