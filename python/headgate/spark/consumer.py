@@ -12,6 +12,7 @@ from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.control import Control, Counts
 from headgate.spark.merge import merge
 from headgate.spark.task import ConsumerTask, environment, here
+from headgate.spark.timing import Clock, yielded
 from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
 
 if TYPE_CHECKING:
@@ -76,9 +77,11 @@ class _Resident:
         try:
             self._control.listen(self._handle, self._counts)
             yield from merge([self._reduce(gate) for gate in self._gates], self._stop)
+            self._control.progress(self._counts)
             self._control.send("DONE", self._totals())
             self._control.await_message("OK", "ABORT")
         except GeneratorExit:
+            self._control.progress(self._counts)
             self._control.send("STOPPED", self._totals())
             raise
         except UserFunctionFailed as failure:
@@ -93,7 +96,10 @@ class _Resident:
 
     def _reduce(self, gate: _Gate) -> Iterator[pa.RecordBatch]:
         reader = hg.RecordReader(gate.gate, schema=self._task.schema)
-        return apply("reduce", self._task.reduce, Source(reader, self._count))
+        clock = Clock()
+        self._counts.clocks.append(clock)
+        source = Source(reader, self._count, clock)
+        return yielded(apply("reduce", self._task.reduce, source), clock)
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._counts.rows += batch.num_rows

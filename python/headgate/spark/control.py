@@ -18,6 +18,8 @@ from headgate.spark.messages import Message
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.spark.timing import Clock
+
 _CHUNK: Final = 64 * 1024
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
@@ -42,6 +44,14 @@ class Counts:
 
     rows: int = 0
     bytes: int = 0
+    #: One of each thread that works for the task; the busiest one stands for it.
+    clocks: list[Clock] = field(default_factory=list)
+
+    def fields(self) -> dict[str, int]:
+        """Return the fields of a PROGRESS message."""
+        times = [clock.fields() for clock in self.clocks]
+        busiest = min(times, key=lambda spent: spent["input_ms"], default={})
+        return {"rows": self.rows, "bytes": self.bytes, **busiest}
 
 
 class Control:
@@ -102,6 +112,15 @@ class Control:
             self._link.send(Message(kind, self._run, self._epoch, fields or {}))
             self._flush()
 
+    def progress(self, counts: Counts) -> None:
+        """Send a PROGRESS message, unless the driver is behind with reading: then drop it.
+
+        Raises:
+            CoordinatorError: the connection is gone.
+        """
+        if select.select([], [self._sock], [], 0.0)[1]:
+            self.send("PROGRESS", counts.fields())
+
     def receive(self) -> Message:
         """Wait for the next message; only before :meth:`listen`.
 
@@ -144,7 +163,7 @@ class Control:
             if ready:
                 messages = self._link.receive(self._read())
             if time.monotonic() >= due and not self._closed:
-                self.send("PROGRESS", {"rows": counts.rows, "bytes": counts.bytes})
+                self.progress(counts)
                 due = time.monotonic() + PROGRESS
 
     def _handle(self, handle: Callable[[Message], None], message: Message) -> None:

@@ -164,6 +164,7 @@ class Coordinator:
             runs = list(self.runs.values())
             self._relief.check(runs, self.consumers, self.slots, self.blocked, now)
         for run in self.runs.values():
+            run.waits_for_slots = run.state is RunState.FORMING and 0 < self.slots <= len(held)
             run.tick(now)
             if run.state is not RunState.FORMING and not run.is_fixed:
                 self.formation.homes.fix(run)

@@ -43,6 +43,10 @@ class Member:
         bytes: bytes so far.
         pages: pages at the end.
         peak: peak use of its pool in bytes, known at the end.
+        input_ms: ms in which it waited for its input.
+        function_ms: ms in the user's function.
+        emit_ms: ms in which it put rows into pages.
+        blocked_ms: ms in which it waited for whoever takes what it made.
     """
 
     connection: int
@@ -55,6 +59,10 @@ class Member:
     bytes: int = 0
     pages: int = 0
     peak: int = 0
+    input_ms: int = 0
+    function_ms: int = 0
+    emit_ms: int = 0
+    blocked_ms: int = 0
 
     @property
     def is_present(self) -> bool:

@@ -1,11 +1,14 @@
 """The fixed messages between the coordinator on the driver and the workers, as bounded JSON.
 
 Nothing here is a pickle: the driver never runs what a worker sends. Each message has a kind, the run
-and epoch it belongs to, and the fields of its row in :data:`FIELDS`, no more and no less.
+and epoch it belongs to, and the fields of its row in :data:`FIELDS`, no more and no less. Bytes of a
+source (splits, payloads of events) travel as base64.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +26,13 @@ MAX_MESSAGE: Final = 64 * 1024
 MAX_TEXT: Final = 9_000
 #: Most partitions that a message can name.
 MAX_INDEXES: Final = 8_000
+#: Most bytes of one split, and of the payload of one event of a source.
+MAX_BYTES: Final = 32 * 1024
+#: Most characters of a split's id, and of an event's name.
+MAX_SPLIT_ID: Final = 2_000
+MAX_EVENT_NAME: Final = 200
+#: Most splits, or ids of splits, that one message can name.
+MAX_SPLITS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,44 @@ def _is_indexes(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_INDEXES and all(map(_is_count, value))
 
 
+def _is_ms(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
+
+
+def _is_data(value: Any) -> bool:
+    if not isinstance(value, str) or len(value) > 4 * (MAX_BYTES + 2) // 3:
+        return False
+    try:
+        return len(base64.b64decode(value, validate=True)) <= MAX_BYTES
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _is_split_id(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_SPLIT_ID
+
+
+def _is_event_name(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= MAX_EVENT_NAME
+
+
+def _is_split(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and _is_split_id(value[0])
+        and _is_data(value[1])
+    )
+
+
+def _is_splits(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_SPLITS and all(map(_is_split, value))
+
+
+def _is_split_ids(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MAX_SPLITS and all(map(_is_split_id, value))
+
+
 def _is_port(value: Any) -> bool:
     return _is_count(value) and 0 < value < 1 << 16
 
@@ -75,6 +123,10 @@ _TOTALS: Final[Checks] = {
     "pages": _is_count,
     "peak": _is_count,
 }
+#: ms of a task's thread by state, see timing.py; a message may lack them.
+_TIMES: Final[Checks] = dict.fromkeys(
+    ("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count
+)
 _PLACE: Final[Checks] = {
     "host": _is_text,
     "port": _is_port,
@@ -93,10 +145,21 @@ FIELDS: Final[dict[str, Checks]] = {
     },
     "PRODUCER": {"stage": _is_count, "partition": _is_count, "attempt": _is_count},
     "REGISTERED": _PLACE,
-    "PROGRESS": {"rows": _is_count, "bytes": _is_count},
+    "PROGRESS": {"rows": _is_count, "bytes": _is_count, **_TIMES},
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,
+    # reader (a producer that reads a source) -> coordinator
+    "READER": {"host": _is_text},
+    "SPLIT_REQUEST": {"host": _is_text},
+    "SPLITS_FINISHED": {"ids": _is_split_ids},
+    "WATERMARK": {"ms": _is_ms},
+    # both ways
+    "SOURCE_EVENT": {"name": _is_event_name, "payload": _is_data},
+    # coordinator -> reader
+    "ASSIGN": {"version": _is_count, "splits": _is_splits},
+    "NO_MORE_SPLITS": {},
+    "ALIGN": {"ms": _is_ms},
     # coordinator -> consumer
     "START": {"indexes": _is_indexes},
     "END": {},
@@ -131,6 +194,8 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes) -> Message:
     """Return the message in ``data``.
 
+    Of a PROGRESS message only what is valid: it must never cost a task its connection.
+
     Raises:
         ProtocolError: it is too large, no JSON object, or does not fit its row of the table.
     """
@@ -143,6 +208,11 @@ def decode(data: bytes) -> Message:
     if not isinstance(body, dict):
         raise ProtocolError("a message is not a JSON object")
     kind, run, epoch = body.pop("kind", None), body.pop("run", None), body.pop("epoch", None)
+    if kind == "PROGRESS":
+        checks = FIELDS[kind]
+        body = {
+            name: value for name, value in body.items() if name in checks and checks[name](value)
+        }
     _check(kind, run, epoch, body)
     return Message(kind, run, epoch, body)
 
@@ -162,8 +232,8 @@ def _check(kind: Any, run: Any, epoch: Any, fields: Mapping[str, Any]) -> None:
         raise ProtocolError(f"unknown message {cut(repr(kind), 40)}")
     if not _is_count(run) or not _is_count(epoch):
         raise ProtocolError(f"a {kind} message without run and epoch")
-    if set(fields) != set(known):
+    if not set(fields) <= set(known) or (len(fields) < len(known) and kind != "PROGRESS"):
         raise ProtocolError(f"a {kind} message does not have the fields {', '.join(known)}")
     for name, fits in known.items():
-        if not fits(fields[name]):
+        if name in fields and not fits(fields[name]):
             raise ProtocolError(f"a {kind} message has no valid {name}")

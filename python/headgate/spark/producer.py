@@ -11,6 +11,7 @@ from headgate.spark.cause import Cause
 from headgate.spark.consumer import explain
 from headgate.spark.control import Control, Counts
 from headgate.spark.task import ProducerTask, environment, here
+from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, Clock
 from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
 
 if TYPE_CHECKING:
@@ -92,18 +93,24 @@ class _Sender:
         )
         self._register()
         self._control.listen(self._handle, self._counts)
-        source = Source(batches, lambda _: None)
+        clock = Clock()
+        self._counts.clocks.append(clock)
+        source = Source(batches, lambda _: None, clock)
         for batch in apply("map", self._task.map, source):
             if self._finish.is_set():
                 break
             self._counts.rows += batch.num_rows
             self._counts.bytes += batch.nbytes
+            clock.enter(EMIT)
             writer.emit(batch)
+            clock.enter(FUNCTION)
         writer.finish()
+        clock.enter(BLOCKED)
         self._partition.wait_consumed()
         stats = writer.stats()
         totals = {"rows": stats.rows, "bytes": stats.bytes, "pages": stats.buffers}
         peak = self._environment.stats().get("peak_bytes", 0)
+        self._control.progress(self._counts)
         self._control.send("DONE", {**totals, "peak": peak})
         self._control.await_message("OK", "ABORT", "FINISH")
         return totals

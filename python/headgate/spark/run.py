@@ -74,6 +74,13 @@ class Run:
         self.serves: dict[int, list[int]] = {}
         self.producers: dict[int, Producer] = {}
         self.parked: list[Producer] = []
+        #: Splits that readers have read to their end, and how many there are, where that is known.
+        self.splits_done = 0
+        self.splits_total: int | None = None
+        #: Whether its producers read the splits of a source themselves.
+        self.reads_splits = False
+        #: Whether consumers hold all slots, so that no producer can start.
+        self.waits_for_slots = False
         self._effects = effects
         self._suspect: tuple[Cause, float] | None = None
         self._deadline = 0.0

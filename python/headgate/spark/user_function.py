@@ -6,6 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from headgate import errors
+from headgate.spark.timing import FUNCTION, INPUT, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -42,13 +43,18 @@ class Source:
     Args:
         batches: where they come from.
         count: called with each batch before it is handed over.
+        clock: told when the function waits for a batch, and when it has one.
     """
 
     def __init__(
-        self, batches: Iterable[pa.RecordBatch], count: Callable[[pa.RecordBatch], object]
+        self,
+        batches: Iterable[pa.RecordBatch],
+        count: Callable[[pa.RecordBatch], object],
+        clock: Clock | None = None,
     ) -> None:
         self._batches = iter(batches)
         self._count = count
+        self._clock = Clock() if clock is None else clock
         self.error: BaseException | None = None
         self.ended = False
 
@@ -58,6 +64,7 @@ class Source:
 
     def __next__(self) -> pa.RecordBatch:
         """Return the next batch."""
+        self._clock.enter(INPUT)
         try:
             batch = next(self._batches)
         except StopIteration:
@@ -66,6 +73,8 @@ class Source:
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            self._clock.enter(FUNCTION)
         self._count(batch)
         return batch
 
