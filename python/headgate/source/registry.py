@@ -1,0 +1,100 @@
+"""Sources by name: those that ship, those of a caller, and any class that can be imported."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from headgate._matches import close_matches
+from headgate.errors import OptionError
+from headgate.source.api import Source
+
+#: What a name stands for: a class with ``from_options``, or a source as it is.
+Registered = type[Source[Any, Any, Any]] | Source[Any, Any, Any]
+
+#: The name of the option that says which source is meant.
+OPTION: Final = "source"
+
+#: name -> module, class, options that the name implies.
+_SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
+    "arrow": ("headgate.source.files", "FileSource", {"format": "arrow"}),
+    "csv": ("headgate.source.files", "FileSource", {"format": "csv"}),
+    "files": ("headgate.source.files", "FileSource", {}),
+    "json": ("headgate.source.files", "FileSource", {"format": "json"}),
+    "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),
+    "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
+    "socket": ("headgate.source.stream", "SocketSource", {}),
+}
+
+
+def source_from_options(
+    options: Mapping[str, str], registered: Mapping[str, Registered] | None = None
+) -> Source[Any, Any, Any]:
+    """Return the source that options describe.
+
+    Args:
+        options: texts by name; ``source`` names one of ``registered``, one that ships, or a class
+            as ``"package.module:Class"``. The others are the source's own.
+        registered: a caller's own sources by name; they win over those that ship.
+
+    Raises:
+        OptionError: no such source, or an option that it does not take.
+        NotBuiltError: the source cannot be described by texts.
+    """
+    given = dict(options)
+    names = [name for name in given if name.lower() == OPTION]
+    wanted = given.pop(names[0]) if names else ("files" if "path" in given else "")
+    own = (registered or {}).get(wanted)
+    if own is not None:
+        return _instance(own, wanted, given)
+    if wanted in _SHIPPED:
+        module, name, implied = _SHIPPED[wanted]
+        kind = getattr(importlib.import_module(module), name)
+        return _made(kind, {**given, **implied})
+    if ":" in wanted:
+        return _made(_imported(wanted), given)
+    known = sorted({*_SHIPPED, *(registered or {})})
+    near = close_matches(wanted, known)
+    raise OptionError(
+        f"there is no source {wanted!r}" if wanted else "no source is named",
+        asked=f"{OPTION}={wanted!r}" if wanted else ", ".join(sorted(given)) or "no options",
+        have=", ".join(known),
+        remedy=" · ".join(
+            [f'option("{OPTION}", "{name}")' for name in near or known[:1]]
+            + [f'option("{OPTION}", "package.module:Class")']
+        ),
+    )
+
+
+def _instance(own: Registered, name: str, options: dict[str, str]) -> Source[Any, Any, Any]:
+    if isinstance(own, type):
+        return _made(own, options)
+    if options:
+        raise OptionError(
+            f"source {name!r} was registered as it is and takes no options",
+            asked=", ".join(sorted(options)),
+            remedy="register its class",
+        )
+    return own
+
+
+def _made(kind: Any, options: dict[str, str]) -> Source[Any, Any, Any]:
+    make: Callable[[Mapping[str, str]], Source[Any, Any, Any]] = kind.from_options
+    return make(options)
+
+
+def _imported(wanted: str) -> Any:
+    module, _, name = wanted.partition(":")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(
+            f"source {wanted!r} cannot be imported",
+            asked=f"{OPTION}={wanted!r}",
+            have=str(error),
+            remedy="install its package where driver and workers find it · register() its class",
+        ) from error
+    if not (isinstance(kind, type) and issubclass(kind, Source)):
+        raise OptionError(f"{wanted} is no Source", asked=f"{OPTION}={wanted!r}")
+    return kind

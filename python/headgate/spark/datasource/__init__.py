@@ -1,0 +1,1 @@
+"""Sources and sinks as Spark's Python Data Source API has them."""

@@ -1,0 +1,75 @@
+"""Schemas and batches between sources and Spark's Python Data Source API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import OptionError, SchemaMismatchError, UnsupportedTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from headgate.source import Source
+
+
+def spark_schema(source: Source[Any, Any, Any]) -> StructType:
+    """Return a source's schema as Spark's.
+
+    Raises:
+        OptionError: the source has none.
+        UnsupportedTypeError: Spark has no type for a column.
+    """
+    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - pyspark only where Spark is
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+    schema = source.schema
+    if schema is None:
+        raise OptionError(
+            f"{source.name} has no schema, so its records cannot become rows",
+            remedy="a source whose records are batches of its schema",
+        )
+    try:
+        return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    except PySparkTypeError as error:
+        raise UnsupportedTypeError(
+            f"a column of {source.name} has a type that Spark does not have",
+            have=str(schema),
+        ) from error
+
+
+def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return a function that gives batches exactly the Arrow schema that Spark expects.
+
+    Columns are found by name; those that Spark did not ask for are left out.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+
+    target = to_arrow_schema(schema, timezone="UTC")
+
+    def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(target):
+            return batch
+        columns = []
+        for field in target:
+            if field.name not in batch.schema.names:
+                raise SchemaMismatchError(
+                    f"the source gives no column {field.name!r}",
+                    asked=", ".join(target.names),
+                    have=", ".join(batch.schema.names),
+                )
+            column = batch.column(field.name)
+            try:
+                columns.append(column if column.type == field.type else column.cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise SchemaMismatchError(
+                    f"column {field.name!r} of the source does not fit the schema",
+                    asked=str(field.type),
+                    have=str(column.type),
+                ) from error
+        return pa.RecordBatch.from_arrays(columns, schema=target)
+
+    return convert
