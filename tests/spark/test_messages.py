@@ -45,6 +45,14 @@ EXAMPLES = {
     "FINISH": {},
     "ABORT": CAUSE,
     "OK": {},
+    "READER": {"host": "worker-1"},
+    "SPLIT_REQUEST": {"host": "worker-1"},
+    "SPLITS_FINISHED": {"ids": ["a.parquet 0", "a.parquet 1"]},
+    "WATERMARK": {"ms": -(1 << 63)},
+    "SOURCE_EVENT": {"name": "switch", "payload": "AAEC"},
+    "ASSIGN": {"version": 1, "splits": [["a.parquet 0", "AAEC"], ["b", ""]]},
+    "NO_MORE_SPLITS": {},
+    "ALIGN": {"ms": (1 << 63) - 1},
 }
 
 
