@@ -11,7 +11,7 @@ datasource = pytest.importorskip("pyspark.sql.datasource")
 if not hasattr(datasource, "EqualTo"):
     pytest.skip("this Spark pushes no filters", allow_module_level=True)
 
-from pyspark.sql.datasource import (
+from pyspark.sql.datasource import (  # noqa: E402 - after the check
     EqualNullSafe,
     EqualTo,
     GreaterThan,
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from headgate.spark.datasource.filters import expression
+from headgate.spark.datasource.filters import expression  # noqa: E402
 
 TABLE = pa.table(
     {
