@@ -14,6 +14,7 @@ from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.formation import Formation, StageFacts, first_attempt
 from headgate.spark.members import Consumer, Effect, Ended, Member, Producer, Send, State
 from headgate.spark.messages import Message
+from headgate.spark.readers import is_gone
 from headgate.spark.relief import Relief
 from headgate.spark.run import Run, RunState
 
@@ -242,6 +243,8 @@ class Coordinator:
                 _count(producer, message)
             case "REGISTERED":
                 run.producer_registered(producer, dict(message.fields))
+            case "READER" | "SPLIT_REQUEST" | "SPLITS_FINISHED" | "SOURCE_EVENT" | "WATERMARK":
+                run.reader_said(producer, message)
             case "DONE":
                 _count(producer, message)
                 run.producer_done(producer)
@@ -348,9 +351,11 @@ def _is_leaving(member: Member) -> bool:
 
 
 def _lost(member: Member, text: str) -> Cause:
+    if isinstance(member, Producer) and member.run is not None and member.run.readers is not None:
+        return member.run.readers.loss(member, text)
     role = "producer" if isinstance(member, Producer) else "consumer"
     where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
-    if not text or "exited unexpectedly" in text or "ExecutorLost" in text:
+    if is_gone(text):
         summary = f"a {role} is gone without a goodbye: {where}"
         return Cause(errors.PeerLostError.code, summary, text=text, where=where)
     summary = f"a {role} failed in Spark, outside of Headgate: {where}"

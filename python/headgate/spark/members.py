@@ -92,6 +92,8 @@ class Producer(Member):
 
     place: dict[str, str | int] = field(default_factory=dict)
     run: Run | None = None
+    #: Of a reader of a source, once it has said so.
+    host: str = ""
 
     @property
     def where(self) -> str:

@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate.errors import ProtocolError
 from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.members import (
     AskVerdict,
@@ -23,6 +24,8 @@ from headgate.spark.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from headgate.spark.readers import Readers
 
 #: Seconds that a quiet end waits for the producers before it cancels their job.
 FINISH_GRACE: Final = 2.0
@@ -74,6 +77,8 @@ class Run:
         self.serves: dict[int, list[int]] = {}
         self.producers: dict[int, Producer] = {}
         self.parked: list[Producer] = []
+        #: What producers that read a source said and were told; None where they have an input.
+        self.readers: Readers | None = None
         #: Splits that readers have read to their end, and how many there are, where that is known.
         self.splits_done = 0
         self.splits_total: int | None = None
@@ -159,14 +164,27 @@ class Run:
         ):
             producer.state = State.STOPPED
             self._send(producer, "FINISH")
-        elif first is not None:
+        elif first is not None and not self._may_replace(first):
             producer.state = State.PARKED
             self.parked.append(producer)
             self._send(producer, "WAIT")
         else:
-            self._flow()
-            self.producers[producer.partition] = producer
-            self._send(producer, "GO", {"wanted": self.wanted})
+            self._go(producer)
+
+    def reader_said(self, producer: Producer, message: Message) -> None:
+        """A producer that reads a source says something to the enumerator.
+
+        Raises:
+            ProtocolError: it is not a message for now.
+        """
+        if self.readers is None:
+            raise ProtocolError(f"a {message.kind} message in a run without a source")
+        if producer.state is State.LIVE and not self.is_over:
+            self.readers.said(producer, message)
+
+    def tell(self, producer: Producer, kind: str, fields: dict[str, Any]) -> None:
+        """Tell a reader what the enumerator said."""
+        self._send(producer, kind, fields)
 
     def producer_registered(self, producer: Producer, place: dict[str, str | int]) -> None:
         """A producer's partition can be read from now on."""
@@ -191,8 +209,11 @@ class Run:
             self._end(None)
         elif error is not None and error.is_cancelled:
             self.cancel()
+        elif error is not None and error.is_second_hand and self._asking():
+            # Spark was asked about the very task that made the job fail: its name is worth a while.
+            self._suspect = self._suspect or (error, 0.0)
         elif error is not None:
-            self.fail(error)
+            self.fail(error if self.readers is None else self.readers.better(error))
         else:
             self._seal(partitions)
 
@@ -212,6 +233,9 @@ class Run:
         """A connection ended without a goodbye: ask Spark before deciding what it means."""
         if self.is_over or self.state is RunState.FINISHING:
             member.state = State.STOPPED
+            return
+        if isinstance(member, Producer) and self._may_be_replaced(member):
+            self._replace(member)
             return
         member.state = State.LOST
         self._effects.append(AskVerdict(member, self))
@@ -236,6 +260,8 @@ class Run:
 
     def tick(self, now: float) -> None:
         """Do what time makes due."""
+        if self.readers is not None and not self.is_over:
+            self.readers.count()
         if self.ended_at == 0.0 and self.is_over:
             self.ended_at = now
         if self._suspect is not None and now >= self._suspect[1] and not self._asking():
@@ -251,6 +277,30 @@ class Run:
 
     def _asking(self) -> bool:
         return any(member.state is State.LOST for member in self.members)
+
+    def _may_replace(self, first: Producer) -> bool:
+        return first.state is State.FAILED and self._may_be_replaced(first)
+
+    def _may_be_replaced(self, producer: Producer) -> bool:
+        """Whether nothing of it can be at a consumer, and what it read can be read again."""
+        return self.readers is not None and not producer.place
+
+    def _replace(self, producer: Producer) -> None:
+        assert self.readers is not None  # noqa: S101 - see _may_be_replaced
+        self.readers.lost(producer)
+        for copy in self.parked:
+            if copy.partition == producer.partition and copy.state is State.PARKED:
+                self.parked.remove(copy)
+                copy.state = State.LIVE
+                self._go(copy)
+                return
+
+    def _go(self, producer: Producer) -> None:
+        self._flow()
+        self.producers[producer.partition] = producer
+        if self.readers is not None:
+            self.readers.replaced(producer)
+        self._send(producer, "GO", {"wanted": self.wanted})
 
     def _flow(self) -> None:
         if self.state is not RunState.FORMING:
