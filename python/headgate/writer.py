@@ -163,6 +163,10 @@ class RecordWriter:
         """Return what was emitted so far; open pages count once they are sent."""
         return WriterStats(*self._native.stats())
 
+    def back_pressured_ns(self) -> int:
+        """Return how long this writer has waited for segments, in ns; costs no lock."""
+        return self._native.back_pressured_ns()
+
     def _encode(self, record: Any) -> bytes:
         if self._serializer == "pickle":
             return pickle.dumps(record, protocol=5)

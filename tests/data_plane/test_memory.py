@@ -1,5 +1,7 @@
 """Bounded memory: backpressure, kept batches, wide rows, pools that are too small, statistics."""
 
+import time
+
 import pyarrow as pa
 import pytest
 from plane import NUMBERS, Task, assert_same, drain, emit_all, exchange, numbers, open_gates
@@ -43,6 +45,22 @@ def test_a_slow_reader_holds_the_writer_back(link):
         writing.join(0.3)
     assert len(emitted) == before
     assert Task(drain, gate).result().num_rows == 1_000_000
+    writing.result()
+
+
+def test_a_writer_tells_how_long_it_waited(link):
+    producer, consumer = link(memory="1m", segment_size="64k")
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    [gate] = open_gates(partition, consumer)
+    writer = hg.RecordWriter(partition)
+    writer.emit(numbers(1000))
+    assert writer.back_pressured_ns() == 0
+    writing = Task(lambda: (writer.emit(numbers(2_000_000)), writer.finish()))
+    end = time.monotonic() + 10.0
+    while not writer.back_pressured_ns():  # it is told while the writer waits
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert Task(drain, gate).result().num_rows == 2_001_000
     writing.result()
 
 

@@ -94,6 +94,7 @@ class _Sender:
         self._register()
         self._control.listen(self._handle, self._counts)
         clock = Clock()
+        clock.blocked_ns = writer.back_pressured_ns
         self._counts.clocks.append(clock)
         source = Source(batches, lambda _: None, clock)
         for batch in apply("map", self._task.map, source):

@@ -153,6 +153,10 @@ impl ArrowWriter {
         })
     }
 
+    fn back_pressured_ns(&self) -> u64 {
+        self.partition.back_pressured_ns()
+    }
+
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
         self.environment.check_fork().map_err(|error| to_py(py, &error))?;
         Ok((self.counters.rows(), self.counters.bytes(), self.counters.buffers()))
@@ -236,6 +240,10 @@ impl BytesWriter {
             self.partition.fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
+    }
+
+    fn back_pressured_ns(&self) -> u64 {
+        self.partition.back_pressured_ns()
     }
 
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {

@@ -1,5 +1,6 @@
 //! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub struct ResultPartition {
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
+    back_pressured_ns: AtomicU64,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -85,6 +87,7 @@ impl ResultPartition {
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
+            back_pressured_ns: AtomicU64::new(0),
             progress: Mutex::new(Progress { open: built, closed, failure: None }),
             changed: Condvar::new(),
         })
@@ -123,17 +126,27 @@ impl ResultPartition {
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
     pub(crate) fn request_segment(&self, interrupt: Interrupt<'_>) -> Result<PooledSegment> {
+        let refused = |error| ExchangeError::of_request(error, "result partition");
         loop {
             self.check()?;
-            let segment = self
-                .pool
-                .request(INTERRUPT_PERIOD)
-                .map_err(|error| ExchangeError::of_request(error, "result partition"))?;
+            if let Some(segment) = self.pool.try_request().map_err(refused)? {
+                return Ok(segment);
+            }
+            // The clock is asked only where there is something to wait for.
+            let since = Instant::now();
+            let segment = self.pool.request(INTERRUPT_PERIOD).map_err(refused)?;
+            let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.back_pressured_ns.fetch_add(waited, Ordering::Relaxed);
             if let Some(segment) = segment {
                 return Ok(segment);
             }
             interrupt()?;
         }
+    }
+
+    /// How long the writer has waited for segments, in ns; at most [`INTERRUPT_PERIOD`] late.
+    pub fn back_pressured_ns(&self) -> u64 {
+        self.back_pressured_ns.load(Ordering::Relaxed)
     }
 
     /// The failure, if there is one.

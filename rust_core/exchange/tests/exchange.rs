@@ -66,6 +66,30 @@ fn rows_of_one_producer_arrive_in_order() {
 }
 
 #[test]
+fn a_writer_that_waits_for_segments_says_how_long() {
+    let env = Env::new(8, 4096);
+    let partition = env.partition(1);
+    let gate = env.gate(&[env.address(&partition, 0)]);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = writer(&partition);
+            writer.emit(&batch(0, 100, 12), &nothing).unwrap();
+            assert_eq!(partition.back_pressured_ns(), 0, "there was nothing to wait for");
+            writer.emit(&batch(100, 10_000, 12), &nothing).unwrap();
+            writer.finish();
+        });
+        // It is told while the writer waits, not only afterwards.
+        while partition.back_pressured_ns() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(drain(&mut env.reader(&gate)).unwrap().len(), 10_000);
+    });
+    let at_the_end = partition.back_pressured_ns();
+    assert!(partition.wait_consumed(None, &nothing).unwrap());
+    assert_eq!(partition.back_pressured_ns(), at_the_end);
+}
+
+#[test]
 fn a_local_channel_copies_nothing_over_a_socket() {
     let env = Env::new(32, 4096);
     let partition = env.partition(1);
