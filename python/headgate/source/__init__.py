@@ -7,20 +7,48 @@ from headgate.source.api.reader import InputStatus, SourceReader, SourceReaderCo
 from headgate.source.api.serializer import JsonSerializer, SimpleVersionedSerializer
 from headgate.source.api.source import Boundedness, Source
 from headgate.source.api.split import SourceSplit
+from headgate.source.base import (
+    FutureCompletingBlockingQueue,
+    RecordEmitter,
+    RecordsBySplits,
+    RecordsWithSplitIds,
+    SingleThreadFetcherManager,
+    SingleThreadMultiplexSourceReaderBase,
+    SourceReaderBase,
+    SplitFetcher,
+    SplitFetcherManager,
+    SplitReader,
+    SplitsAddition,
+    SplitsChange,
+    SplitsRemoval,
+)
 
 __all__ = [
     "Boundedness",
+    "FutureCompletingBlockingQueue",
     "InputStatus",
     "JsonSerializer",
     "ReaderInfo",
     "ReaderOutput",
+    "RecordEmitter",
+    "RecordsBySplits",
+    "RecordsWithSplitIds",
     "SimpleVersionedSerializer",
+    "SingleThreadFetcherManager",
+    "SingleThreadMultiplexSourceReaderBase",
     "Source",
     "SourceEvent",
     "SourceOutput",
     "SourceReader",
+    "SourceReaderBase",
     "SourceReaderContext",
     "SourceSplit",
     "SplitEnumerator",
     "SplitEnumeratorContext",
+    "SplitFetcher",
+    "SplitFetcherManager",
+    "SplitReader",
+    "SplitsAddition",
+    "SplitsChange",
+    "SplitsRemoval",
 ]

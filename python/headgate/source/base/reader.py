@@ -1,0 +1,250 @@
+"""The reader that polls what fetchers fetched: the half of a source that needs no threads."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headgate.errors import ClosedError, HeadgateError, SourceError
+from headgate.source.api.reader import InputStatus, SourceReader, SourceReaderContext
+from headgate.source.api.split import SourceSplit
+from headgate.source.base.queue import AVAILABLE
+
+if TYPE_CHECKING:
+    from headgate.source.api.output import ReaderOutput, SourceOutput
+    from headgate.source.base.emitter import RecordEmitter
+    from headgate.source.base.manager import SplitFetcherManager
+    from headgate.source.base.records import RecordsWithSplitIds
+
+E = TypeVar("E")
+T = TypeVar("T")
+SplitT = TypeVar("SplitT", bound=SourceSplit)
+StateT = TypeVar("StateT")
+
+_MORE = InputStatus.MORE_AVAILABLE
+_NOTHING = InputStatus.NOTHING_AVAILABLE
+_END = InputStatus.END_OF_INPUT
+
+
+class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
+    """A reader on top of fetchers; a subclass says what a split's state is. After Flink's class.
+
+    Each :meth:`poll_next` emits one element. The mutable state of a split moves on as its elements
+    are emitted, so that a snapshot covers exactly what was emitted.
+
+    Args:
+        fetcher_manager: runs the split readers; its queue is polled.
+        record_emitter: turns elements into records.
+        context: the reader's surroundings.
+    """
+
+    def __init__(
+        self,
+        fetcher_manager: SplitFetcherManager[E, SplitT],
+        record_emitter: RecordEmitter[E, T, StateT],
+        context: SourceReaderContext,
+    ) -> None:
+        self.context = context
+        self._manager = fetcher_manager
+        self._queue = fetcher_manager.queue
+        self._emitter = record_emitter
+        self._states: dict[str, StateT] = {}
+        self._outputs: dict[str, SourceOutput[T]] = {}
+        self._output: ReaderOutput[T] | None = None
+        self._without_output: list[str] = []
+        self._batch: RecordsWithSplitIds[E] | None = None
+        self._split_id = ""
+        self._split_state: StateT | None = None
+        self._split_output: SourceOutput[T] | None = None
+        self._no_more_splits = False
+        self._ended = False
+        self._closed = False
+
+    # What a subclass says.
+
+    @abstractmethod
+    def initialized_state(self, split: SplitT) -> StateT:
+        """Return the mutable state of a split that was just added."""
+
+    @abstractmethod
+    def to_split_type(self, split_id: str, state: StateT) -> SplitT:
+        """Return the split that goes on where the state stands; the state may change afterwards."""
+
+    @abstractmethod
+    def on_split_finished(self, finished: Mapping[str, StateT]) -> None:
+        """Learn of splits that ended, after their last record was emitted; ask for more, say."""
+
+    # What the task calls.
+
+    def start(self) -> None:
+        """Begin; a subclass that works on request asks for its first split here."""
+
+    @property
+    def number_of_currently_assigned_splits(self) -> int:
+        """How many splits are unfinished."""
+        return len(self._states)
+
+    def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
+        """Emit the next element and say whether to poll again; never blocks.
+
+        Raises:
+            SourceError: a fetcher or the emitter failed, or a batch names a split that was not added.
+            ClosedError: the reader is closed.
+        """
+        if self._ended:
+            return _END
+        if self._closed:
+            raise ClosedError("poll_next() of a closed reader")
+        if self._without_output or output is not self._output:
+            self._create_outputs(output)
+        self._manager.check_errors()
+        batch = self._batch
+        while True:
+            if batch is None:
+                batch = self._next_batch()
+                if batch is None:
+                    return self._finished_or_available_later()
+            element = batch.next_record_from_split()
+            if element is not None:
+                self._emit(element)
+                return _MORE
+            if not self._move_to_next_split(batch):
+                batch = None
+
+    def is_available(self) -> Future[None]:
+        """Return a future that is done when there is a batch, or a reason to look."""
+        return AVAILABLE if self._batch is not None else self._queue.get_availability_future()
+
+    def add_splits(self, splits: Sequence[SplitT]) -> None:
+        """Take splits and read them.
+
+        Raises:
+            SourceError: one of them is being read already, or the input has ended.
+            ClosedError: the reader is closed.
+        """
+        if self._closed:
+            raise ClosedError("add_splits() of a closed reader")
+        ids = [split.split_id for split in splits]
+        for split_id in ids:
+            if self._ended or split_id in self._states or ids.count(split_id) > 1:
+                raise SourceError(
+                    f"split {split_id} was added "
+                    + ("after the end of input" if self._ended else "twice"),
+                    remedy="an enumerator that assigns each split once, and none after "
+                    "signal_no_more_splits()",
+                )
+        for split in splits:
+            self._states[split.split_id] = self.initialized_state(split)
+            self._without_output.append(split.split_id)
+        if splits:
+            self._manager.add_splits(splits)
+
+    def notify_no_more_splits(self) -> None:
+        """Learn that no split follows."""
+        self._no_more_splits = True
+        self._queue.notify_available()
+
+    def snapshot_state(self, checkpoint_id: int) -> list[SplitT]:
+        """Return the unfinished splits as they stand after the emitted records."""
+        del checkpoint_id
+        return [self.to_split_type(split_id, state) for split_id, state in self._states.items()]
+
+    def pause_or_resume_splits(
+        self, splits_to_pause: Sequence[str], splits_to_resume: Sequence[str]
+    ) -> None:
+        """Pause and resume single splits; what was fetched of them is still emitted.
+
+        Raises:
+            NotBuiltError: the split reader cannot.
+        """
+        self._manager.pause_or_resume_splits(splits_to_pause, splits_to_resume)
+
+    def close(self) -> None:
+        """End the fetchers; waits up to 30 s for them."""
+        if self._closed:
+            return
+        self._closed = True
+        batch, self._batch = self._batch, None
+        try:
+            if batch is not None:
+                batch.recycle()
+        finally:
+            self._manager.close()
+
+    # One poll, in parts.
+
+    def _create_outputs(self, output: ReaderOutput[T]) -> None:
+        """Create outputs when splits are added: one without records holds the watermark back."""
+        if output is not self._output:
+            self._output = output
+            self._without_output = list(self._states)
+        for split_id in self._without_output:
+            self._outputs[split_id] = output.create_output_for_split(split_id)
+        self._without_output = []
+        if self._batch is not None:
+            self._split_output = self._outputs[self._split_id]
+
+    def _emit(self, element: E) -> None:
+        try:
+            self._emitter.emit_record(element, self._split_output, self._split_state)  # type: ignore[arg-type]
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"{type(self._emitter).__name__} failed at split {self._split_id}: "
+                f"{type(error).__name__}: {error}",
+                details={"splits": [self._split_id]},
+            ) from error
+
+    def _next_batch(self) -> RecordsWithSplitIds[E] | None:
+        batch = self._queue.poll()
+        if batch is None or not self._move_to_next_split(batch):
+            return None
+        return batch
+
+    def _move_to_next_split(self, batch: RecordsWithSplitIds[E]) -> bool:
+        split_id = batch.next_split()
+        if split_id is None:
+            self._finish(batch)
+            return False
+        if split_id not in self._states:
+            raise self._unregistered(split_id)
+        self._batch = batch
+        self._split_id = split_id
+        self._split_state = self._states[split_id]
+        self._split_output = self._outputs[split_id]
+        return True
+
+    def _finish(self, batch: RecordsWithSplitIds[E]) -> None:
+        self._batch = self._split_state = self._split_output = None
+        finished = {}
+        for split_id in sorted(batch.finished_splits()):
+            if split_id not in self._states:
+                raise self._unregistered(split_id)
+            finished[split_id] = self._states.pop(split_id)
+            del self._outputs[split_id]
+            if self._output is not None:
+                self._output.release_output_for_split(split_id)
+        if finished:
+            self.on_split_finished(finished)
+        batch.recycle()
+
+    def _finished_or_available_later(self) -> InputStatus:
+        all_shut_down = self._manager.maybe_shutdown_finished_fetchers()
+        if not (self._no_more_splits and all_shut_down):
+            return _NOTHING
+        if not self._queue.is_empty():
+            return _MORE  # what a fetcher put before it ended
+        self._manager.check_errors()
+        self._ended = True
+        return _END
+
+    def _unregistered(self, split_id: str) -> SourceError:
+        return SourceError(
+            f"a batch names split {split_id!r}, which this reader was not given",
+            have=f"splits {sorted(self._states)}",
+            remedy="a split reader that uses the ids of its splits, and finishes each once",
+            details={"splits": [split_id]},
+        )
