@@ -126,9 +126,9 @@ class Jobs:
     def tick(self, coordinator: Coordinator) -> None:
         """Tell the watching thread what to look at; show progress."""
         stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
-        if stages - self._stages:
-            self._asked.put(_nothing)  # a new stage: look at once
-        self._stages = stages
+        is_new, self._stages = bool(stages - self._stages), stages
+        if is_new:
+            self._asked.put(_nothing)  # look at once
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
         self._doubted = list(coordinator.doubted.values())
         self._progress.show(coordinator.live_runs, time.monotonic())
@@ -154,14 +154,14 @@ class Jobs:
         self._server.stop()
 
     def _look(self) -> None:
-        busy = bool(self._stages or self._verdicts or self._doubted)
         try:
-            self._asked.get(timeout=_LOOK if busy else _IDLE)()
+            self._asked.get(timeout=_LOOK if self._is_busy else _IDLE)()
             while not self._asked.empty():
                 self._asked.get()()
         except queue.Empty:
             pass  # nothing asked: look anyway
-        if is_gone(self._context) or not busy:
+        # Asked again: what came meanwhile may be the first stage in a while.
+        if is_gone(self._context) or not self._is_busy:
             return
         self._answer_verdicts()
         self._tell_fates()
@@ -179,6 +179,10 @@ class Jobs:
             coordinator.stage_facts(facts)
 
         self._server.post(told)
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._stages or self._verdicts or self._doubted)
 
     def _answer_verdicts(self) -> None:
         now = time.monotonic()

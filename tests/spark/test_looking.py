@@ -1,0 +1,71 @@
+"""Spark is asked about a stage as soon as somebody waits in it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from headgate.spark import jobs as module
+from headgate.spark.jobs import Jobs
+
+
+class Facts:
+    """Remembers what was asked."""
+
+    def __init__(self, context):
+        self.asked = []
+
+    def stages(self, stages):
+        self.asked.append(set(stages))
+        return {}
+
+    def slots(self):
+        return 4
+
+    def blocked(self, stages):
+        return None
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    monkeypatch.setattr(module, "SparkFacts", Facts)
+    monkeypatch.setattr(module, "is_gone", lambda context: False)
+    server = SimpleNamespace(post=lambda action: None)
+    return Jobs(server, SimpleNamespace(), {}, lambda: None)
+
+
+def coordinator(*stages):
+    return SimpleNamespace(stages=set(stages), live_runs=[], doubted={})
+
+
+def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):
+    jobs.tick(coordinator(7))
+    jobs._look()
+    assert jobs._facts.asked == [{7}]
+
+
+def test_a_stage_that_comes_while_the_thread_waits_is_asked_about_at_once(jobs):
+    class Asked:
+        """Between the look at what is to do and the wait, somebody comes."""
+
+        def get(self, timeout=None):
+            jobs.tick(coordinator(9))
+            return module._nothing
+
+        def put(self, action):
+            """Wakes nobody: the test is the only thread."""
+
+        def empty(self):
+            return True
+
+    jobs._asked = Asked()
+    jobs._look()
+    assert jobs._facts.asked == [{9}]
+
+
+def test_nothing_is_asked_while_nobody_waits(jobs, monkeypatch):
+    monkeypatch.setattr(module, "_IDLE", 0.0)
+    jobs.tick(coordinator())
+    jobs._look()
+    assert jobs._facts.asked == []
