@@ -1,0 +1,17 @@
+"""The coordinator's half of a source: enumerators, on one thread, and the account of splits."""
+
+from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
+from headgate.source.coordination.context import Gateway, check_event
+from headgate.source.coordination.coordinator import SourceCoordinator
+from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.coordination.tracker import SplitAssignmentTracker
+
+__all__ = [
+    "AlignmentGroups",
+    "CoordinatorThread",
+    "Gateway",
+    "SourceCoordinator",
+    "SplitAssignmentTracker",
+    "WatermarkAggregator",
+    "check_event",
+]

@@ -1,0 +1,220 @@
+"""What an enumerator may ask of its coordinator, and what the coordinator knows of readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from headgate.errors import HeadgateError, OptionError, SourceError
+from headgate.source.api.enumerator import ReaderInfo, SplitEnumeratorContext
+from headgate.source.api.split import SourceSplit
+from headgate.source.coordination.tracker import SplitAssignmentTracker
+
+if TYPE_CHECKING:
+    from headgate.source.api.event import SourceEvent
+    from headgate.source.api.source import Source
+    from headgate.source.coordination.thread import CoordinatorThread, Scheduled
+
+SplitT = TypeVar("SplitT", bound=SourceSplit)
+WorkT = TypeVar("WorkT")
+
+#: Limits of what enumerators and readers say to each other.
+MAX_EVENT_NAME: Final = 200
+MAX_EVENT_PAYLOAD: Final = 32 * 1024
+
+
+class Gateway(Protocol):
+    """The way to the readers. Called on the coordinator's thread, so nothing here may block."""
+
+    def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
+        """Give splits to a reader: their ids, and their bytes as the serializer of that version."""
+
+    def no_more_splits(self, subtask: int) -> None:
+        """Tell a reader that no split follows."""
+
+    def event(self, subtask: int, event: SourceEvent) -> None:
+        """Send an event to a reader."""
+
+    def align(self, subtask: int, max_allowed_ms: int) -> None:
+        """Tell a reader the watermark that it must not pass."""
+
+    def failed(self, error: HeadgateError) -> None:
+        """End the job: the enumerator failed. Comes once, and nothing after it."""
+
+
+class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
+    """Readers, their splits and the asynchronous calls of one enumerator.
+
+    Args:
+        run: runs a callback of the enumerator, named for errors; drops it when all is over.
+        is_over: whether the enumerator was closed or has failed.
+        hurry: run what ``start()`` delays at once; a plan does not wait for a period.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any, SplitT, Any],
+        parallelism: int,
+        gateway: Gateway,
+        thread: CoordinatorThread,
+        *,
+        run: Callable[[str, Callable[[], None]], None],
+        is_over: Callable[[], bool],
+        hurry: bool = False,
+    ) -> None:
+        self._source = source
+        self._parallelism = parallelism
+        self._gateway = gateway
+        self._thread = thread
+        self._run = run
+        self._is_over = is_over
+        self._hurry = hurry
+        self._timers: set[Scheduled] = set()
+        self.is_starting = True
+        self.tracker: SplitAssignmentTracker[SplitT] = SplitAssignmentTracker()
+        self.readers: dict[int, ReaderInfo] = {}
+        self.told_no_more: set[int] = set()
+        self.held: dict[int, dict[str, None]] = {}
+        self.is_processing_backlog = False
+
+    @property
+    def current_parallelism(self) -> int:
+        """How many readers there will be."""
+        return self._parallelism
+
+    @property
+    def registered_readers(self) -> Mapping[int, ReaderInfo]:
+        """The readers that are there now."""
+        return MappingProxyType(self.readers)
+
+    def assign_splits(self, assignment: Mapping[int, Sequence[SplitT]]) -> None:
+        """Give splits to readers: all of them or, with an error, none."""
+        if self._is_silent("assign_splits"):
+            return
+        for subtask in assignment:
+            self._check_registered(subtask)
+            if subtask in self.told_no_more:
+                raise ValueError(
+                    f"reader {subtask} was told that no more splits come: nothing is assigned"
+                )
+        serializer = self._source.split_serializer
+        version = serializer.version
+        written = {
+            subtask: [(split.split_id, serializer.serialize(split)) for split in splits]
+            for subtask, splits in assignment.items()
+        }
+        self.tracker.record(assignment)
+        for subtask, parts in written.items():
+            if parts:
+                self.held.setdefault(subtask, {}).update(dict.fromkeys(i for i, _ in parts))
+                self._gateway.assign(subtask, version, parts)
+
+    def signal_no_more_splits(self, subtask_id: int) -> None:
+        """Tell a reader that it gets no further split."""
+        if self._is_silent("signal_no_more_splits"):
+            return
+        self._check_registered(subtask_id)
+        if subtask_id not in self.told_no_more:
+            self.told_no_more.add(subtask_id)
+            self._gateway.no_more_splits(subtask_id)
+
+    def send_event_to_source_reader(self, subtask_id: int, event: SourceEvent) -> None:
+        """Send an event to a reader."""
+        if self._is_silent("send_event_to_source_reader"):
+            return
+        self._check_registered(subtask_id)
+        check_event(event)
+        self._gateway.event(subtask_id, event)
+
+    def call_async(
+        self,
+        work: Callable[[], WorkT],
+        handler: Callable[[WorkT | None, BaseException | None], None],
+        initial_delay: float = 0.0,
+        period: float | None = None,
+    ) -> None:
+        """Run ``work`` on the pool and ``handler`` here, once or periodically."""
+        if self._is_silent("call_async"):
+            return
+        is_running = False
+
+        def guarded() -> WorkT | None:
+            return None if self._is_over() else work()
+
+        def handle(result: WorkT | None, error: BaseException | None) -> None:
+            nonlocal is_running
+            is_running = False
+            self._run("the handler of call_async", lambda: handler(result, error))
+
+        def fire() -> None:
+            nonlocal is_running
+            if timer is not None and period is None:
+                self._timers.discard(timer)
+            if not is_running and not self._is_over():
+                is_running = True
+                self._thread.submit(guarded, handle)
+
+        timer: Scheduled | None = None
+        is_hurried = self._hurry and self.is_starting
+        if period is None and (is_hurried or initial_delay <= 0):
+            fire()
+        else:
+            delay = 0.0 if is_hurried else initial_delay
+            timer = self._thread.schedule(delay, period, fire)
+            self._timers.add(timer)
+
+    def run_in_coordinator_thread(self, action: Callable[[], None]) -> None:
+        """Run an action on the coordinator's thread; may be called from any thread."""
+        self._thread.execute(lambda: self._run("run_in_coordinator_thread", action))
+
+    def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
+        """Take note of whether what is read now is old."""
+        self.is_processing_backlog = is_processing_backlog
+
+    def every(self, period: float, action: Callable[[], None]) -> None:
+        """Run an action of the coordinator's own periodically, until all is over."""
+        self._timers.add(self._thread.schedule(period, period, action))
+
+    def cancel_timers(self) -> None:
+        """End everything periodic and delayed."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+    def _is_silent(self, method: str) -> bool:
+        if self._is_over():
+            return True
+        if not self._thread.is_current:
+            raise SourceError(
+                f"the enumerator of {self._source.name} called {method}() on a thread of its own",
+                remedy="context.run_in_coordinator_thread(action) · context.call_async()",
+            )
+        return False
+
+    def _check_registered(self, subtask: int) -> None:
+        if subtask not in self.readers:
+            raise ValueError(
+                f"reader {subtask} is not registered (registered: {sorted(self.readers)})"
+            )
+
+
+def check_event(event: SourceEvent) -> None:
+    """Check the size of an event.
+
+    Raises:
+        OptionError: its name or its payload is too long.
+    """
+    if len(event.name) > MAX_EVENT_NAME:
+        raise OptionError(
+            f"the name of a source event has {len(event.name)} characters; "
+            f"the limit is {MAX_EVENT_NAME}",
+            asked=f"name={event.name[:40]!r}...",
+            remedy="put data into the payload",
+        )
+    if len(event.payload) > MAX_EVENT_PAYLOAD:
+        raise OptionError(
+            f"the payload of source event {event.name!r} has {len(event.payload)} bytes; "
+            f"the limit is {MAX_EVENT_PAYLOAD}",
+            remedy="send several events",
+        )

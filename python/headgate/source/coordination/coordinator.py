@@ -1,0 +1,375 @@
+"""The coordinator of one source: its enumerator, and what readers tell it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from headgate.errors import ClosedError, HeadgateError, SourceError, StateVersionError
+from headgate.source.api.enumerator import ReaderInfo, SplitEnumerator
+from headgate.source.api.split import SourceSplit
+from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
+from headgate.source.coordination.context import CoordinatorContext, Gateway
+
+if TYPE_CHECKING:
+    from headgate.source.api.event import SourceEvent
+    from headgate.source.api.source import Source
+    from headgate.source.coordination.thread import CoordinatorThread
+    from headgate.source.watermark.strategy import WatermarkStrategy
+
+_LOG: Final = logging.getLogger("headgate.source")
+
+SplitT = TypeVar("SplitT", bound=SourceSplit)
+CheckpointT = TypeVar("CheckpointT")
+CheckpointCallback = Callable[[bytes | None, HeadgateError | None], None]
+
+_VERSION_BYTES: Final = 4
+
+
+class SourceCoordinator(Generic[SplitT, CheckpointT]):
+    """Drives one enumerator on the coordinator's thread, and keeps the account of its splits.
+
+    Every method may be called from any thread and returns at once; what it says is done on the
+    coordinator's thread, in the order of the calls. An exception of the enumerator reaches
+    ``gateway.failed`` once, and ends everything but :meth:`close`.
+
+    Args:
+        source: whose enumerator it is.
+        parallelism: how many readers there will be, numbered from 0.
+        gateway: the way to the readers.
+        thread: may be shared with other coordinators.
+        watermarks: aligns the readers if the strategy says so.
+        groups: the alignment groups of the job, where several of its sources are to be aligned.
+        hurry: run at once what the enumerator's ``start()`` asks to be run later.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any, SplitT, CheckpointT],
+        parallelism: int,
+        gateway: Gateway,
+        thread: CoordinatorThread,
+        *,
+        watermarks: WatermarkStrategy | None = None,
+        groups: AlignmentGroups | None = None,
+        hurry: bool = False,
+    ) -> None:
+        if parallelism < 1:
+            raise ValueError(f"parallelism={parallelism}: it must be 1 or more")
+        self._source = source
+        self._name = source.name
+        self._parallelism = parallelism
+        self._gateway = gateway
+        self._thread = thread
+        self._alignment = watermarks.alignment if watermarks is not None else None
+        self._groups = groups if groups is not None else AlignmentGroups()
+        self._reported: WatermarkAggregator[int] = WatermarkAggregator()
+        self._enumerator: SplitEnumerator[SplitT, CheckpointT] | None = None
+        self._context: CoordinatorContext[SplitT] = CoordinatorContext(
+            source,
+            parallelism,
+            gateway,
+            thread,
+            run=self._run,
+            is_over=lambda: self._is_over,
+            hurry=hurry,
+        )
+        self._is_closed = False
+        self._failure: HeadgateError | None = None
+        self._ended = threading.Event()
+        self._waiting: dict[object, CheckpointCallback] = {}
+        self._finished: set[str] = set()
+        self._finished_before: dict[int, frozenset[str]] = {}
+        self._finished_for_good = 0
+        self._total: int | None = None
+        self._at = ""
+
+    # What progress and errors want to know; from any thread.
+
+    @property
+    def total_splits(self) -> int | None:
+        """How many splits there are in all, as the enumerator said last; None if it cannot."""
+        return self._total
+
+    @property
+    def finished_splits(self) -> int:
+        """How many splits were read to their end; less again when a lost reader's are given back."""
+        return self._finished_for_good + len(self._finished)
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether the enumerator says that what is read now is old."""
+        return self._context.is_processing_backlog
+
+    @property
+    def callback_at_work(self) -> str:
+        """The enumerator's callback that runs now, or an empty text."""
+        return self._at
+
+    def assigned_of(self, subtask: int) -> list[str]:
+        """Return the ids of the splits that a reader was given and has not finished."""
+        return list(self._context.held.get(subtask, ()))
+
+    # What the job and its readers say; from any thread.
+
+    def start(self, checkpoint: bytes | None = None) -> None:
+        """Create the enumerator, at the beginning or from what :meth:`checkpoint` gave; start it."""
+        self._thread.add_closer(self, self._close_now)
+        self._post("start", lambda: self._start(checkpoint))
+
+    def register_reader(self, subtask: int, location: str) -> None:
+        """Take a reader in; one of that number that is still there counts as lost first.
+
+        Raises:
+            ValueError: a number outside the parallelism.
+        """
+        if not 0 <= subtask < self._parallelism:
+            raise ValueError(f"reader {subtask} of {self._parallelism} readers")
+        self._post("add_reader", lambda: self._register(ReaderInfo(subtask, location)))
+
+    def reader_lost(self, subtask: int) -> None:
+        """Take a reader out; the enumerator gets back what it was given since the last checkpoint."""
+        self._post("add_splits_back", lambda: self._lose(subtask))
+
+    def request_split(self, subtask: int, hostname: str | None) -> None:
+        """Pass a reader's request on, unless it is gone or was told that no more splits come."""
+
+        def request() -> None:
+            if subtask in self._context.readers and subtask not in self._context.told_no_more:
+                self._running.handle_split_request(subtask, hostname)
+
+        self._post("handle_split_request", request)
+
+    def source_event(self, subtask: int, event: SourceEvent) -> None:
+        """Pass a reader's event on, unless it is gone."""
+
+        def pass_on() -> None:
+            if subtask in self._context.readers:
+                self._running.handle_source_event(subtask, event)
+
+        self._post("handle_source_event", pass_on)
+
+    def report_watermark(self, subtask: int, watermark_ms: int) -> None:
+        """Take note of how far a reader is; the greatest watermark says that it is idle."""
+        self._post("report_watermark", lambda: self._align(subtask, watermark_ms))
+
+    def splits_finished(self, subtask: int, split_ids: Sequence[str]) -> None:
+        """Take note of splits that a reader has read to their end."""
+
+        def finish() -> None:
+            if subtask not in self._context.readers:
+                return  # its splits went back: they are read again
+            held = self._context.held.get(subtask, {})
+            for split_id in split_ids:
+                held.pop(split_id, None)
+            self._finished.update(split_ids)
+
+        self._post("splits_finished", finish)
+
+    def checkpoint(self, checkpoint_id: int, callback: CheckpointCallback) -> None:
+        """Take a checkpoint; ids begin at 1 and grow.
+
+        Args:
+            checkpoint_id: its number.
+            callback: gets the bytes or the error, exactly once, on the coordinator's thread; or on
+                the caller's, when all is over. Nothing is assigned between the bytes and it.
+        """
+        token = object()
+        self._waiting[token] = callback
+
+        def take() -> None:
+            data = self._snapshot(checkpoint_id)
+            if (waiting := self._waiting.pop(token, None)) is not None:
+                waiting(data, None)
+
+        self._post("snapshot_state", take)
+        if self._is_over:
+            self._answer_waiting()
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Learn that a checkpoint is stored for good: what it covers never goes back."""
+
+        def complete() -> None:
+            self._context.tracker.complete(checkpoint_id)
+            for covered in [i for i in self._finished_before if i <= checkpoint_id]:
+                final = self._finished_before.pop(covered) & self._finished
+                self._finished -= final
+                self._finished_for_good += len(final)
+            self._running.notify_checkpoint_complete(checkpoint_id)
+
+        self._post("notify_checkpoint_complete", complete)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Learn that a checkpoint came to nothing; a later one covers what it would have."""
+        self._post(
+            "notify_checkpoint_aborted",
+            lambda: self._running.notify_checkpoint_aborted(checkpoint_id),
+        )
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Close the enumerator; from now on nothing is said to readers. May be called twice.
+
+        Args:
+            timeout: seconds to wait for a callback that runs now, and for the enumerator; 0 not to
+                wait at all.
+        """
+        self._is_closed = True
+        if self._thread.is_current:
+            self._close_now()
+        elif (
+            self._thread.execute(self._close_now) and timeout > 0 and not self._ended.wait(timeout)
+        ):
+            at = self._at or "the way of another"
+            _LOG.warning(
+                "%g s after its close the enumerator of %s is in %s", timeout, self._name, at
+            )
+        self._answer_waiting()
+
+    # On the coordinator's thread.
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closed or self._failure is not None
+
+    @property
+    def _running(self) -> SplitEnumerator[SplitT, CheckpointT]:
+        if self._enumerator is None:
+            raise ClosedError(f"the coordinator of {self._name} was not started")
+        return self._enumerator
+
+    def _post(self, callback: str, action: Callable[[], None]) -> None:
+        self._thread.execute(lambda: self._run(callback, action))
+
+    def _run(self, callback: str, action: Callable[[], None]) -> None:
+        if self._is_over:
+            return
+        self._at = callback
+        try:
+            action()
+            if self._enumerator is not None:
+                self._total = self._enumerator.total_splits
+        except BaseException as error:  # noqa: BLE001 - told to the gateway
+            self._fail(callback, error)
+        finally:
+            self._at = ""
+
+    def _start(self, checkpoint: bytes | None) -> None:
+        if checkpoint is None:
+            self._enumerator = self._source.create_enumerator(self._context)
+        else:
+            state = self._restored(checkpoint)
+            self._enumerator = self._source.restore_enumerator(self._context, state)
+        self._enumerator.start()
+        self._context.is_starting = False
+        if self._alignment is not None:
+            self._context.every(self._alignment.update_interval, self._announce)
+
+    def _restored(self, checkpoint: bytes) -> CheckpointT:
+        if len(checkpoint) < _VERSION_BYTES:
+            raise StateVersionError(
+                f"{len(checkpoint)} bytes are no checkpoint of an enumerator of {self._name}"
+            )
+        version = int.from_bytes(checkpoint[:_VERSION_BYTES], "big")
+        serializer = self._source.enumerator_checkpoint_serializer
+        return serializer.deserialize(version, checkpoint[_VERSION_BYTES:])
+
+    def _register(self, reader: ReaderInfo) -> None:
+        self._lose(reader.subtask_id)
+        self._context.readers[reader.subtask_id] = reader
+        self._running.add_reader(reader.subtask_id)
+
+    def _lose(self, subtask: int) -> None:
+        context = self._context
+        if context.readers.pop(subtask, None) is None:
+            return
+        context.told_no_more.discard(subtask)
+        context.held.pop(subtask, None)
+        self._reported.forget(subtask)
+        self._report_to_group()
+        splits = context.tracker.reset(subtask, context.tracker.complete_checkpoint)
+        self._finished.difference_update(split.split_id for split in splits)
+        self._running.add_splits_back(splits, subtask)
+
+    def _snapshot(self, checkpoint_id: int) -> bytes:
+        state = self._running.snapshot_state(checkpoint_id)
+        serializer = self._source.enumerator_checkpoint_serializer
+        data = serializer.version.to_bytes(_VERSION_BYTES, "big") + serializer.serialize(state)
+        self._context.tracker.snapshot(checkpoint_id)
+        self._finished_before[checkpoint_id] = frozenset(self._finished)
+        return data
+
+    def _align(self, subtask: int, watermark_ms: int) -> None:
+        if self._alignment is not None and subtask in self._context.readers:
+            self._reported.report(subtask, watermark_ms)
+            self._report_to_group()
+
+    def _report_to_group(self) -> None:
+        if self._alignment is None:
+            return
+        least = self._reported.minimum
+        if least is None:
+            self._groups.forget(self._alignment.group, self)
+        else:
+            self._groups.report(self._alignment.group, self, least)
+
+    def _announce(self) -> None:
+        if self._alignment is None or self._is_over:
+            return
+        allowed = self._groups.max_allowed(self._alignment.group, self._alignment.max_drift_ms)
+        if allowed is not None:
+            for subtask in self._reported.keys - self._context.told_no_more:
+                self._gateway.align(subtask, allowed)
+
+    def _fail(self, callback: str, error: BaseException) -> None:
+        if self._is_over:
+            _LOG.debug("%s of %s, which is closed, failed", callback, self._name, exc_info=error)
+            return
+        self._failure = self._as_source_error(callback, error)
+        self._context.cancel_timers()
+        self._answer_waiting()
+        self._gateway.failed(self._failure)
+
+    def _as_source_error(self, callback: str, error: BaseException) -> HeadgateError:
+        if isinstance(error, StateVersionError):
+            return error
+        known = error if isinstance(error, HeadgateError) else None
+        said = known.summary if known else f"{type(error).__name__}: {error}"
+        failure = SourceError(
+            f"the enumerator of {self._name} failed in {callback}: {said}",
+            asked=known.asked if known else "",
+            have=known.have if known else "",
+            remedy=known.remedy if known else "",
+            details={"source": self._name, "callback": callback},
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _answer_waiting(self) -> None:
+        """Tell whoever waits for a checkpoint that none comes."""
+        error = self._failure or ClosedError(f"the coordinator of {self._name} is closed")
+        while self._waiting:
+            try:
+                _, callback = self._waiting.popitem()
+            except KeyError:
+                return
+            callback(None, error)
+
+    def _close_now(self) -> None:
+        self._is_closed = True
+        self._context.cancel_timers()
+        self._thread.remove_closer(self)
+        if self._alignment is not None:
+            self._groups.forget(self._alignment.group, self)
+        enumerator, self._enumerator = self._enumerator, None
+        self._at = "close"
+        try:
+            if enumerator is not None:
+                enumerator.close()
+        except BaseException:  # noqa: BLE001 - logged, and the thread is not its own
+            _LOG.exception("the enumerator of %s failed in close", self._name)
+        finally:
+            self._at = ""
+            self._answer_waiting()
+            self._ended.set()
