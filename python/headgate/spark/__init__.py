@@ -5,7 +5,8 @@ Importing this imports no pyspark: it works beside Spark Connect's client too.
 
 from __future__ import annotations
 
+from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.stats import ExchangeStats
 
-__all__ = ["ExchangeStats", "exchange", "last_stats"]
+__all__ = ["ExchangeStats", "exchange", "last_stats", "register"]
