@@ -48,6 +48,9 @@ LEAVES = {
 #: Above the floors: these may use everything, extras too.
 APPLICATIONS = ("headgate.demo", "headgate.__main__")
 
+#: The floor that knows Spark, and the name under which Spark finds it.
+SPARK = ("headgate.spark", "pyspark_headgate")
+
 
 def sources(root: Path, *folders: str, suffix: str) -> Iterator[Path]:
     for folder in folders:
@@ -167,7 +170,7 @@ def python_only_imports_downwards(root: Path) -> Findings:
                 leaf = next(leaf for leaf in LEAVES if is_below(module, leaf))
                 if not is_below(name, leaf, *LEAVES[leaf]):
                     wrong.append(f"{path}:{line}: {module} imports {name}")
-            elif not is_below(module, "headgate.spark", *APPLICATIONS) and (
+            elif not is_below(module, *SPARK, *APPLICATIONS) and (
                 is_below(name, "headgate.spark", *APPLICATIONS)
             ):
                 wrong.append(f"{path}:{line}: {module} imports {name}")
@@ -183,7 +186,7 @@ def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
             looked += 1
             top = name.partition(".")[0]
             excused = is_below(module, *APPLICATIONS) or (
-                top in spark and is_below(module, "headgate.spark")
+                top in spark and is_below(module, *SPARK)
             )
             if top in foreign and not excused:
                 wrong.append(f"{path}:{line}: {module} imports {name}")

@@ -1,0 +1,180 @@
+"""``spark.read.format("headgate")``: what ships, what is registered, filters, columns, failures."""
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+datasource = pytest.importorskip("pyspark.sql.datasource")
+
+from pyspark.errors import PySparkException  # noqa: E402 - after the check
+from pyspark.sql import functions as F  # noqa: E402, N812
+
+from headgate.source import FileSource, NumberSequenceSource  # noqa: E402
+from headgate.spark import register  # noqa: E402
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three files of 300 rows in row groups of 100: id, k, name, with nulls in name."""
+    for number in range(3):
+        ids = range(number * 300, number * 300 + 300)
+        table = pa.table(
+            {
+                "id": pa.array(ids, pa.int64()),
+                "k": pa.array([i % 7 for i in ids], pa.int32()),
+                "name": [None if i % 10 == 0 else f"row {i}" for i in ids],
+            }
+        )
+        pq.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=100)
+    return tmp_path
+
+
+def rows(df):
+    return sorted(df.collect(), key=lambda row: tuple((v is None, v) for v in row))
+
+
+def test_files_are_read_without_a_call_before(spark, folder):
+    df = spark.read.format("headgate").load(str(folder))
+    assert df.columns == ["id", "k", "name"]
+    assert rows(df) == rows(spark.read.parquet(str(folder)))
+
+
+def test_there_is_a_partition_per_split_and_spark_hands_them_out(spark, folder):
+    df = spark.read.format("headgate").option("splitSize", "1k").load(str(folder))
+    assert df.rdd.getNumPartitions() == 9
+
+
+def test_columns_are_left_out_at_the_source(spark, folder):
+    df = spark.read.format("headgate").option("columns", "k,id").load(str(folder))
+    assert rows(df) == rows(spark.read.parquet(str(folder)).select("k", "id"))
+
+
+def test_a_schema_of_the_caller_picks_columns_and_types(spark, folder):
+    df = spark.read.format("headgate").schema("k long, id long").load(str(folder))
+    expected = spark.read.parquet(str(folder)).select(F.col("k").cast("long"), "id")
+    assert rows(df) == rows(expected)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id > 250 AND id <= 650",
+        "name IS NULL",
+        "name LIKE 'row 2%'",
+        "k IN (1, 3, NULL)",
+        "NOT (k IN (1, 3))",
+        "k = 3 AND name IS NOT NULL",
+        "name <=> NULL AND id < 100",
+        "k = 1 OR k = 2",
+        "id + k > 500",
+    ],
+)
+def test_filters_give_what_spark_itself_gives(spark, folder, condition):
+    if not hasattr(datasource, "EqualTo"):
+        pytest.skip("this Spark pushes no filters")
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        df = spark.read.format("headgate").load(str(folder)).where(condition)
+        assert rows(df) == rows(spark.read.parquet(str(folder)).where(condition))
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+def test_a_pushed_filter_leaves_row_groups_unread(spark, folder):
+    if not hasattr(datasource, "EqualTo"):
+        pytest.skip("this Spark pushes no filters")
+    spark.conf.set(PUSHDOWN, "true")
+    try:
+        df = spark.read.format("headgate").option("splitSize", "1k").load(str(folder))
+        kept = df.where("id >= 800")
+        assert kept.rdd.getNumPartitions() == 1
+        assert kept.count() == 100
+    finally:
+        spark.conf.unset(PUSHDOWN)
+
+
+def test_numbers_by_their_name(spark):
+    reader = spark.read.format("headgate").option("source", "numbers")
+    df = reader.option("start", "5").option("end", "25").load()
+    assert sorted(row.id for row in df.collect()) == list(range(5, 25))
+
+
+def test_a_class_and_an_instance_under_names_of_ones_own(spark, folder):
+    register(spark, mine=NumberSequenceSource, these=FileSource(str(folder), columns=["id"]))
+    mine = spark.read.format("headgate").option("source", "mine")
+    assert mine.option("start", "0").option("end", "3").load().count() == 3
+    assert spark.read.format("headgate").option("source", "these").load().count() == 900
+
+
+def test_a_class_by_its_module(spark):
+    df = spark.read.format("headgate").option("source", "headgate.source:NumberSequenceSource")
+    assert df.option("start", "0").option("end", "10").load().count() == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ({"source": "parkett"}, "HG-1001", "parquet"),
+        ({}, "HG-1001", "no source is named"),
+        ({"source": "no.such:Thing"}, "HG-1001", "cannot be imported"),
+        ({"source": "json:JSONDecoder"}, "HG-1001", "is no Source"),
+        ({"source": "numbers", "start": "0"}, "HG-1001", "never ends"),
+        ({"source": "parquet", "path": "/no/such/folder"}, "HG-6003", "/no/such/folder"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(spark, options, code, said):
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("headgate").options(**options).load().collect()
+    assert code in str(caught.value)
+    assert said in str(caught.value)
+
+
+class Killing(FileSource):
+    """Kills the worker that makes its first reader, once."""
+
+    def create_reader(self, context):
+        marker = Path(self.marker)
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().create_reader(context)
+
+
+def test_a_killed_reader_loses_and_repeats_nothing(spark, folder, tmp_path_factory):
+    source = Killing(str(folder), split_size="1k")
+    source.marker = str(tmp_path_factory.mktemp("marker") / "killed")
+    register(spark, killing=source)
+    df = spark.read.format("headgate").option("source", "killing").load()
+    retried = spark.sparkContext.master.startswith("local-cluster")
+    if retried:
+        assert rows(df) == rows(spark.read.parquet(str(folder)))
+    else:
+        with pytest.raises(PySparkException, match="exited unexpectedly"):
+            df.collect()
+    assert Path(source.marker).exists()
+
+
+def test_a_corrupt_row_group_names_split_and_file(spark, folder):
+    path = folder / "part-1.parquet"
+    data = bytearray(path.read_bytes())
+    offset = pq.ParquetFile(path).metadata.row_group(1).column(2).data_page_offset
+    data[offset : offset + 40] = os.urandom(40)
+    path.write_bytes(data)
+    with pytest.raises(PySparkException) as caught:
+        spark.read.format("headgate").load(str(folder)).collect()
+    assert "HG-6003" in str(caught.value)
+    assert "part-1.parquet" in str(caught.value)
+
+
+def test_a_file_deleted_after_the_listing_is_named(spark, folder):
+    df = spark.read.format("headgate").load(str(folder))
+    planned = df.rdd  # planned here: the splits are listed
+    (folder / "part-2.parquet").unlink()
+    with pytest.raises(Exception, match=r"HG-6003[\s\S]*part-2\.parquet"):
+        planned.collect()

@@ -1,0 +1,172 @@
+"""A streaming query over a growing folder, stopped and started again: each row exactly once."""
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
+
+from pyspark.errors import StreamingQueryException
+
+ROWS = 50
+
+
+@pytest.fixture
+def only_local(spark):
+    """The query runs on the driver; executors of their own would show nothing more here."""
+    if not spark.sparkContext.master.startswith("local["):
+        pytest.skip("runs once, on local[4]")
+
+
+class Folder:
+    """A folder to which files of 50 consecutive numbers are added, whole."""
+
+    def __init__(self, path):
+        self.path = path
+        self.files = 0
+        path.mkdir()
+
+    def add(self):
+        ids = range(self.files * ROWS, (self.files + 1) * ROWS)
+        staged = self.path / f"_{self.files}.tmp"
+        pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), staged)
+        staged.rename(self.path / f"{self.files:04}.parquet")
+        self.files += 1
+
+
+def stream(spark, folder, **options):
+    reader = spark.readStream.format("headgate").option("discoveryInterval", "100ms")
+    return reader.options(**options).load(str(folder.path))
+
+
+def sunk(spark, sink):
+    return sorted(row.id for row in spark.read.parquet(str(sink)).collect())
+
+
+def wait_until(condition, what, query=None, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        if query is not None and query.exception() is not None:
+            raise query.exception()
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("sink", ["parquet", "headgate"])
+def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local, tmp_path, sink):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    folder = Folder(tmp_path / "in")
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    stop = threading.Event()
+
+    def keep_adding():
+        while not stop.wait(0.05):
+            folder.add()
+
+    def start(**trigger):
+        writer = stream(spark, folder, maxSplitsPerTrigger="3").writeStream.format(sink)
+        writer = writer.option("checkpointLocation", str(checkpoint)).option("path", str(out))
+        return writer.trigger(**trigger).start()
+
+    folder.add()
+    adding = threading.Thread(target=keep_adding)
+    adding.start()
+    try:
+        for _ in range(10):
+            query = start(processingTime="0 seconds")
+            before = len(list((checkpoint / "commits").glob("[0-9]*")))
+            done = before + dice.randrange(3)
+            wait_until(
+                lambda: len(list((checkpoint / "commits").glob("[0-9]*"))) >= done,  # noqa: B023
+                "a batch is committed",
+                query,
+            )
+            time.sleep(dice.random() * 0.3)
+            query.stop()
+    finally:
+        stop.set()
+        adding.join()
+    query = start(availableNow=True)
+    assert query.awaitTermination(60)
+    assert sunk(spark, out) == list(range(folder.files * ROWS))
+
+
+def test_a_batch_has_at_most_so_many_splits_and_available_now_ends(spark, only_local, tmp_path):
+    folder = Folder(tmp_path / "in")
+    for _ in range(5):
+        folder.add()
+    query = (
+        stream(spark, folder, maxSplitsPerTrigger="2")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(60)
+    counts = [p["numInputRows"] for p in map(json.loads, map(str_of, query.recentProgress))]
+    assert [count for count in counts if count] == [2 * ROWS, 2 * ROWS, ROWS]
+    assert sunk(spark, tmp_path / "out") == list(range(5 * ROWS))
+
+
+def str_of(progress):
+    return progress.json if hasattr(progress, "json") else json.dumps(progress)
+
+
+def test_a_bounded_source_is_read_once(spark, only_local, tmp_path):
+    reader = spark.readStream.format("headgate").option("source", "numbers")
+    query = (
+        reader.options(start="0", end="1000")
+        .load()
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(tmp_path / "out"))
+    )
+    assert query.awaitTermination(60)
+    assert sunk(spark, tmp_path / "out") == list(range(1000))
+
+
+def test_a_foreign_checkpoint_is_refused(spark, only_local, tmp_path):
+    folder = Folder(tmp_path / "in")
+    folder.add()
+
+    def run():
+        query = (
+            stream(spark, folder)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        return query.awaitTermination(60)
+
+    assert run()
+    offset = max(Path(tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
+    lines = offset.read_text().splitlines()
+    offset.write_text("\n".join([*lines[:-1], json.dumps({"version": 9})]))
+    (offset.parent / f".{offset.name}.crc").unlink()
+    folder.add()
+    with pytest.raises(StreamingQueryException, match="HG-4006"):
+        run()
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "many"])
+def test_a_limit_that_is_none_is_refused(spark, only_local, tmp_path, limit):
+    folder = Folder(tmp_path / "in")
+    folder.add()
+    query = (
+        stream(spark, folder, maxSplitsPerTrigger=limit)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    with pytest.raises(StreamingQueryException, match=r"HG-1001[\s\S]*maxSplitsPerTrigger"):
+        query.start().awaitTermination(60)
