@@ -22,12 +22,24 @@ from headgate.source.base import (
     SplitsChange,
     SplitsRemoval,
 )
+from headgate.source.runtime import OperatingMode, SourceOperator
+from headgate.source.watermark import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    WatermarkAlignment,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 __all__ = [
+    "MAX_WATERMARK",
+    "MIN_WATERMARK",
     "Boundedness",
     "FutureCompletingBlockingQueue",
     "InputStatus",
     "JsonSerializer",
+    "OperatingMode",
     "ReaderInfo",
     "ReaderOutput",
     "RecordEmitter",
@@ -38,6 +50,7 @@ __all__ = [
     "SingleThreadMultiplexSourceReaderBase",
     "Source",
     "SourceEvent",
+    "SourceOperator",
     "SourceOutput",
     "SourceReader",
     "SourceReaderBase",
@@ -51,4 +64,8 @@ __all__ = [
     "SplitsAddition",
     "SplitsChange",
     "SplitsRemoval",
+    "WatermarkAlignment",
+    "WatermarkGenerator",
+    "WatermarkOutput",
+    "WatermarkStrategy",
 ]

@@ -1,0 +1,6 @@
+"""What drives the reader of a source."""
+
+from headgate.source.runtime.mode import OperatingMode
+from headgate.source.runtime.operator import SourceOperator
+
+__all__ = ["OperatingMode", "SourceOperator"]

@@ -1,0 +1,286 @@
+"""Calls a reader, in one thread: when to poll it, to let it wait, and when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from headgate.errors import ClosedError, HeadgateError, NotBuiltError, SourceError
+from headgate.source.api.reader import InputStatus
+from headgate.source.runtime.availability import Availability
+from headgate.source.runtime.failure import source_failure
+from headgate.source.runtime.mode import OperatingMode
+from headgate.source.runtime.timers import Timers
+from headgate.source.watermark.alignment import SplitAlignment
+from headgate.source.watermark.output import OperatorOutput
+
+if TYPE_CHECKING:
+    from headgate.source.api.event import SourceEvent
+    from headgate.source.api.reader import SourceReader, SourceReaderContext
+    from headgate.source.api.source import Source
+    from headgate.source.watermark.clock import Clock
+    from headgate.source.watermark.strategy import WatermarkStrategy
+
+T = TypeVar("T")
+
+_ENDED: Final = {
+    OperatingMode.SOURCE_STOPPED,
+    OperatingMode.SOURCE_DRAINED,
+    OperatingMode.DATA_FINISHED,
+}
+
+
+class ReaderDriver(Generic[T]):
+    """The reader of a source, its output and its mode; everything in the owner's thread.
+
+    Args:
+        source: whose reader it is.
+        context: given to the reader.
+        strategy: makes the watermarks.
+        signal: wakes the owner; called on any thread.
+        report_watermark: told the watermark in ms, each update interval.
+        report_finished: told the ids of splits after their last record was handed out.
+        allow_unaligned_splits: whether a reader that cannot pause single splits may go on without.
+        clock: in seconds.
+
+    Attributes:
+        mode: what it is at.
+        output: what the reader emits.
+        timers: when to look at watermarks.
+        availability: when to poll a reader again that had nothing.
+        splits: the unfinished splits, in the order in which they came.
+        finished_splits: how many are finished.
+    """
+
+    def __init__(
+        self,
+        source: Source[T, Any, Any],
+        context: SourceReaderContext,
+        strategy: WatermarkStrategy,
+        signal: Callable[[], None],
+        report_watermark: Callable[[int], None] | None,
+        report_finished: Callable[[Sequence[str]], None] | None,
+        allow_unaligned_splits: bool,
+        clock: Clock,
+    ) -> None:
+        self.mode = OperatingMode.OUTPUTS_UNINITIALISED
+        self.timers = Timers(strategy, clock)
+        self.output: OperatorOutput[T] = OperatorOutput(strategy, self.timers.activity)
+        self.availability = Availability(lambda _: signal())
+        self.splits: dict[str, None] = {}
+        self.finished_splits = 0
+        self._source = source
+        self._context = context
+        self._report_watermark = report_watermark
+        self._report_finished = report_finished
+        self._clock = clock
+        self._alignment = SplitAlignment()
+        self._aligned_changes = 0
+        self._pauses_splits = True
+        self._allow_unaligned_splits = allow_unaligned_splits
+        self._reader: SourceReader[T, Any] | None = None
+
+    @property
+    def reader(self) -> SourceReader[T, Any]:
+        """The reader.
+
+        Raises:
+            ClosedError: it was not started.
+        """
+        if self._reader is None:
+            raise ClosedError(
+                f"the operator of {self._source.name} was not started", remedy="call start() first"
+            )
+        return self._reader
+
+    def start(self) -> None:
+        """Create and start the reader, once."""
+        if self.mode is not OperatingMode.OUTPUTS_UNINITIALISED:
+            return
+        with self.guard("create_reader"):
+            self._reader = self._source.create_reader(self._context)
+        with self.guard("start"):
+            self.reader.start()
+        self.mode = OperatingMode.READING
+
+    def close(self) -> None:
+        """Close the reader if there is one."""
+        if self._reader is not None:
+            with self.guard("close"):
+                self._reader.close()
+
+    # What the mailbox brings.
+
+    def add_splits(self, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
+        """Create the outputs of new splits, then give the splits to the reader."""
+        serializer = self._source.split_serializer
+        added = []
+        for split_id, data in splits:
+            with self.guard("deserialize", [split_id]):
+                split = serializer.deserialize(version, data)
+            if split.split_id != split_id:
+                raise SourceError(
+                    f"{self._source.name} gave split {split_id} back as {split.split_id}",
+                    have="the split serializer has to keep a split's id",
+                )
+            self.splits[split_id] = None
+            # Now, not with its first record: until then the split has to hold the watermark back.
+            self.output.create_output_for_split(split_id)
+            added.append(split)
+        with self.guard("add_splits"):
+            self.reader.add_splits(added)
+        self.availability.forget()
+
+    def no_more_splits(self) -> None:
+        """Tell the reader that it has all its splits."""
+        with self.guard("notify_no_more_splits"):
+            self.reader.notify_no_more_splits()
+        self.availability.forget()
+
+    def source_event(self, event: SourceEvent) -> None:
+        """Give the reader an event."""
+        with self.guard("handle_source_event"):
+            self.reader.handle_source_event(event)
+        self.availability.forget()
+
+    def align(self, max_allowed_ms: int) -> None:
+        """Take a new limit of the watermark."""
+        self._alignment.max_allowed = max_allowed_ms
+        self._align()
+
+    def stop(self, drain: bool) -> None:
+        """Poll the reader no more; the first stop decides."""
+        if self.mode not in _ENDED:
+            self.mode = OperatingMode.SOURCE_DRAINED if drain else OperatingMode.SOURCE_STOPPED
+
+    # What the owner does between two records.
+
+    def advance(self) -> bool:
+        """Poll the reader once if it is time; called when all it has emitted was handed out.
+
+        Returns:
+            Whether there may be something now; False when the caller has to wait, or it is over.
+        """
+        self.timers.caller_is_back()
+        if self.output.released:
+            self._report_released()
+        if self.mode in _ENDED:
+            return self._end()
+        now = self._clock()
+        if self.timers.due is not None and now >= self.timers.due:
+            self._look_at_watermarks(now)
+        if self.mode is OperatingMode.WAITING_FOR_ALIGNMENT:
+            return False
+        if not self.availability.is_worthwhile(now):
+            return False
+        self._poll_reader(now)
+        if self.output.changes != self._aligned_changes:
+            self._align()
+        return True
+
+    def snapshot(self, checkpoint_id: int) -> list[tuple[str, bytes]]:
+        """Return the reader's unfinished splits."""
+        serializer = self._source.split_serializer
+        with self.guard("snapshot_state"):
+            splits = self.reader.snapshot_state(checkpoint_id)
+            return [(split.split_id, serializer.serialize(split)) for split in splits]
+
+    @contextmanager
+    def guard(self, during: str, splits: Sequence[str] | None = None) -> Iterator[None]:
+        """Turn what the source's code raises into an error that names source and splits."""
+        try:
+            yield
+        except Exception as error:
+            failure = self._named(error, during, splits)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def _named(
+        self, error: Exception, during: str, splits: Sequence[str] | None = None
+    ) -> HeadgateError:
+        at_work = tuple(self.splits) if splits is None else splits
+        return source_failure(error, self._source.name, during, at_work)
+
+    def _poll_reader(self, now: float) -> None:
+        try:
+            status = self.reader.poll_next(self.output)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            raise self._named(error, "poll_next") from error
+        if status is InputStatus.MORE_AVAILABLE:
+            self.availability.had_more()
+        elif status is InputStatus.NOTHING_AVAILABLE:
+            with self.guard("is_available"):
+                self.availability.had_nothing(self.reader.is_available(), now)
+        elif status is InputStatus.END_OF_INPUT:
+            for split_id in self.splits:
+                self.output.release_output_for_split(split_id)
+            self.mode = OperatingMode.SOURCE_DRAINED
+        else:
+            raise SourceError(
+                f"poll_next() of {self._source.name} returned {status!r}",
+                have="it returns an InputStatus",
+            )
+
+    def _report_released(self) -> None:
+        finished, self.output.released = self.output.released, []
+        for split_id in finished:
+            # A split may have come again meanwhile.
+            if split_id not in self.output.splits:
+                self.splits.pop(split_id, None)
+        self.finished_splits += len(finished)
+        if self._report_finished is not None:
+            self._report_finished(finished)
+
+    def _look_at_watermarks(self, now: float) -> None:
+        if self.timers.must_emit(now):
+            self.output.on_periodic_emit()
+            self._align()
+        if self.timers.must_report(now):
+            self._report(self.output.watermark_to_align)
+
+    def _report(self, watermark: int | None) -> None:
+        if self._report_watermark is not None and watermark is not None:
+            self._report_watermark(watermark)
+
+    def _align(self) -> None:
+        self._aligned_changes = self.output.changes
+        must_wait = self._alignment.must_wait(self.output.latest)
+        if must_wait and self.mode is OperatingMode.READING:
+            self.mode = OperatingMode.WAITING_FOR_ALIGNMENT
+            self.timers.hold("alignment")
+        elif not must_wait and self.mode is OperatingMode.WAITING_FOR_ALIGNMENT:
+            self.mode = OperatingMode.READING
+            self.timers.release("alignment")
+        if self._pauses_splits and self.mode not in _ENDED:
+            self._align_splits()
+
+    def _align_splits(self) -> None:
+        pause, resume = self._alignment.differences(self.output.split_watermarks)
+        if not pause and not resume:
+            return
+        try:
+            with self.guard("pause_or_resume_splits", [*pause, *resume]):
+                self.reader.pause_or_resume_splits(pause, resume)
+        except NotBuiltError:
+            if not self._allow_unaligned_splits:
+                raise
+            self._pauses_splits = False
+            return
+        self._alignment.paused.update(pause)
+        self._alignment.paused.difference_update(resume)
+        for split_id in pause:
+            self.output.pause_split(split_id)
+        for split_id in resume:
+            self.output.resume_split(split_id)
+
+    def _end(self) -> bool:
+        if self.mode is OperatingMode.SOURCE_DRAINED:
+            self.output.finish()
+            if self.timers.has_alignment:
+                self._report(self.output.latest)
+        self.mode = OperatingMode.DATA_FINISHED
+        return False

@@ -1,0 +1,112 @@
+"""Where the time of a record comes from: an Arrow column, looked at as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._matches import close_matches
+from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
+
+#: How many of a unit make one ms, or how many ms one of it: (multiply by, divide by).
+_UNITS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
+
+#: Gets a batch, returns an Arrow array of timestamps, or of int64 ms, one per row.
+TimestampFunction = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampAssigner:
+    """Finds the latest time of a batch, in ms since 1970 (UTC).
+
+    Null timestamps do not count. A record that is no Arrow batch or table keeps the timestamp that
+    the source gave it.
+
+    Attributes:
+        column: a column of Arrow timestamps (any unit; without a time zone they count as UTC) or
+            of int64, or a function from a batch to such an array.
+        unit: what an int64 counts: "s", "ms", "us" or "ns".
+    """
+
+    column: str | TimestampFunction
+    unit: str = "ms"
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither a name nor a function, and an unknown unit."""
+        if not isinstance(self.column, str) and not callable(self.column):
+            raise OptionError(
+                f"with_timestamp_assigner({self.column!r}) names no column",
+                have="a column's name or a function from a batch to an Arrow array",
+                remedy='with_timestamp_assigner("event_time")',
+            )
+        if self.unit not in _UNITS:
+            raise OptionError(
+                f"unit={self.unit!r} is no unit of time",
+                have=" or ".join(f'"{unit}"' for unit in _UNITS),
+                remedy='unit="ms"',
+            )
+
+    def __call__(self, record: Any, timestamp: int | None) -> int | None:
+        """Return the latest time of a record, or None where it has none.
+
+        Args:
+            record: what the source emitted.
+            timestamp: what the source says about it, in ms.
+
+        Raises:
+            UnknownColumnError: the batch has no such column.
+            UnsupportedTypeError: the column is neither of timestamps nor of int64.
+        """
+        if not isinstance(record, (pa.RecordBatch, pa.Table)):
+            return timestamp
+        if isinstance(self.column, str):
+            index = record.schema.get_field_index(self.column)
+            if index < 0:
+                raise self._unknown(self.column, record.schema.names)
+            values = record.column(index)
+        else:
+            values = self.column(record)
+        return self._latest(values)
+
+    def _latest(self, values: Any) -> int | None:
+        kind = getattr(values, "type", None)
+        if isinstance(kind, pa.TimestampType):
+            multiply, divide = _UNITS[kind.unit]
+        elif kind == pa.int64():
+            multiply, divide = _UNITS[self.unit]
+        else:
+            raise self._unsupported(values, kind)
+        latest = pc.max(values)
+        # as_py() would make a datetime, which has no nanoseconds and ends with the year 9999.
+        raw: int | None = latest.value if isinstance(kind, pa.TimestampType) else latest.as_py()
+        if raw is None:
+            return None
+        return max(MIN_WATERMARK, min(MAX_WATERMARK, raw * multiply // divide))
+
+    def _unknown(self, name: str, names: list[str]) -> UnknownColumnError:
+        near = close_matches(name, names)
+        problem = "more than one column" if names.count(name) > 1 else "no column"
+        return UnknownColumnError(
+            f"{problem} {name!r} in the batches of the source",
+            asked=f"with_timestamp_assigner({name!r})",
+            have=", ".join(names) or "no columns",
+            remedy=" · ".join(f"with_timestamp_assigner({column!r})" for column in near),
+            details={"column": name, "columns": names, "close": near},
+        )
+
+    def _unsupported(self, values: Any, kind: Any) -> UnsupportedTypeError:
+        named = isinstance(self.column, str)
+        what = f"column {self.column!r}" if named else "what the timestamp function returned"
+        have = type(values).__name__ if kind is None else str(kind)
+        return UnsupportedTypeError(
+            f"{what} is no Arrow array of times, but of {have}",
+            asked=f"with_timestamp_assigner({self.column!r})",
+            have="a timestamp of any unit, or int64",
+            remedy='with_timestamp_assigner(lambda batch: batch["t"].cast("timestamp[ms]"))',
+            details={"column": self.column if named else "", "type": have},
+        )
