@@ -50,7 +50,7 @@ class SplitFetcher(Generic[E, SplitT]):
         fetcher_id: int,
         queue: FutureCompletingBlockingQueue[RecordsWithSplitIds[E]],
         split_reader: SplitReader[E, SplitT],
-        on_error: Callable[[BaseException], None],
+        on_error: Callable[[SourceError], None],
         on_end: Callable[[SplitFetcher[E, SplitT]], None],
         *,
         allow_unaligned_splits: bool = False,
@@ -125,14 +125,23 @@ class SplitFetcher(Generic[E, SplitT]):
     # What its thread does.
 
     def steps(self) -> Steps[None]:
-        """Run until shutdown or an error; then close the split reader."""
+        """Run until shutdown, then close the split reader.
+
+        After an error it waits for shutdown too: the reader may be emitting a batch whose memory
+        belongs to the split reader, and says by the shutdown that it has none in hand.
+        """
         try:
             yield from self._loop()
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a reader raises ends the source
             self._on_error(self._named(error))
-        yield None
+        while True:
+            yield None
+            with self._lock:
+                if self._closed:
+                    break
+            yield self._parker
         try:
             batch, self._fetch.records = self._fetch.records, None
             if batch is not None:

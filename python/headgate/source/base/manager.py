@@ -16,6 +16,7 @@ from headgate.source.base.split_reader import SplitReader, cannot_pause_splits
 from headgate.source.base.threads import THREADS, Threads, Worker
 
 if TYPE_CHECKING:
+    from headgate.errors import SourceError
     from headgate.source.base.records import RecordsWithSplitIds
 
 E = TypeVar("E")
@@ -58,7 +59,7 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
         self._threads = threads
         self._lock = threads.lock()  # guards what the fetchers' threads change too
         self._fetchers: dict[int, SplitFetcher[E, SplitT]] = {}
-        self._error: BaseException | None = None
+        self._error: SourceError | None = None
         self._workers: list[tuple[SplitFetcher[E, SplitT], Worker]] = []
         self._numbers = itertools.count()
         self._closed = False
@@ -158,7 +159,7 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
         while (batch := self.queue.poll()) is not None:
             batch.recycle()
 
-    def _record_error(self, error: BaseException) -> None:
+    def _record_error(self, error: SourceError) -> None:
         with self._lock:
             first = self._error
             if first is None:
@@ -167,7 +168,7 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
                 first.add_note(f"suppressed, of another fetcher or of its end: {error!r}")
         self.queue.notify_available()
         if self._closed:
-            _LOG.warning("a fetcher failed while its reader closed: %s", error)
+            _LOG.warning("a fetcher failed while its reader closed: %s", error.summary)
 
     def _forget(self, fetcher: SplitFetcher[E, SplitT]) -> None:
         with self._lock:

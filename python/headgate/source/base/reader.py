@@ -232,12 +232,13 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         batch.recycle()
 
     def _finished_or_available_later(self) -> InputStatus:
+        # The empty poll may have taken back the notification of an error: look again, after it.
+        self._manager.check_errors()
         all_shut_down = self._manager.maybe_shutdown_finished_fetchers()
         if not (self._no_more_splits and all_shut_down):
             return _NOTHING
         if not self._queue.is_empty():
             return _MORE  # what a fetcher put before it ended
-        self._manager.check_errors()
         self._ended = True
         return _END
 

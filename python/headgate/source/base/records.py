@@ -27,7 +27,11 @@ class RecordsWithSplitIds(ABC, Generic[E]):
         """Return the splits that end with this batch; they need not have records in it."""
 
     def recycle(self) -> None:
-        """Give back what the batch held; called once, after its last element was emitted."""
+        """Give back what the batch held; called once, after its last element was emitted.
+
+        When a reader is closed early, batches that it has not emitted are given back as well, and
+        that may be after the split reader was closed.
+        """
 
 
 class RecordsBySplits(RecordsWithSplitIds[E]):
