@@ -131,6 +131,17 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum=100_000,
         ),
         Option(
+            "parallelism",
+            "int",
+            None,
+            ("exchange",),
+            "How many readers a source has, as tasks of the producer job; the slots that the "
+            "consumers leave, at least 1, when it is not given. Where there are fewer slots they "
+            "run in waves, and later ones find what splits are left. Not for a DataFrame.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        Option(
             "on_no_slots",
             "choice",
             "shuffle",

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headgate.errors import UnsupportedTypeError
+from headgate.errors import SchemaMismatchError, UnsupportedTypeError
 from headgate.spark.schema import arrow_schema
 from headgate.spark.source_schema import Plain, spark_schema
 
@@ -104,3 +104,10 @@ def test_what_spark_has_no_type_for_is_named(kind):
     with pytest.raises(UnsupportedTypeError, match=r"'odd'") as caught:
         spark_schema(pa.schema([("fine", pa.int64()), ("odd", kind)]))
     assert str(kind) in caught.value.summary
+
+
+def test_a_value_that_does_not_fit_is_refused_with_its_column():
+    plain = Plain(pa.schema([("t", pa.timestamp("us"))]))
+    batch = pa.RecordBatch.from_arrays([pa.array([1], pa.timestamp("ns"))], ["t"])
+    with pytest.raises(SchemaMismatchError, match=r"column 't' has a value that timestamp\[us\]"):
+        plain(batch)

@@ -7,16 +7,19 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import NotBuiltError, NotEnoughSlots, WorkerPythonError
+from headgate.errors import NotEnoughSlots, WorkerPythonError
 from headgate.spark.request import Request, check
+from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate.source import Source
+    from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.slots import Slots
     from headgate.spark.stats import ExchangeStats
     from headgate.spark.task import ConsumerTask, ProducerTask
@@ -27,47 +30,66 @@ _NO_EXECUTORS: Final = 1.5
 
 
 def exchange(
-    df: DataFrame,
+    df: DataFrame | Source[pa.RecordBatch, Any, Any],
     by: str | Iterable[str] | Callable[[pa.RecordBatch], Any] | Any | None = None,
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
     schema: StructType | str | None = None,
     num_partitions: int | None = None,
+    *,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    watermarks: WatermarkStrategy | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Repartition a DataFrame between Python workers while it is being computed.
+    """Repartition a DataFrame or a source between Python workers while it is being computed.
 
     Lazy, and the result is an ordinary DataFrame. Its tasks are resident consumers; when an action
     runs them, the producers run as a Spark job of their own, in waves on the free slots.
 
+    The producers of a source are its readers: each asks the enumerator, which runs on the driver,
+    for one split after the other, so that a slow one takes fewer; no row passes through the JVM on
+    its way in. Each run has an enumerator of its own and reads everything again. A reader that is
+    lost before its first batch is tried again where Spark tries tasks again, and its splits go to
+    whoever asks; later the run fails with an error that names it.
+
     Args:
-        df: any DataFrame of a classic session.
+        df: any DataFrame of a classic session, or a bounded source whose records are batches.
         by: a column or columns, so that each row comes where ``df.repartition(n, *by)`` would put
             it; a selector; a callable that gets a batch and returns the partition of each row;
             or None for one partition after the other, batch by batch.
-        map: runs in the producers, from an iterator of record batches to another one.
+        map: runs in the producers, from an iterator of record batches to another one. It gets the
+            batches of a source as the reader made them.
         reduce: runs in the consumers, once per partition, from the rows of that partition.
         schema: what ``reduce`` returns, or ``map`` where there is no ``reduce``; by default the
             columns that are sent.
         num_partitions: of the result; by default half of the slots, at least 1.
+        spark: the session that a source is read in; by default the active one.
+        parallelism: how many readers a source has; by default the slots that the consumers leave,
+            at least 1. Readers above the free slots run in waves.
+        watermarks: the strategy of a source's readers; in a run that ends it matters for the
+            alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``on_no_slots``, ``progress``,
             ``consumer_timeout`` and ``map_schema``; see ``docs/options.md``.
 
     Raises:
-        OptionError: an unknown option, or a value that it does not take.
+        OptionError: an unknown option, or a value that it does not take; a source that never ends
+            or has no schema; ``parallelism`` or ``watermarks`` with a DataFrame.
         UnknownColumnError: ``by`` names no column of the rows that are sent.
         UnsupportedTypeError: a column that cannot be sent, or be a key.
         NotEnoughSlots: with ``on_no_slots="error"``, when the consumers and one producer do not
             fit; by default a warning, and the same job through Spark's own shuffle.
         NotBuiltError: the session is a Spark Connect one.
+        SourceError: through Spark's own shuffle only, where splits are planned at once: the
+            enumerator failed. Otherwise the action raises it.
     """
-    if type(df).__module__.startswith("pyspark.sql.connect"):
-        raise NotBuiltError(
-            "exchange() needs a classic Spark session; this DataFrame belongs to Spark Connect",
-            asked="a Spark Connect session",
-            have="no Spark driver in this process",
-        )
-    request = check(df, by, map, reduce, schema, {**options, "num_partitions": num_partitions})
+    given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
+    if not is_table(df):
+        session = session_of(spark)
+        data = source_input(df, watermarks)
+        return _plan(check(data, session, by, map, reduce, schema, given))
+    refuse_for_table(df, spark, parallelism, watermarks)
+    request = check(df, df.sparkSession, by, map, reduce, schema, given)
     if not df.columns:
         return _without_columns(df, by, map, reduce, schema, num_partitions, options)
     return _plan(request)
@@ -96,17 +118,18 @@ def _plan(request: Request) -> DataFrame:
         from headgate.spark.fallback import shuffle  # noqa: PLC0415
 
         warnings.warn(error.as_warning(), stacklevel=3)
-        return shuffle(request, partitions)
-    return _pipelined(request, partitions)
+        return shuffle(request, partitions, slots.number)
+    readers = request.options["parallelism"] or slots.number - partitions
+    return _pipelined(request, partitions, readers)
 
 
-def _pipelined(request: Request, partitions: int) -> DataFrame:
+def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     from headgate.spark import application  # noqa: PLC0415
     from headgate.spark.control import Place  # noqa: PLC0415
     from headgate.spark.coordinator import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.jobs import Plan  # noqa: PLC0415
     from headgate.spark.producer import RESULT  # noqa: PLC0415
-    from headgate.spark.task import ConsumerTask, ProducerTask  # noqa: PLC0415
+    from headgate.spark.task import ConsumerTask, ProducerTask, SourcePlan  # noqa: PLC0415
 
     owner = application.of(request.context)
     exchange_id, secret = os.urandom(16), os.urandom(32)
@@ -120,14 +143,22 @@ def _pipelined(request: Request, partitions: int) -> DataFrame:
         "max_record_size": options["max_record_size"],
     }
 
-    def producers(run: int, epoch: int) -> DataFrame:
-        task = ProducerTask(**common, run=run, epoch=epoch, map=request.map, by=request.by)
-        return request.df.mapInArrow(_produce(task), RESULT)
+    given = request.source
+    source = None if given is None else SourcePlan(given.source, readers, given.watermarks)
 
-    words = f"headgate {exchange_id.hex()[:4]} by={request.by_words} -> {partitions}"
+    def producers(run: int, epoch: int) -> DataFrame:
+        task = ProducerTask(
+            **common, run=run, epoch=epoch, map=request.map, by=request.by, source=source
+        )
+        df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
+        return df.mapInArrow(_produce(task), RESULT)
+
+    name = "" if given is None else f" {given.source.name}"
+    words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     facts = ExchangeFacts(partitions, options["on_no_slots"] == "shuffle")
-    owner.register(exchange_id, secret, facts, Plan(producers, words, options["progress"]))
-    consumers = request.df.sparkSession.range(0, partitions, 1, partitions)
+    plan = Plan(producers, words, options["progress"], source)
+    owner.register(exchange_id, secret, facts, plan)
+    consumers = request.session.range(0, partitions, 1, partitions)
     task = ConsumerTask(**common, reduce=request.reduce)
     return consumers.mapInArrow(_consume(task), request.result)
 

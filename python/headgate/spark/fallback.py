@@ -17,12 +17,20 @@ if TYPE_CHECKING:
 CHANNEL: Final = "__headgate_channel"
 
 
-def shuffle(request: Request, partitions: int) -> DataFrame:
-    """Return ``map``, then a repartition to the same partitions, then ``reduce``."""
+def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
+    """Return ``map``, then a repartition to the same partitions, then ``reduce``.
+
+    Raises:
+        SourceError: the enumerator of a source failed; its splits are planned here and now.
+    """
     columns = _columns(request.by)
-    df = request.df
-    if request.map is not None:
-        df = df.mapInArrow(request.map, request.wire)
+    if request.df is None:
+        from headgate.spark.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
+
+        df = planned_table(request, slots)
+    else:
+        df = request.df
+        df = df if request.map is None else df.mapInArrow(request.map, request.wire)
     if columns is not None:
         df = df.repartition(partitions, *columns)
     elif request.by is None or type(request.by).__name__ == "RoundRobinSelector":

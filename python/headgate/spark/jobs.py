@@ -14,6 +14,7 @@ from headgate import errors
 from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.facts import SparkFacts, is_gone
 from headgate.spark.progress import Progress
+from headgate.spark.readers import Readers
 from headgate.spark.run import Run, RunState
 from headgate.spark.stats import ExchangeStats, snapshot
 
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+    from headgate.source.coordination import CoordinatorThread
     from headgate.spark.coordinator import Coordinator
     from headgate.spark.members import Consumer, Member
     from headgate.spark.server import Server
+    from headgate.spark.task import SourcePlan
 
 _LOG: Final = logging.getLogger("headgate.spark")
 
@@ -45,11 +48,13 @@ class Plan:
         producers: the producer DataFrame of a run and epoch.
         description: of the job, as Spark's UI shows it.
         progress: the option.
+        source: what the producers read, where they have no other input.
     """
 
     producers: Callable[[int, int], DataFrame]
     description: str
     progress: str
+    source: SourcePlan | None = None
 
 
 class Jobs:
@@ -82,6 +87,8 @@ class Jobs:
         self._doubted: list[Consumer] = []
         self._verdicts: list[tuple[Member, Run, float]] = []
         self._closing = False
+        #: The one thread of all enumerators, once there is one.
+        self._enumerators: CoordinatorThread | None = None
         self._thread = threading.Thread(target=self._watch, name="headgate-spark", daemon=True)
 
     def start(self) -> None:
@@ -98,6 +105,9 @@ class Jobs:
     def submit(self, run: Run) -> None:
         """Start the producer job of a run in a thread of its own."""
         self._last = run
+        source = self._plans[run.exchange_id].source
+        if source is not None:
+            self._enumerate(run, source)
         name = f"headgate-job-{run.number}"
         threading.Thread(target=self._job, args=(run,), name=name, daemon=True).start()
 
@@ -113,6 +123,18 @@ class Jobs:
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Say how a run ended; who waits for it gets the error itself."""
         _LOG.info("run %d ended: %s", run.number, "well" if cause is None else cause.summary)
+        if run.readers is not None:
+            run.readers.close()
+
+    def _enumerate(self, run: Run, source: SourcePlan) -> None:
+        from headgate.source.coordination import CoordinatorThread  # noqa: PLC0415 - sources only
+        from headgate.spark.source_runs import SourceRun  # noqa: PLC0415 - sources only
+
+        if self._enumerators is None:
+            self._enumerators = CoordinatorThread()
+        enumeration = SourceRun(source, run, self._enumerators, self._server.post)
+        run.readers = Readers(run, enumeration)
+        run.readers.start()
 
     def warn(self, text: str) -> None:
         """Warn once per text, as Python's warnings do."""
@@ -152,6 +174,8 @@ class Jobs:
                 self._closing = True
         self._on_gone()
         self._server.stop()
+        if self._enumerators is not None:
+            self._enumerators.close()
 
     def _look(self) -> None:
         try:

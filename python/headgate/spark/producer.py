@@ -11,7 +11,7 @@ from headgate.spark.cause import Cause
 from headgate.spark.consumer import explain
 from headgate.spark.control import Control, Counts
 from headgate.spark.task import ProducerTask, environment, here
-from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, Clock
+from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
 from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.spark.messages import Message
+    from headgate.spark.source_schema import Plain
+    from headgate.spark.source_tasks import Reading
+    from headgate.spark.task import SourcePlan
 
 #: Columns of what a producer job returns.
 RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
@@ -29,13 +32,13 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Send the partition's rows to the consumers that want them; yield one row of totals.
 
     It registers with its first batch in hand: only then do consumers have to stay as they are. Its
-    input may be another exchange, which still waits for a slot.
+    input may be another exchange, which still waits for a slot. The reader of a source has no input:
+    it says at once that it is there, and registers with the first batch of its first split.
     """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     identity = here()
-    rest = iter(batches)
-    batches = chain(list(islice(rest, 1)), rest)
+    batches = _in_hand(batches)
     with Control(task.place) as control:
         control.bind(task.run, task.epoch)
         control.send("PRODUCER", identity.fields())
@@ -50,6 +53,12 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     row = {"partition": identity.partition, "attempt": identity.attempt, **totals}
     schema = [("partition", pa.int32()), *((name, pa.int64()) for name in list(row)[1:])]
     yield pa.RecordBatch.from_pylist([row], schema=pa.schema(schema))
+
+
+def _in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the same batches, once the first one is there."""
+    rest = iter(batches)
+    return chain(list(islice(rest, 1)), rest)
 
 
 class _Sender:
@@ -68,6 +77,8 @@ class _Sender:
             # A consumer may vanish because it needs no more: the coordinator finds out and tells.
             wait_for_lost_consumers=True,
         )
+        self._plain: Plain | None = None
+        self._reading = None if task.source is None else self._reader(task.source)
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         """Send everything; return rows, bytes and pages."""
@@ -80,24 +91,45 @@ class _Sender:
             raise failure.error from failure.error.__cause__
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
             if self._finish.is_set():
-                totals = {"rows": self._counts.rows, "bytes": self._counts.bytes, "pages": 0}
-                self._control.send("STOPPED", {**totals, "peak": 0})
-                return totals
+                return self._stopped()
             raise explain(self._control, error, self._cause, "producer") from None
         finally:
+            if self._reading is not None:
+                self._reading.close()
             self._environment.close()
+
+    def _reader(self, plan: SourcePlan) -> Reading:
+        from headgate.spark.source_schema import Plain  # noqa: PLC0415 - only sources need it
+        from headgate.spark.source_tasks import Reading  # noqa: PLC0415 - only sources need it
+
+        self._plain = Plain(self._task.schema)
+        return Reading(self._task, plan, self._control, here().partition)
+
+    def _stopped(self) -> dict[str, int]:
+        totals = {"rows": self._counts.rows, "bytes": self._counts.bytes, "pages": 0}
+        self._control.send("STOPPED", {**totals, "peak": 0})
+        return totals
 
     def _send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
         writer = hg.RecordWriter(
             self._partition, schema=self._task.schema, selector=self._selector()
         )
-        self._register()
-        self._control.listen(self._handle, self._counts)
         clock = Clock()
         clock.blocked_ns = writer.back_pressured_ns
         self._counts.clocks.append(clock)
+        if self._reading is None:
+            self._register()
+            self._control.listen(self._handle, self._counts)
+        else:
+            self._control.listen(self._handle, self._counts)
+            clock.enter(INPUT)
+            batches = _in_hand(self._reading.records())
+            if self._finish.is_set():
+                return self._stopped()
+            self._register()
         source = Source(batches, lambda _: None, clock)
-        for batch in apply("map", self._task.map, source):
+        mapped = apply("map", self._task.map, source)
+        for batch in mapped if self._plain is None else map(self._plain, mapped):
             if self._finish.is_set():
                 break
             self._counts.rows += batch.num_rows
@@ -105,6 +137,8 @@ class _Sender:
             clock.enter(EMIT)
             writer.emit(batch)
             clock.enter(FUNCTION)
+        if source.error is not None:
+            raise source.error  # map caught it and went on: rows would be missing
         writer.finish()
         clock.enter(BLOCKED)
         self._partition.wait_consumed()
@@ -136,14 +170,21 @@ class _Sender:
 
     def _handle(self, message: Message) -> None:
         match message.kind:
+            case "ASSIGN" | "NO_MORE_SPLITS" | "SOURCE_EVENT" | "ALIGN":
+                if self._reading is not None:
+                    self._reading.handle(message)
             case "CONSUMER_GONE":
                 self._partition.release_subpartition(message["index"])
             case "FINISH":
                 self._finish.set()
+                if self._reading is not None:
+                    self._reading.stop()
                 for index in self._wanted:
                     self._partition.release_subpartition(index)
             case "ABORT":
                 self._cause = Cause.from_fields(message.fields)
+                if self._reading is not None:
+                    self._reading.fail(self._cause.error())
                 self._environment.abort(self._cause.summary)
             case _:
                 return  # OK: main thread waits for it

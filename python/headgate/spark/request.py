@@ -11,6 +11,7 @@ from headgate._matches import close_matches
 from headgate.errors import OptionError
 from headgate.spark.messages import MAX_INDEXES
 from headgate.spark.schema import arrow_schema, key_columns
+from headgate.spark.source_input import SourceInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,9 @@ class Request:
     """What was asked for.
 
     Attributes:
-        df: the input.
+        session: whose tasks do it.
+        df: the input; None where it is a source.
+        source: the input; None where it is a DataFrame.
         by: a list of column names, a selector, a callable, or None for round robin.
         map: runs in the producers, or None.
         reduce: runs in the consumers, or None.
@@ -38,7 +41,9 @@ class Request:
         options: parsed.
     """
 
-    df: DataFrame
+    session: SparkSession
+    df: DataFrame | None
+    source: SourceInput | None
     by: Any
     map: BatchFunction | None
     reduce: BatchFunction | None
@@ -50,7 +55,7 @@ class Request:
     @property
     def context(self) -> SparkContext:
         """The application."""
-        return self.df.sparkSession.sparkContext
+        return self.session.sparkContext
 
     @property
     def by_words(self) -> str:
@@ -61,7 +66,8 @@ class Request:
 
 
 def check(
-    df: DataFrame,
+    data: DataFrame | SourceInput,
+    session: SparkSession,
     by: Any,
     map: BatchFunction | None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None,
@@ -75,7 +81,6 @@ def check(
         UnknownColumnError: ``by`` names no column of the rows that are sent.
         UnsupportedTypeError: a column that cannot be sent, or be a key.
     """
-    session = df.sparkSession
     chosen = _options.resolve("exchange", options, _conf(session))
     if (chosen["num_partitions"] or 1) > MAX_INDEXES:
         raise OptionError(f"num_partitions={chosen['num_partitions']} is above {MAX_INDEXES}")
@@ -95,8 +100,8 @@ def check(
             asked=f"map_schema={map_schema!r}",
             remedy="schema, for what map or reduce returns when it is the only one",
         )
-    result = df.schema if schema is None else _struct(schema, "schema")
-    wire = df.schema
+    result = data.schema if schema is None else _struct(schema, "schema")
+    wire = data.schema
     if map is not None:
         wire = result if reduce is None else wire
         wire = wire if map_schema is None else _struct(map_schema, "map_schema")
@@ -104,8 +109,18 @@ def check(
     wire_schema = arrow_schema(wire, timezone)
     if reduce is not None and schema is None:
         result = wire
+    df, source = (None, data) if isinstance(data, SourceInput) else (data, None)
     return Request(
-        df, _partitioning(session, by, wire, map), map, reduce, wire, wire_schema, result, chosen
+        session=session,
+        df=df,
+        source=source,
+        by=_partitioning(session, by, wire, map),
+        map=map,
+        reduce=reduce,
+        wire=wire,
+        wire_schema=wire_schema,
+        result=result,
+        options=chosen,
     )
 
 

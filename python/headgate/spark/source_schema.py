@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import UnsupportedTypeError
+from headgate.errors import SchemaMismatchError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,8 @@ class Plain:
         A column of a type with another meaning stays as it is: the writer refuses it by name.
 
         Raises:
-            pyarrow.ArrowInvalid: a value that its column's new type cannot hold.
+            SchemaMismatchError: a value that its column's new type cannot hold, as a time stamp
+                with nanoseconds.
         """
         if self._seen is None or not (batch.schema is self._seen or batch.schema == self._seen):
             self._seen, self._casts = batch.schema, self._needed(batch.schema)
@@ -106,10 +107,17 @@ class Plain:
             return batch
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        columns = [
-            column.cast(self._casts[index]) if index in self._casts else column
-            for index, column in enumerate(batch.columns)
-        ]
+        columns = list(batch.columns)
+        for index, kind in self._casts.items():
+            try:
+                columns[index] = columns[index].cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise SchemaMismatchError(
+                    f"column {self._schema.names[index]!r} has a value that {kind} cannot hold",
+                    asked=str(kind),
+                    have=f"{columns[index].type}: {error}",
+                    remedy="cast or round the column in map or in the source",
+                ) from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _needed(self, schema: pa.Schema) -> dict[int, pa.DataType]:

@@ -11,6 +11,8 @@ import headgate as hg
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.source import Source
+    from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.control import Control, Place
     from headgate.spark.user_function import BatchFunction
 
@@ -44,16 +46,33 @@ class ConsumerTask(Task):
 
 
 @dataclass(frozen=True, slots=True)
+class SourcePlan:
+    """What the readers of a source and their enumerator have in common.
+
+    Attributes:
+        source: what is read.
+        parallelism: how many readers there will be, in waves where slots are few.
+        watermarks: the strategy of the readers, or None.
+    """
+
+    source: Source[pa.RecordBatch, Any, Any]
+    parallelism: int
+    watermarks: WatermarkStrategy | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerTask(Task):
     """A producer of one run: ``map`` makes what is sent, ``by`` decides where to.
 
-    ``by`` is a list of column names, a selector, a callable, or None for round robin.
+    ``by`` is a list of column names, a selector, a callable, or None for round robin. With a
+    ``source`` the producer is one of its readers, and has no other input.
     """
 
     run: int = 0
     epoch: int = 0
     map: BatchFunction | None = None
     by: Any = None
+    source: SourcePlan | None = None
 
 
 @dataclass(frozen=True, slots=True)

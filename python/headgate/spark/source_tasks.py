@@ -1,0 +1,139 @@
+"""A producer that reads a source: its reader, and what goes between it and the enumerator."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import traceback
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headgate.errors import HeadgateError, SourceError
+from headgate.source.api import SourceReaderContext
+from headgate.source.runtime.operator import SourceOperator
+from headgate.spark.source_messages import assigned, event_fields, event_of, finished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headgate.source.api import SourceEvent
+    from headgate.spark.control import Control
+    from headgate.spark.messages import Message
+    from headgate.spark.task import ProducerTask, SourcePlan
+
+_LOG: Final = logging.getLogger("headgate.spark")
+
+
+class _Context(SourceReaderContext):
+    def __init__(
+        self, task: ProducerTask, plan: SourcePlan, control: Control, subtask: int
+    ) -> None:
+        self._plan = plan
+        self._control = control
+        self._subtask = subtask
+        self._host = socket.gethostname()
+        names = ("num_partitions", "memory", "segment_size", "max_record_size")
+        self._configuration = {name: str(getattr(task, name)) for name in names}
+
+    @property
+    def index_of_subtask(self) -> int:
+        return self._subtask
+
+    @property
+    def current_parallelism(self) -> int:
+        return self._plan.parallelism
+
+    @property
+    def local_host_name(self) -> str:
+        return self._host
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        return self._configuration
+
+    def send_split_request(self) -> None:
+        self._control.send("SPLIT_REQUEST", {"host": self._host})
+
+    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
+        self._control.send("SOURCE_EVENT", event_fields(self._plan.source.name, event))
+
+
+class Reading:
+    """One reader of a source, in the thread of its task; splits come through the control connection.
+
+    Args:
+        task: of the producer.
+        plan: the source.
+        control: the connection; its thread hands messages to :meth:`handle`.
+        subtask: the reader's number.
+    """
+
+    def __init__(
+        self, task: ProducerTask, plan: SourcePlan, control: Control, subtask: int
+    ) -> None:
+        self._name = plan.source.name
+        self._control = control
+        self._context = _Context(task, plan, control, subtask)
+        self._operator: SourceOperator[Any] = SourceOperator(
+            plan.source,
+            self._context,
+            watermarks=plan.watermarks,
+            report_watermark=lambda ms: control.send("WATERMARK", {"ms": ms}),
+            report_finished=self._finished,
+        )
+
+    def records(self) -> Iterator[pa.RecordBatch]:
+        """Yield the source's batches; end when there are no more splits, or after :meth:`stop`.
+
+        Raises:
+            SourceError: the source failed, or emitted something that is no batch.
+        """
+        try:
+            self._control.send("READER", {"host": self._context.local_host_name})
+            self._operator.start()
+            for record in self._operator.records():
+                if not isinstance(record, pa.RecordBatch):
+                    raise SourceError(
+                        f"source {self._name!r} emitted a {type(record).__name__}, not a batch",
+                        asked="pyarrow.RecordBatch",
+                        have=type(record).__name__,
+                    )
+                yield record
+            self._operator.close()
+        except HeadgateError as error:
+            if error.__cause__ is not None and not error.cause_text:
+                text = "".join(traceback.format_exception(error.__cause__))
+                error.caused_by(text.rstrip("\n"))
+            raise
+
+    def handle(self, message: Message) -> None:
+        """Take a message of the enumerator; called in the control thread."""
+        match message.kind:
+            case "ASSIGN":
+                self._operator.add_splits(message["version"], assigned(message["splits"]))
+            case "NO_MORE_SPLITS":
+                self._operator.no_more_splits()
+            case "SOURCE_EVENT":
+                self._operator.source_event(event_of(message.fields))
+            case "ALIGN":
+                self._operator.align(message["ms"])
+
+    def stop(self) -> None:
+        """End early, also while the reader waits; from any thread."""
+        self._operator.stop()
+
+    def fail(self, error: HeadgateError) -> None:
+        """Let :meth:`records` raise, also while the reader waits; from any thread."""
+        self._operator.fail(error)
+
+    def close(self) -> None:
+        """Free everything; what fails here is logged, as it must not hide why the task ends."""
+        try:
+            self._operator.close()
+        except Exception:  # noqa: BLE001 - see above
+            _LOG.warning("the reader of source %r did not close", self._name, exc_info=True)
+
+    def _finished(self, ids: Sequence[str]) -> None:
+        for fields in finished(ids):
+            self._control.send("SPLITS_FINISHED", fields)
