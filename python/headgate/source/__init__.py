@@ -22,6 +22,8 @@ from headgate.source.base import (
     SplitsChange,
     SplitsRemoval,
 )
+from headgate.source.local import LocalRead, read
+from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.runtime import OperatingMode, SourceOperator
 from headgate.source.watermark import (
     MAX_WATERMARK,
@@ -39,7 +41,9 @@ __all__ = [
     "FutureCompletingBlockingQueue",
     "InputStatus",
     "JsonSerializer",
+    "LocalRead",
     "OperatingMode",
+    "Planned",
     "ReaderInfo",
     "ReaderOutput",
     "RecordEmitter",
@@ -68,4 +72,7 @@ __all__ = [
     "WatermarkGenerator",
     "WatermarkOutput",
     "WatermarkStrategy",
+    "plan_splits",
+    "read",
+    "read_splits",
 ]

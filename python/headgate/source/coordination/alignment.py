@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, KeysView
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 
 K = TypeVar("K", bound=Hashable)
-
-#: The watermark of what has ended, or is idle: it holds nobody back. ms since 1970.
-MAX_WATERMARK: Final = 2**63 - 1
-#: The watermark before the first: nothing is known yet.
-MIN_WATERMARK: Final = -(2**63)
 
 
 class WatermarkAggregator(Generic[K]):
@@ -20,7 +17,7 @@ class WatermarkAggregator(Generic[K]):
         self._watermarks: dict[K, int] = {}
 
     def report(self, key: K, watermark: int) -> None:
-        """Take a watermark in ms; :data:`MIN_WATERMARK` says nothing and is left out."""
+        """Take a watermark in ms; the least one says nothing and is left out."""
         if watermark > MIN_WATERMARK:
             self._watermarks[key] = min(watermark, MAX_WATERMARK)
 

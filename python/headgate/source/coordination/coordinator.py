@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from headgate.errors import ClosedError, HeadgateError, SourceError, StateVersionError
+from headgate.errors import ClosedError, HeadgateError, OptionError, SourceError, StateVersionError
 from headgate.source.api.enumerator import ReaderInfo, SplitEnumerator
 from headgate.source.api.split import SourceSplit
 from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
@@ -43,6 +43,9 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         watermarks: aligns the readers if the strategy says so.
         groups: the alignment groups of the job, where several of its sources are to be aligned.
         hurry: run at once what the enumerator's ``start()`` asks to be run later.
+
+    Raises:
+        OptionError: a parallelism of less than 1.
     """
 
     def __init__(
@@ -57,7 +60,11 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         hurry: bool = False,
     ) -> None:
         if parallelism < 1:
-            raise ValueError(f"parallelism={parallelism}: it must be 1 or more")
+            raise OptionError(
+                f"parallelism={parallelism} is less than 1",
+                asked=f"parallelism={parallelism}",
+                remedy="parallelism=1",
+            )
         self._source = source
         self._name = source.name
         self._parallelism = parallelism

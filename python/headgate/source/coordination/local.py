@@ -1,0 +1,156 @@
+"""A coordinator and its readers in one process: their way to each other, and their checkpoint."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import HeadgateError, StateVersionError
+
+if TYPE_CHECKING:
+    from headgate.source.api.event import SourceEvent
+    from headgate.source.coordination.coordinator import SourceCoordinator
+    from headgate.source.runtime.operator import SourceOperator
+
+#: What a checkpoint begins with: its kind and the version of this layout.
+_MAGIC: Final = b"HGLR\x01"
+_NUMBER: Final = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCheckpoint:
+    """What the enumerator has not given away, and what readers have not handed out.
+
+    Attributes:
+        enumerator: the coordinator's checkpoint.
+        split_version: of the split serializer that wrote the splits.
+        splits: ids and bytes of the readers' unfinished splits.
+    """
+
+    enumerator: bytes
+    split_version: int
+    splits: Sequence[tuple[str, bytes]]
+
+    def to_bytes(self) -> bytes:
+        """Return magic, split version, number of parts; then each part after its length.
+
+        All numbers are 8 bytes, big-endian. Parts: the enumerator's, then id and bytes of each split.
+        """
+        parts = [self.enumerator]
+        for split_id, data in self.splits:
+            parts += [split_id.encode(), data]
+        head = _MAGIC + _NUMBER.pack(self.split_version) + _NUMBER.pack(len(parts))
+        return head + b"".join(_NUMBER.pack(len(part)) + part for part in parts)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LocalCheckpoint:
+        """Return what :meth:`to_bytes` was given.
+
+        Raises:
+            StateVersionError: the bytes are something else, or not complete.
+        """
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise StateVersionError(
+                "these bytes are no checkpoint of a local read",
+                have=f"{len(data)} bytes that begin with {bytes(data[:8])!r}",
+                remedy="what LocalRead.checkpoint() returned",
+            )
+        try:
+            at = len(_MAGIC)
+            (version,) = _NUMBER.unpack_from(data, at)
+            (number,) = _NUMBER.unpack_from(data, at + 8)
+            at += 16
+            parts = []
+            for _ in range(number):
+                (size,) = _NUMBER.unpack_from(data, at)
+                at += 8 + size
+                parts.append(bytes(data[at - size : at]))
+            if at != len(data) or number % 2 == 0:
+                raise ValueError(f"{len(data)} bytes, {number} parts that end at {at}")
+            ids = [part.decode() for part in parts[1::2]]
+        except (struct.error, ValueError) as error:
+            raise StateVersionError(
+                "this checkpoint of a local read is not complete",
+                have=f"{len(data)} bytes",
+                remedy="what LocalRead.checkpoint() returned",
+            ) from error
+        return cls(parts[0], version, list(zip(ids, parts[2::2], strict=True)))
+
+
+@dataclass
+class LocalGateway:
+    """Passes on what the enumerator says; holds it back while a checkpoint is being taken.
+
+    What an enumerator gives away after its own snapshot must not reach a reader before that
+    reader's: it would be in both. Flink closes its gateways in the same way.
+
+    Attributes:
+        wake_up: wakes the thread that polls the readers.
+        operators: the readers, by their numbers.
+        error: why the enumerator has failed.
+    """
+
+    wake_up: Callable[[], None]
+    operators: Sequence[SourceOperator[Any]] = ()
+    error: HeadgateError | None = None
+    _held: list[Callable[[], None]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
+        """Give splits to a reader."""
+        self._pass_on(lambda: self.operators[subtask].add_splits(version, splits))
+
+    def no_more_splits(self, subtask: int) -> None:
+        """Tell a reader that no split follows."""
+        self._pass_on(self.operators[subtask].no_more_splits)
+
+    def event(self, subtask: int, event: SourceEvent) -> None:
+        """Send an event to a reader."""
+        self._pass_on(lambda: self.operators[subtask].source_event(event))
+
+    def align(self, subtask: int, max_allowed_ms: int) -> None:
+        """Tell a reader the watermark that it must not pass."""
+        self._pass_on(lambda: self.operators[subtask].align(max_allowed_ms))
+
+    def failed(self, error: HeadgateError) -> None:
+        """Let the next record be this error."""
+        self.error = error
+        self.wake_up()
+
+    def checkpoint(
+        self, coordinator: SourceCoordinator[Any, Any], checkpoint_id: int
+    ) -> Future[bytes]:
+        """Ask for the coordinator's checkpoint; from its moment on all is held back."""
+        asked: Future[bytes] = Future()
+
+        def answer(data: bytes | None, error: HeadgateError | None) -> None:
+            with self._lock:
+                if not asked.set_running_or_notify_cancel():
+                    return  # nobody waits any more
+                self._held = []
+            if data is not None:
+                asked.set_result(data)
+            else:
+                asked.set_exception(error)
+
+        coordinator.checkpoint(checkpoint_id, answer)
+        return asked
+
+    def go_on(self, asked: Future[bytes]) -> None:
+        """Pass on what was held back for a checkpoint, whether or not that has come."""
+        with self._lock:
+            asked.cancel()
+            held, self._held = self._held, None
+            for message in held or ():
+                message()
+
+    def _pass_on(self, message: Callable[[], None]) -> None:
+        with self._lock:
+            if self._held is None:
+                message()
+            else:
+                self._held.append(message)

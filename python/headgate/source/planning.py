@@ -1,0 +1,284 @@
+"""A source cut into plans: which splits there are now, and then exactly these read.
+
+For engines that plan in one place and read in others, a bit at a time: the checkpoint of one plan
+is where the next one begins.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headgate.errors import HeadgateError, NotBuiltError, OptionError, SourceError
+from headgate.source.api.reader import SourceReaderContext
+from headgate.source.api.source import Boundedness
+from headgate.source.coordination.coordinator import SourceCoordinator
+from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.runtime.operator import SourceOperator
+
+if TYPE_CHECKING:
+    from headgate.source.api.event import SourceEvent
+    from headgate.source.api.source import Source
+
+T = TypeVar("T")
+
+#: Seconds that a close waits for an enumerator that is at something.
+_CLOSE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The splits of one plan.
+
+    Attributes:
+        version: of the split serializer that wrote them.
+        splits: ids and bytes.
+        checkpoint: of the enumerator, without these splits: where the next plan begins.
+        is_finished: whether no plan after it will have any split.
+    """
+
+    version: int
+    splits: tuple[tuple[str, bytes], ...]
+    checkpoint: bytes
+    is_finished: bool
+
+
+def plan_splits(
+    source: Source[Any, Any, Any],
+    checkpoint: bytes | None = None,
+    *,
+    max_splits: int | None = None,
+    parallelism: int = 1,
+    timeout: float = 60.0,
+) -> Planned:
+    """Ask an enumerator for the splits that there are now.
+
+    Readers that only ask take them. What the enumerator's ``start()`` wants done later, as looking
+    for new files once a minute, is done at once and once. There is no split now when nothing runs
+    and requests are still open; a bounded source is waited for in that case, too.
+
+    Args:
+        source: whose splits.
+        checkpoint: of the plan before; None to begin at the beginning.
+        max_splits: stop asking then, at least 1; an enumerator that gives several at a time may
+            exceed it.
+        parallelism: how many readers ask.
+        timeout: seconds for all of it.
+
+    Raises:
+        SourceError: the enumerator failed, or did not answer in time.
+        NotBuiltError: the enumerator sends events to its readers: here there are none.
+        OptionError: a limit less than 1.
+    """
+    if max_splits is not None and max_splits < 1:
+        raise OptionError(
+            f"max_splits={max_splits} is less than 1", asked=f"max_splits={max_splits}"
+        )
+    thread = CoordinatorThread()
+    plan = _Plan(source, parallelism, max_splits, thread)
+    try:
+        return plan.make(checkpoint, timeout)
+    finally:
+        plan.coordinator.close(_CLOSE)
+        thread.close(_CLOSE)
+
+
+def read_splits(
+    source: Source[T, Any, Any], version: int, splits: Sequence[tuple[str, bytes]]
+) -> Iterator[T]:
+    """Read exactly these splits in this process and thread, then end.
+
+    Args:
+        source: whose splits.
+        version: of the split serializer that wrote them.
+        splits: ids and bytes, as :class:`Planned` has them.
+
+    Yields:
+        The records.
+
+    Raises:
+        SourceError: the source failed; it names the splits at work.
+        NotBuiltError: its readers talk to the enumerator, which is not here.
+    """
+    operator = SourceOperator(source, _NoCoordinator(source.name))
+    with closing(operator):
+        operator.start()
+        if splits:
+            operator.add_splits(version, splits)
+        operator.no_more_splits()
+        yield from operator.records()
+
+
+class _Plan:
+    """Readers that only ask, and the way of the enumerator to them; all on its thread but make()."""
+
+    def __init__(
+        self,
+        source: Source[Any, Any, Any],
+        parallelism: int,
+        max_splits: int | None,
+        thread: CoordinatorThread,
+    ) -> None:
+        self._source = source
+        self._parallelism = parallelism
+        self._max = max_splits
+        self._thread = thread
+        self._host = socket.gethostname()
+        self._ready = deque(range(parallelism))
+        self._asked: set[int] = set()
+        self._told_no_more: set[int] = set()
+        self._splits: list[tuple[str, bytes]] = []
+        self._version = 0
+        self._is_armed = False
+        self._is_taken = False
+        self._is_done = threading.Event()
+        self._planned: Planned | None = None
+        self._error: HeadgateError | None = None
+        self.coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(
+            source, parallelism, self, thread, hurry=True
+        )
+
+    def make(self, checkpoint: bytes | None, timeout: float) -> Planned:
+        """Do it, and wait for it."""
+        self._version = self._source.split_serializer.version
+        self.coordinator.start(checkpoint)
+        for subtask in range(self._parallelism):
+            self.coordinator.register_reader(subtask, self._host)
+        self._thread.execute(self._ask)
+        self._is_done.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        if self._planned is None:
+            at = self.coordinator.callback_at_work
+            raise SourceError(
+                f"the enumerator of {self._source.name} did not answer in {timeout:g} s",
+                have=f"it is in {at}" if at else f"{len(self._asked)} split requests are open",
+                remedy="answer each request, or say that no more splits come · "
+                "do what blocks in context.call_async() · a greater timeout",
+            )
+        return self._planned
+
+    def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
+        """Take splits, and ask for the next."""
+        self._version = version
+        self._splits += splits
+        self._answered(subtask, is_ready=True)
+
+    def no_more_splits(self, subtask: int) -> None:
+        """Count a reader out."""
+        self._told_no_more.add(subtask)
+        self._answered(subtask, is_ready=False)
+
+    def event(self, subtask: int, event: SourceEvent) -> None:
+        """Refuse."""
+        self.failed(
+            NotBuiltError(
+                f"the enumerator of {self._source.name} sends events to its readers, "
+                "and a plan has none",
+                asked=f"event {event.name!r} to reader {subtask}",
+                remedy="headgate.source.read(source) · exchange(source, ...)",
+            )
+        )
+
+    def align(self, subtask: int, max_allowed_ms: int) -> None:
+        """Nothing is read here, so nothing is ahead."""
+
+    def failed(self, error: HeadgateError) -> None:
+        """End it."""
+        self._error = error
+        self._is_done.set()
+
+    def _answered(self, subtask: int, *, is_ready: bool) -> None:
+        if subtask in self._asked:
+            self._asked.discard(subtask)
+            if is_ready:
+                self._ready.append(subtask)
+        if not is_ready and subtask in self._ready:
+            self._ready.remove(subtask)
+        self._ask()
+
+    def _ask(self) -> None:
+        """Ask as long as all answers together stay within the limit; then see what comes of it."""
+        while self._ready and self._is_wanted(len(self._asked)):
+            self._request()
+        self._arm()
+
+    def _is_wanted(self, expected: int) -> bool:
+        return self._max is None or len(self._splits) + expected < self._max
+
+    def _request(self) -> None:
+        subtask = self._ready.popleft()
+        self._asked.add(subtask)
+        self.coordinator.request_split(subtask, self._host)
+
+    def _arm(self) -> None:
+        if not self._is_armed and not self._is_taken:
+            self._is_armed = True
+            self._thread.call_when_idle(self._settled)
+
+    def _settled(self) -> None:
+        """Nothing waits and nothing runs: what was not answered now will not be soon."""
+        self._is_armed = False
+        is_finished = len(self._told_no_more) == self._parallelism
+        if is_finished or not self._is_wanted(0):
+            self._take(is_finished)
+        elif self._ready:
+            self._request()  # the open ones are not answered, so they use up nothing of the limit
+            self._arm()
+        elif self._source.boundedness is not Boundedness.BOUNDED:
+            self._take(False)
+
+    def _take(self, is_finished: bool) -> None:
+        self._is_taken = True
+
+        def taken(data: bytes | None, error: HeadgateError | None) -> None:
+            if data is not None:
+                self._planned = Planned(self._version, tuple(self._splits), data, is_finished)
+            self._error = self._error or error
+            self._is_done.set()
+
+        self.coordinator.checkpoint(1, taken)
+
+
+class _NoCoordinator(SourceReaderContext):
+    """The surroundings of a reader that has all its splits already."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    @property
+    def index_of_subtask(self) -> int:
+        """The only one."""
+        return 0
+
+    @property
+    def current_parallelism(self) -> int:
+        """The only one."""
+        return 1
+
+    @property
+    def local_host_name(self) -> str:
+        """The name of this host."""
+        return socket.gethostname()
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """Nothing."""
+        return MappingProxyType({})
+
+    def send_split_request(self) -> None:
+        """Nothing: it was told that no more splits come."""
+
+    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
+        """Refuse."""
+        raise NotBuiltError(
+            f"the readers of {self._source} send events to its enumerator, and here is none",
+            asked=f"event {event.name!r}",
+            remedy="headgate.source.read(source) · exchange(source, ...)",
+        )
