@@ -22,7 +22,9 @@ from headgate.source.base import (
     SplitsChange,
     SplitsRemoval,
 )
+from headgate.source.files import CsvOptions, FileCheckpoint, FileSource, FileSplit
 from headgate.source.local import LocalRead, read
+from headgate.source.numbers import NumberCheckpoint, NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.runtime import OperatingMode, SourceOperator
 from headgate.source.watermark import (
@@ -38,10 +40,17 @@ __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
     "Boundedness",
+    "CsvOptions",
+    "FileCheckpoint",
+    "FileSource",
+    "FileSplit",
     "FutureCompletingBlockingQueue",
     "InputStatus",
     "JsonSerializer",
     "LocalRead",
+    "NumberCheckpoint",
+    "NumberSequenceSource",
+    "NumberSplit",
     "OperatingMode",
     "Planned",
     "ReaderInfo",

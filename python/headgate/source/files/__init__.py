@@ -1,0 +1,7 @@
+"""Files as a source."""
+
+from headgate.source.files.csv import CsvOptions
+from headgate.source.files.source import FileSource
+from headgate.source.files.split import FileCheckpoint, FileSplit
+
+__all__ = ["CsvOptions", "FileCheckpoint", "FileSource", "FileSplit"]

@@ -1,0 +1,191 @@
+"""Makes the batches of a file the batches of the source: columns, order, types, rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyarrow import acero
+
+from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
+
+#: Types between which a column is cast, when no value changes by it.
+_FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
+    pt.is_integer,
+    pt.is_floating,
+    pt.is_decimal,
+    pt.is_date,
+    pt.is_time,
+    pt.is_duration,
+    lambda kind: pt.is_string(kind) or pt.is_large_string(kind) or _is_view(kind, "string"),
+    lambda kind: (
+        pt.is_binary(kind)
+        or pt.is_large_binary(kind)
+        or pt.is_fixed_size_binary(kind)
+        or _is_view(kind, "binary")
+    ),
+    lambda kind: pt.is_timestamp(kind) and kind.tz is None,
+    lambda kind: pt.is_timestamp(kind) and kind.tz is not None,
+)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without metadata; a dictionary's type is that of its values."""
+    return pa.schema(
+        pa.field(
+            field.name,
+            field.type.value_type if pt.is_dictionary(field.type) else field.type,
+            field.nullable,
+        )
+        for field in schema
+    )
+
+
+def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
+    """Return the columns of a schema, in the order of ``columns``.
+
+    Raises:
+        UnknownColumnError: one that it has not, or has twice.
+    """
+    for name in columns:
+        if len(schema.get_all_field_indices(name)) != 1:
+            raise UnknownColumnError(
+                f"{whose} has not one column {name!r}", asked=name, have=", ".join(schema.names)
+            )
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def conformer(
+    file: pa.Schema, wanted: pa.Schema, path: str
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return what makes a batch of a file one of the wanted schema.
+
+    A column that the file has not is all null where it may be, an error otherwise. A column of
+    another type is cast within its family (a wider integer, another unit of time) as long as no
+    value changes.
+
+    Args:
+        file: the schema of the file's batches.
+        wanted: the schema to give.
+        path: of the file, for errors.
+
+    Raises:
+        SchemaMismatchError: names file and column; at once, or when a value does not fit.
+    """
+    makers = [_column(file, field, path) for field in wanted]
+
+    def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([make(batch) for make in makers], schema=wanted)
+
+    return conform
+
+
+class RowFilter:
+    """Leaves out the rows for which an expression is not true.
+
+    Args:
+        expression: of columns by name.
+        schema: what the batches have; more columns than the expression needs may be in it.
+
+    Raises:
+        OptionError: the expression is not one of booleans over these columns.
+    """
+
+    def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
+        self._expression = expression
+        try:
+            kind = self._evaluate(schema.empty_table()).type
+        except (pa.ArrowException, ValueError, TypeError, KeyError) as error:
+            raise OptionError(
+                f"filter {expression} does not fit the columns: {error}",
+                asked=f"filter={expression}",
+                have=", ".join(f"{field.name} {field.type}" for field in schema),
+                remedy="compare columns of the source with values of their types",
+            ) from error
+        if not pt.is_boolean(kind):
+            raise OptionError(
+                f"filter {expression} is of type {kind}, not bool",
+                asked=f"filter={expression}",
+                remedy='a comparison such as pyarrow.compute.field("n") > 5',
+            )
+
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows for which the expression is true; the batch itself when all are."""
+        mask = self._evaluate(pa.Table.from_batches([batch])).combine_chunks()
+        if mask.true_count == batch.num_rows:
+            return batch
+        return batch.filter(mask)
+
+    def _evaluate(self, table: pa.Table) -> pa.ChunkedArray:
+        plan = acero.Declaration.from_sequence(
+            [
+                acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+                acero.Declaration("project", acero.ProjectNodeOptions([self._expression], ["it"])),
+            ]
+        )
+        return plan.to_table(use_threads=False).column(0)
+
+
+def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
+    """Return the columns that an expression may use: its text names them, and at worst others."""
+    text = str(expression)
+    if "FieldPath(" in text:
+        return list(schema.names)
+    return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+
+
+def _is_view(kind: Any, of: str) -> bool:
+    test = getattr(pt, f"is_{of}_view", None)
+    return test is not None and test(kind)
+
+
+def _castable(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if pt.is_dictionary(given):
+        given = given.value_type
+    return (
+        given.equals(wanted)
+        or pt.is_null(given)
+        or any(belongs(given) and belongs(wanted) for belongs in _FAMILIES)
+    )
+
+
+def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.RecordBatch], pa.Array]:
+    places = file.get_all_field_indices(wanted.name)
+    if not places and wanted.nullable:
+        return lambda batch: pa.nulls(batch.num_rows, wanted.type)
+    if len(places) != 1:
+        many = "no" if not places else "more than one"
+        raise _mismatch(f"{path} has {many} column {wanted.name!r}", path, wanted, "no such column")
+    place, given = places[0], file.field(places[0]).type
+    if not _castable(given, wanted.type):
+        summary = f"column {wanted.name!r} of {path} is of type {given}, not {wanted.type}"
+        raise _mismatch(summary, path, wanted, str(given))
+
+    def make(batch: pa.RecordBatch) -> pa.Array:
+        column = batch.column(place)
+        if not column.type.equals(wanted.type):
+            try:
+                column = column.cast(wanted.type)
+            except pa.ArrowException as error:
+                summary = f"column {wanted.name!r} of {path} does not fit {wanted.type}: {error}"
+                raise _mismatch(summary, path, wanted, str(given)) from error
+        if not wanted.nullable and column.null_count:
+            summary = f"column {wanted.name!r} of {path} has nulls where none may be"
+            raise _mismatch(summary, path, wanted, f"{given} with nulls")
+        return column
+
+    return make
+
+
+def _mismatch(summary: str, path: str, wanted: pa.Field, have: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        summary,
+        asked=f"{wanted.name} {wanted.type}{'' if wanted.nullable else ' not null'}",
+        have=have,
+        remedy="give a schema that all files have · leave the file out",
+        details={"path": path, "column": wanted.name},
+    )

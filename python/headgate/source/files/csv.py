@@ -1,0 +1,156 @@
+"""CSV: a file is one split, or ranges of bytes where values are known to have no newlines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.csv as pac
+
+from headgate.source.arguments import refuse
+from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
+from headgate.source.files.json_lines import inferred
+from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
+
+if TYPE_CHECKING:
+    from headgate.source.files.listing import Files
+    from headgate.source.files.split import FileSplit, ListedFile
+
+#: How much of a file is read for its names and to infer its types.
+_SAMPLE: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    r"""How CSV files are written.
+
+    Attributes:
+        delimiter: one character between values.
+        quote_char: one character around values; None where there are no quotes.
+        double_quote: whether a quote within quotes is written twice.
+        escape_char: one character before one that stands for itself; None for none.
+        header: whether the first line of each file has the names of its columns.
+        column_names: the names where there is no header; ``f0``, ``f1``, ... without both.
+        newlines_in_values: whether quoted values may have newlines. Then a file is one split;
+            False lets several readers read one file, and is wrong data where it is not true.
+        null_values: texts that stand for null; None for those of pyarrow (empty, ``NA``, ...).
+        strings_can_be_null: whether they do in columns of texts too.
+
+    Raises:
+        OptionError: a delimiter, quote or escape of another length than one character.
+    """
+
+    delimiter: str = ","
+    quote_char: str | None = '"'
+    double_quote: bool = True
+    escape_char: str | None = None
+    header: bool = True
+    column_names: Sequence[str] | None = None
+    newlines_in_values: bool = True
+    null_values: Sequence[str] | None = None
+    strings_can_be_null: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the characters."""
+        for name in ("delimiter", "quote_char", "escape_char"):
+            value = getattr(self, name)
+            if value is None and name != "delimiter":
+                continue
+            if not isinstance(value, str) or len(value.encode()) != 1:
+                raise refuse(name, value, "is not one ASCII character", "one ASCII character")
+
+
+class CsvFormat(FileFormat):
+    """Reads values by the names of their columns, as pyarrow's CSV reader does.
+
+    Args:
+        options: how the files are written.
+    """
+
+    name = "csv"
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._options = options
+
+    def schema(self, files: Files, file: ListedFile) -> pa.Schema:
+        """Return the schema of the first MiB, as pyarrow infers it."""
+        return inferred(self._inferred(files, file.path))
+
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - the size says enough
+        """Return ranges of bytes, or the whole file."""
+        whole = self._options.newlines_in_values or is_compressed(file.path)
+        return byte_ranges(file, self.name, cut, whole=whole)
+
+    def read(
+        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as batches; columns that nobody wants are not converted."""
+        names = self._names_of(files, split)
+        present = pa.schema([field for field in wanted if field.name in names])
+        convert = self._convert(present or pa.schema([(names[0], pa.string())]))
+        if self._options.newlines_in_values:
+            yield from sliced(self._whole(files, split, convert), split.position, batch_rows)
+            return
+        parsed = (
+            batch
+            for place, chunk in enumerate(line_chunks(files, split))
+            for batch in self._chunk(chunk, names, place == 0 and split.start == 0, convert)
+        )
+        yield from sliced(parsed, split.position, batch_rows)
+
+    def _whole(
+        self, files: Files, split: FileSplit, convert: pac.ConvertOptions
+    ) -> Iterator[pa.RecordBatch]:
+        with files.filesystem.open_input_stream(split.path, compression="detect") as stream:
+            read = pac.ReadOptions(use_threads=False, block_size=BATCH_BYTES, **self._names())
+            with pac.open_csv(stream, read, self._parse(), convert) as reader:
+                yield from reader
+
+    def _chunk(
+        self, chunk: bytes, names: list[str], is_first: bool, convert: pac.ConvertOptions
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of whole lines; the header is one of the first chunk's lines."""
+        if not chunk.strip():
+            return
+        known = self._names() if is_first else {"column_names": names}
+        read = pac.ReadOptions(use_threads=False, block_size=len(chunk) + 1, **known)
+        table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
+        yield from table.combine_chunks().to_batches()
+
+    def _names_of(self, files: Files, split: FileSplit) -> list[str]:
+        """Return the names of a file's columns: files need not have them in the same order."""
+        return list(self._inferred(files, split.path).names)
+
+    def _inferred(self, files: Files, path: str) -> pa.Schema:
+        with files.filesystem.open_input_stream(path, compression="detect") as stream:
+            read = pac.ReadOptions(use_threads=False, block_size=_SAMPLE, **self._names())
+            with pac.open_csv(stream, read, self._parse(), self._convert(None)) as reader:
+                return reader.schema
+
+    def _names(self) -> dict[str, object]:
+        if self._options.column_names is not None:
+            skip = 1 if self._options.header else 0
+            return {"column_names": list(self._options.column_names), "skip_rows": skip}
+        return {"autogenerate_column_names": not self._options.header}
+
+    def _parse(self) -> pac.ParseOptions:
+        options = self._options
+        return pac.ParseOptions(
+            delimiter=options.delimiter,
+            quote_char=options.quote_char or False,
+            double_quote=options.double_quote,
+            escape_char=options.escape_char or False,
+            newlines_in_values=options.newlines_in_values,
+        )
+
+    def _convert(self, wanted: pa.Schema | None) -> pac.ConvertOptions:
+        options = pac.ConvertOptions(strings_can_be_null=self._options.strings_can_be_null)
+        if self._options.null_values is not None:
+            options.null_values = list(self._options.null_values)
+        if wanted is not None:
+            options.column_types = {field.name: field.type for field in wanted}
+            options.include_columns = list(wanted.names)
+        return options

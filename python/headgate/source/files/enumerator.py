@@ -1,0 +1,143 @@
+"""The enumerator of files: lists, cuts into splits off its thread, hands out on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from headgate.source.api import SplitEnumerator, SplitEnumeratorContext
+from headgate.source.files.pending import PendingSplits
+from headgate.source.files.split import FileCheckpoint, FileSplit, ListedFile
+
+#: Files that are cut into splits in one piece of work: enough to be worth a thread, few enough
+#: that the first splits come soon.
+_FILES_AT_ONCE: Final = 16
+#: Splits per reader that files are cut into when they are small: the last ones to end are short.
+_SPLITS_PER_READER: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FileWork:
+    """What may take long, and so runs outside the enumerator's thread.
+
+    Attributes:
+        list: returns the files that there are.
+        plan: returns the splits of files; is given the bytes that a split should weigh, so that
+            there are enough of them for all readers.
+        interval: seconds between two listings; None to list once.
+    """
+
+    list: Callable[[], Sequence[ListedFile]]
+    plan: Callable[[Sequence[ListedFile], float], Sequence[FileSplit]]
+    interval: float | None
+
+
+class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
+    """Hands out the splits of files, the largest first, those on the reader's host before others.
+
+    A request that comes before there are splits is answered when there are.
+    """
+
+    def __init__(
+        self,
+        context: SplitEnumeratorContext[FileSplit],
+        checkpoint: FileCheckpoint,
+        work: FileWork,
+    ) -> None:
+        self._context, self._work = context, work
+        self._listed, self._made = checkpoint.listed, checkpoint.made
+        self._pending = PendingSplits(checkpoint.pending)
+        self._unplanned = {file.path: file for file in checkpoint.unplanned}
+        self._known = set(checkpoint.known)
+        self._waiting: dict[int, str | None] = {}
+
+    def start(self) -> None:
+        """Go on with what a checkpoint left, and list."""
+        self._plan(list(self._unplanned.values()))
+        if self._work.interval is not None:
+            self._context.call_async(self._work.list, self._on_listed, 0.0, self._work.interval)
+        elif not self._listed:
+            self._context.call_async(self._work.list, self._on_listed)
+
+    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
+        """Answer now, or when the files are listed."""
+        self._waiting[subtask_id] = requester_hostname
+        self._answer()
+
+    def add_splits_back(self, splits: Sequence[FileSplit], subtask_id: int) -> None:
+        """Give what a lost reader had to the next that asks."""
+        self._waiting.pop(subtask_id, None)
+        self._pending.add(splits)
+        self._answer()
+
+    def add_reader(self, subtask_id: int) -> None:
+        """Wait for its request."""
+
+    def snapshot_state(self, checkpoint_id: int) -> FileCheckpoint:  # noqa: ARG002 - the state does not depend on it
+        """Return what has not been handed out."""
+        unplanned = tuple(self._unplanned.values())
+        known = tuple(sorted(self._known))
+        return FileCheckpoint(self._listed, self._made, self._pending.all(), unplanned, known)
+
+    @property
+    def total_splits(self) -> int | None:
+        """How many splits there are, once all files are cut; None for a growing folder."""
+        return self._made if self._is_complete else None
+
+    def close(self) -> None:
+        """Nothing to free."""
+        self._waiting.clear()
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._listed and not self._unplanned and self._work.interval is None
+
+    def _on_listed(self, files: Sequence[ListedFile] | None, error: BaseException | None) -> None:
+        if error is not None or files is None:
+            raise error or RuntimeError("a listing without result")
+        new = [file for file in files if file.path not in self._known]
+        self._listed = True
+        if self._work.interval is not None:
+            self._known.update(file.path for file in new)
+        self._unplanned.update((file.path, file) for file in new)
+        self._plan(new)
+        self._answer()
+
+    def _plan(self, files: Sequence[ListedFile]) -> None:
+        readers = max(1, self._context.current_parallelism)
+        share = sum(file.size for file in files) / (readers * _SPLITS_PER_READER)
+        for first in range(0, len(files), _FILES_AT_ONCE):
+            some = files[first : first + _FILES_AT_ONCE]
+            self._context.call_async(
+                partial(self._work.plan, some, share), partial(self._on_planned, some)
+            )
+
+    def _on_planned(
+        self,
+        files: Sequence[ListedFile],
+        splits: Sequence[FileSplit] | None,
+        error: BaseException | None,
+    ) -> None:
+        if error is not None or splits is None:
+            raise error or RuntimeError("a plan without result")
+        for file in files:
+            del self._unplanned[file.path]
+        self._made += len(splits)
+        self._pending.add(splits)
+        self._answer()
+
+    def _answer(self) -> None:
+        """Give splits to those who wait, in the order of their requests."""
+        for subtask_id, host in list(self._waiting.items()):
+            if subtask_id not in self._context.registered_readers:
+                del self._waiting[subtask_id]
+                continue
+            split = self._pending.take(host)
+            if split is not None:
+                del self._waiting[subtask_id]
+                self._context.assign_split(split, subtask_id)
+            elif self._is_complete:
+                del self._waiting[subtask_id]
+                self._context.signal_no_more_splits(subtask_id)

@@ -1,0 +1,92 @@
+"""Arrow IPC files (Feather 2): a split is some record batches that follow each other."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from headgate.source.files.format import Cut, FileFormat, grouped, sliced, split_of
+
+if TYPE_CHECKING:
+    from headgate.source.files.listing import Files
+    from headgate.source.files.split import FileSplit, ListedFile
+
+_MAGIC: Final = b"ARROW1"
+#: Of the footer's table (File.fbs of the Arrow format): version, schema, dictionaries, recordBatches.
+_RECORD_BATCHES_SLOT: Final = 3
+#: struct Block { offset: long; metaDataLength: int; bodyLength: long }, padded to 24 bytes.
+_BLOCK: Final = struct.Struct("<qi4xq")
+
+
+class ArrowFormat(FileFormat):
+    """Reads record batches by their numbers; columns that nobody wants are not read."""
+
+    name = "arrow"
+
+    def schema(self, files: Files, file: ListedFile) -> pa.Schema:
+        """Return the schema in the footer."""
+        with files.filesystem.open_input_file(file.path) as opened:
+            return ipc.open_file(opened).schema
+
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
+        """Return splits of neighbouring record batches."""
+        with files.filesystem.open_input_file(file.path) as opened:
+            ipc.open_file(opened)  # says what is wrong with a file that is none
+            sizes = batch_sizes(opened, file.size)
+        return [
+            split_of(file, self.name, start, end, size)
+            for start, end, size in grouped(sizes, cut.limit())
+        ]
+
+    def read(
+        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches, large ones in slices."""
+        with files.filesystem.open_input_file(split.path) as opened:
+            schema = ipc.open_file(opened).schema
+            places = [place for place, name in enumerate(schema.names) if name in wanted.names]
+            options = ipc.IpcReadOptions(use_threads=False, included_fields=places or [0])
+            if len(places) == len(schema):
+                options = ipc.IpcReadOptions(use_threads=False)
+            reader = ipc.open_file(opened, options=options)
+            batches = (reader.get_batch(place) for place in range(split.start, split.end))
+            yield from sliced(batches, split.position, batch_rows)
+
+
+def batch_sizes(opened: Any, file_size: int) -> list[int]:
+    """Return the bytes of each record batch in an Arrow IPC file, from its footer.
+
+    The footer is a flatbuffer; pyarrow reads it but does not tell what is in it. Its tables begin
+    with a signed distance *back* to a vtable, whose entries are distances to the fields.
+
+    Args:
+        opened: the file, for reading at any place.
+        file_size: in bytes.
+
+    Raises:
+        ValueError: the file has no such footer.
+    """
+    end = bytes(opened.read_at(10, file_size - 10))
+    if end[4:] != _MAGIC:
+        raise ValueError("no Arrow IPC file: it does not end with ARROW1")
+    length = int.from_bytes(end[:4], "little")
+    footer = bytes(opened.read_at(length, file_size - 10 - length))
+    (table,) = struct.unpack_from("<I", footer, 0)
+    (back,) = struct.unpack_from("<i", footer, table)
+    vtable = table - back
+    (vtable_size,) = struct.unpack_from("<H", footer, vtable)
+    slot = 4 + 2 * _RECORD_BATCHES_SLOT
+    if slot >= vtable_size:
+        return []
+    (field,) = struct.unpack_from("<H", footer, vtable + slot)
+    if field == 0:
+        return []
+    at = table + field
+    vector = at + struct.unpack_from("<I", footer, at)[0]
+    (count,) = struct.unpack_from("<I", footer, vector)
+    blocks = _BLOCK.iter_unpack(footer[vector + 4 : vector + 4 + count * _BLOCK.size])
+    return [metadata + body for _, metadata, body in blocks]

@@ -1,0 +1,82 @@
+"""JSON lines: one object in each line; a split is a range of bytes, cut at ends of lines."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.json as paj
+import pyarrow.types as pt
+
+from headgate.source.files.format import Cut, FileFormat, sliced, split_of
+from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
+
+if TYPE_CHECKING:
+    from headgate.source.files.listing import Files
+    from headgate.source.files.split import FileSplit, ListedFile
+
+#: How much of a file is read to infer a schema.
+_SAMPLE: Final = 1024 * 1024
+
+
+class JsonLinesFormat(FileFormat):
+    """Reads objects by the names of their fields; a field that an object lacks is null."""
+
+    name = "json"
+
+    def schema(self, files: Files, file: ListedFile) -> pa.Schema:
+        """Return the schema of the first MiB of lines, as pyarrow infers it."""
+        whole = split_of(file, self.name, 0, file.size, file.size)
+        for chunk in line_chunks(files, whole, _SAMPLE):
+            if chunk.strip():
+                return inferred(_parse(chunk, paj.ParseOptions()).schema)
+        return pa.schema([])
+
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - the size says enough
+        """Return ranges of bytes."""
+        return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
+
+    def read(
+        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the objects as batches; fields that nobody wants are not kept."""
+        options = paj.ParseOptions(
+            explicit_schema=pa.schema([_parsed_as(field) for field in wanted]),
+            unexpected_field_behavior="ignore",
+        )
+        parsed = (
+            batch
+            for chunk in line_chunks(files, split)
+            if chunk.strip()
+            for batch in _with_times(_parse(chunk, options), wanted).combine_chunks().to_batches()
+        )
+        yield from sliced(parsed, split.position, batch_rows)
+
+
+def inferred(schema: pa.Schema) -> pa.Schema:
+    """Return an inferred schema; a column of nulls only is one of texts, as in Spark."""
+    return pa.schema(
+        pa.field(field.name, pa.string() if pt.is_null(field.type) else field.type)
+        for field in schema
+    )
+
+
+def _parse(chunk: bytes, options: paj.ParseOptions) -> pa.Table:
+    read = paj.ReadOptions(use_threads=False, block_size=len(chunk) + 1)
+    return paj.read_json(io.BytesIO(chunk), read_options=read, parse_options=options)
+
+
+def _with_times(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    for place, field in enumerate(wanted):
+        if not table.field(place).type.equals(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type))
+    return table
+
+
+def _parsed_as(field: pa.Field) -> pa.Field:
+    """Return the field as JSON has it: dates and times are written as texts."""
+    if pt.is_date(field.type) or pt.is_time(field.type):
+        return pa.field(field.name, pa.string())
+    return pa.field(field.name, field.type)

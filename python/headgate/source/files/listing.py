@@ -1,0 +1,177 @@
+"""Which files there are, and opening one in the state in which it was listed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+
+from headgate.errors import OptionError, SourceError
+from headgate.source.files.split import FileSplit, ListedFile
+
+#: Files and folders whose names begin so are not data: work of writers, markers, checksums.
+IGNORED: Final = ("_", ".")
+
+_GLOB: Final = re.compile(r"[*?\[]")
+
+
+class Files:
+    """The files of a source: below folders, by patterns, or one by one.
+
+    Args:
+        paths: files, folders (with all folders in them) or patterns (``*`` and ``?`` within a
+            name, ``**`` over folders).
+        filesystem: a ``pyarrow.fs.FileSystem``, a URI such as ``"s3://bucket"``, or None: the one
+            of the paths' own URIs, else the local one.
+
+    Raises:
+        OptionError: no path, or paths of several file systems.
+    """
+
+    def __init__(self, paths: Any, filesystem: Any = None) -> None:
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        texts = [
+            path.as_posix() if isinstance(path, PurePath) else os.fspath(path) for path in given
+        ]
+        if not texts or not all(texts):
+            raise OptionError(
+                "a file source needs at least one path", asked=f"paths={given!r}", remedy='"/data"'
+            )
+        self.filesystem, self.paths = _resolve(texts, filesystem)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading costs no round trips."""
+        return isinstance(self.filesystem, pafs.LocalFileSystem)
+
+    def listed(self, *, missing_ok: bool) -> list[ListedFile]:
+        """Return the files, sorted by path, each once; may take long.
+
+        Args:
+            missing_ok: whether a path that is not there counts as an empty folder.
+
+        Raises:
+            SourceError: a path that is not there, or that cannot be listed.
+        """
+        found: dict[str, ListedFile] = {}
+        for path in self.paths:
+            for info in self._list_path(path, missing_ok=missing_ok):
+                found[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
+        return [found[path] for path in sorted(found)]
+
+    def check(self, split: FileSplit) -> None:
+        """Make sure that a split's file is the one that was listed.
+
+        Raises:
+            SourceError: it is gone, or has another size or time; names the split.
+        """
+        info = self.filesystem.get_file_info(split.path)
+        if info.type != pafs.FileType.File:
+            raise failed(split, "is gone: it was deleted after it was listed")
+        now, then = (info.size, _modified(info)), (split.file_size, split.modified)
+        if now[0] != then[0] or (None not in {now[1], then[1]} and now[1] != then[1]):
+            raise SourceError(
+                f"{split.path} has changed since it was listed; split {split.split_id}",
+                asked=f"{then[0]} bytes, modified {then[1]}",
+                have=f"{now[0]} bytes, modified {now[1]}",
+                remedy="write files under another name and rename them · run the action again",
+                details=_details(split),
+            )
+
+    def _list_path(self, path: str, *, missing_ok: bool) -> Sequence[Any]:
+        try:
+            info = self.filesystem.get_file_info(path)
+            if info.type == pafs.FileType.File:
+                return [info]
+            if info.type == pafs.FileType.NotFound and _GLOB.search(path):
+                return self._list_pattern(path)
+            if info.type == pafs.FileType.NotFound and not missing_ok:
+                raise SourceError(
+                    f"there is no file or folder {path}",
+                    asked=path,
+                    remedy="give a path that is there, on the driver and on all executors",
+                    details={"path": path},
+                )
+            return self._list_folder(path)
+        except OSError as error:
+            raise SourceError(
+                f"{path} cannot be listed: {error}", asked=path, details={"path": path}
+            ) from error
+
+    def _list_folder(self, folder: str) -> list[Any]:
+        selector = pafs.FileSelector(folder, allow_not_found=True, recursive=True)
+        start = len(folder.rstrip("/")) + 1
+        return [
+            info
+            for info in self.filesystem.get_file_info(selector)
+            if info.type == pafs.FileType.File
+            and not any(part.startswith(IGNORED) for part in info.path[start:].split("/"))
+        ]
+
+    def _list_pattern(self, pattern: str) -> list[Any]:
+        fixed = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
+        matches = re.compile(_regex(pattern)).fullmatch
+        return [info for info in self._list_folder(fixed or "/") if matches(info.path)]
+
+
+def failed(split: FileSplit, what: str, remedy: str = "") -> SourceError:
+    """Return the error of a split, which names it and its file."""
+    return SourceError(
+        f"{split.path} {what}; split {split.split_id}",
+        asked=split.split_id,
+        remedy=remedy,
+        details=_details(split),
+    )
+
+
+def _details(split: FileSplit) -> dict[str, Any]:
+    return {"path": split.path, "splits": [split.split_id]}
+
+
+def _modified(info: Any) -> int | None:
+    modified = info.mtime_ns
+    return None if modified is None or modified < 0 else int(modified)
+
+
+def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
+    if isinstance(filesystem, str):
+        known, base = _from_uri(filesystem)
+        return known, [f"{base.rstrip('/')}/{text.lstrip('/')}" for text in texts]
+    if filesystem is not None:
+        return filesystem, texts
+    if not any("://" in text for text in texts):
+        return pafs.LocalFileSystem(), [os.path.abspath(text) for text in texts]  # noqa: PTH100 - Path would fold ".." after links
+    resolved = [_from_uri(text) for text in texts]
+    if any(known != resolved[0][0] for known, _ in resolved):
+        raise OptionError(
+            "the paths are in more than one file system",
+            asked=f"paths={texts!r}",
+            remedy="one source for each file system",
+        )
+    return resolved[0][0], [path for _, path in resolved]
+
+
+def _from_uri(uri: str) -> tuple[Any, str]:
+    try:
+        known, path = pafs.FileSystem.from_uri(uri)
+    except (ValueError, OSError) as error:
+        raise OptionError(
+            f"{uri!r} names no file system: {error}",
+            asked=uri,
+            remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
+        ) from error
+    return known, path
+
+
+def _regex(pattern: str) -> str:
+    """Return the regular expression of a pattern; ``*`` stays within a name, ``**`` does not."""
+    parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
+    known = {"*": "[^/]*", "?": "[^/]", "**": ".*", "**/": "(?:.*/)?"}
+    return "".join(
+        part if part.startswith("[") and part.endswith("]") else known.get(part, re.escape(part))
+        for part in parts
+    )

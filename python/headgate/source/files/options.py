@@ -1,0 +1,124 @@
+"""A file source described by texts, as ``spark.read.format("headgate")`` has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headgate._units import parse_duration, parse_size
+from headgate.errors import OptionError
+from headgate.source.arguments import Texts
+from headgate.source.files.csv import CsvOptions
+
+_CSV: Final = (
+    "delimiter",
+    "quoteChar",
+    "doubleQuote",
+    "escapeChar",
+    "header",
+    "columnNames",
+    "newlinesInValues",
+    "nullValues",
+    "stringsCanBeNull",
+)
+_KNOWN: Final = (
+    "path",
+    "paths",
+    "format",
+    "columns",
+    "filesystem",
+    "schema",
+    "splitSize",
+    "batchRows",
+    "discoveryInterval",
+    *_CSV,
+)
+
+#: Names of types as Spark's DDL has them, beside Arrow's own.
+_SPARK_TYPES: Final = {
+    "byte": "int8",
+    "tinyint": "int8",
+    "short": "int16",
+    "smallint": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "long": "int64",
+    "bigint": "int64",
+    "real": "float",
+    "boolean": "bool",
+    "date": "date32",
+}
+_DECIMAL: Final = re.compile(r"(?:decimal|decimal128)\((\d+),\s*(\d+)\)")
+_TIMESTAMP: Final = {"timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us")}
+
+
+def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments of a file source.
+
+    Raises:
+        OptionError: an option that is not known or cannot be read, or no path.
+    """
+    texts = Texts(source, options, _KNOWN)
+    path, paths = texts.text("path"), texts.texts("paths")
+    if (path is None) == (paths is None):
+        raise OptionError(
+            f"{source} needs path or paths, one of them",
+            asked=", ".join(f"{name}={text!r}" for name, text in options.items()),
+            remedy='option("path", "/data") · option("paths", \'["/a", "/b"]\')',
+        )
+    kind = texts.text("format", "parquet")
+    given = {"csv": _csv(texts)} if any(texts.text(name) is not None for name in _CSV) else {}
+    interval = texts.get("discoveryInterval", parse_duration, None, 'a duration such as "5s"')
+    return {
+        "paths": paths if path is None else path,
+        "format": kind,
+        "columns": texts.texts("columns"),
+        "filesystem": texts.text("filesystem"),
+        "schema": texts.get("schema", schema_of, None, '"id int64, name string"'),
+        "split_size": texts.get("splitSize", parse_size, 64 * 1024 * 1024, 'a size such as "64m"'),
+        "batch_rows": texts.integer("batchRows"),
+        "discovery_interval": interval,
+        **given,
+    }
+
+
+def schema_of(text: str) -> pa.Schema:
+    """Return the schema of ``"id int64, price decimal(15,2), name string not null"``.
+
+    Types are named as in Arrow or in Spark's DDL; nested ones cannot be written so.
+
+    Raises:
+        ValueError: a field that cannot be read.
+    """
+    fields = [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    return pa.schema([_field(part) for part in fields])
+
+
+def _field(text: str) -> pa.Field:
+    name, _, kind = text.partition(" ")
+    kind = kind.strip().lower()
+    nullable = not kind.endswith(" not null")
+    kind = kind.removesuffix(" not null").strip()
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal:
+        return pa.field(name, pa.decimal128(int(decimal[1]), int(decimal[2])), nullable)
+    if kind in _TIMESTAMP:
+        return pa.field(name, _TIMESTAMP[kind], nullable)
+    return pa.field(name, pa.type_for_alias(_SPARK_TYPES.get(kind, kind)), nullable)
+
+
+def _csv(texts: Texts) -> CsvOptions:
+    return CsvOptions(
+        delimiter=texts.text("delimiter", ","),
+        quote_char=texts.text("quoteChar", '"') or None,
+        double_quote=texts.boolean("doubleQuote", True),
+        escape_char=texts.text("escapeChar") or None,
+        header=texts.boolean("header", True),
+        column_names=texts.texts("columnNames"),
+        newlines_in_values=texts.boolean("newlinesInValues", True),
+        null_values=texts.texts("nullValues"),
+        strings_can_be_null=texts.boolean("stringsCanBeNull", False),
+    )

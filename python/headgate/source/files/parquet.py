@@ -1,0 +1,128 @@
+"""Parquet: a split is a row group, or a few small ones that follow each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pyarrow.types as pt
+
+from headgate.source.files.format import Cut, FileFormat, grouped, rows_per_batch, split_of, width
+
+if TYPE_CHECKING:
+    from headgate.source.files.listing import Files
+    from headgate.source.files.split import FileSplit, ListedFile
+
+#: Anything but plain comparisons: statistics of floats leave NaN out, which these can be true for.
+_TRUE_FOR_NAN: Final = re.compile(r"!=|\w\(")
+
+
+class ParquetFormat(FileFormat):
+    """Reads row groups, streamed as batches; leaves out those that statistics rule out."""
+
+    name = "parquet"
+
+    def schema(self, files: Files, file: ListedFile) -> pa.Schema:
+        """Return the schema in the footer."""
+        with files.filesystem.open_input_file(file.path) as opened:
+            return pq.ParquetFile(opened).schema_arrow
+
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
+        """Return splits of neighbouring row groups."""
+        with files.filesystem.open_input_file(file.path) as opened:
+            parquet = pq.ParquetFile(opened)
+            footer, schema = parquet.metadata, parquet.schema_arrow
+        kept = _possible_row_groups(files, file, schema, cut)
+        leaves = _leaves(footer, cut.columns)
+        weights = [
+            _weight(footer.row_group(place), leaves) for place in range(footer.num_row_groups)
+        ]
+        fraction = sum(weights) / max(1, file.size)
+        sizes = [
+            -1
+            if footer.row_group(place).num_rows == 0 or (kept is not None and place not in kept)
+            else weight
+            for place, weight in enumerate(weights)
+        ]
+        return [
+            split_of(file, self.name, start, end, size)
+            for start, end, size in grouped(sizes, cut.limit(fraction))
+        ]
+
+    def read(
+        self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches; row groups before the position are not read."""
+        with files.filesystem.open_input_file(split.path) as opened:
+            parquet = pq.ParquetFile(opened, pre_buffer=not files.is_local)
+            footer, skip = parquet.metadata, split.position
+            groups = list(range(split.start, split.end))
+            while groups and footer.row_group(groups[0]).num_rows <= skip:
+                skip -= footer.row_group(groups.pop(0)).num_rows
+            if not groups:
+                return
+            columns = [name for name in wanted.names if name in parquet.schema_arrow.names]
+            columns = columns or parquet.schema_arrow.names[:1]
+            rows = rows_per_batch(batch_rows, _bytes_per_row(parquet, groups, columns))
+            for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
+                begin = min(skip, batch.num_rows)
+                skip -= begin
+                if begin < batch.num_rows:
+                    yield batch.slice(begin) if begin else batch
+
+
+def _possible_row_groups(
+    files: Files, file: ListedFile, schema: pa.Schema, cut: Cut
+) -> set[int] | None:
+    """Return the row groups that may have rows for the filter; None when that cannot be said."""
+    if cut.filter is None:
+        return None
+    plain = not _TRUE_FOR_NAN.search(str(cut.filter))
+    # What the statistics are compared with must be of the type that the filter was made for.
+    usable = [
+        field
+        for field in schema
+        if (plain or not pt.is_floating(field.type))
+        and field.name in cut.schema.names
+        and cut.schema.field(field.name).type.equals(field.type)
+    ]
+    fragment = ds.ParquetFileFormat().make_fragment(file.path, filesystem=files.filesystem)
+    try:
+        subset = fragment.subset(filter=cut.filter, schema=pa.schema(usable))
+        return {group.id for group in subset.row_groups}
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
+        return None  # the filter needs a column that is not usable: every row group is read
+
+
+def _weight(row_group: Any, leaves: Sequence[int]) -> int:
+    return sum(row_group.column(leaf).total_compressed_size for leaf in leaves)
+
+
+def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
+    """Return the places of the leaf columns that belong to top-level columns."""
+    names = set(columns)
+    found = []
+    for place in range(footer.num_columns):
+        path = footer.schema.column(place).path
+        if path in names or path.split(".", 1)[0] in names:
+            found.append(place)
+    return found
+
+
+def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str]) -> float:
+    footer = parquet.metadata
+    rows: int = sum(footer.row_group(group).num_rows for group in groups)
+    leaves = _leaves(footer, columns)
+    stored: int = sum(
+        footer.row_group(group).column(leaf).total_uncompressed_size
+        for group in groups
+        for leaf in leaves
+    )
+    # Encoded columns are narrower than what they become; fixed widths are known.
+    return max(
+        stored / max(1, rows), sum(width(parquet.schema_arrow.field(name).type) for name in columns)
+    )

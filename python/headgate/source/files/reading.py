@@ -1,0 +1,118 @@
+"""Reads a split: opens it as it was listed, and makes its rows those of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.errors import HeadgateError, SourceError
+from headgate.source.files.conform import RowFilter, conformer, filter_columns
+from headgate.source.files.listing import failed
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from headgate.source.files.format import FileFormat
+    from headgate.source.files.listing import Files
+    from headgate.source.files.split import FileSplit
+    from headgate.source.sequential import Positioned
+
+
+class SplitOpener:
+    """Opens splits for one reader.
+
+    Args:
+        files: where the files are.
+        kind: how they are written.
+        schema: all columns of the source, without those left out.
+        columns: names of the columns to give, in this order.
+        row_filter: rows for which it is not true are left out; None for all rows.
+        batch_rows: rows in a batch, at most, before the filter; None for about 4 MiB.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        kind: FileFormat,
+        schema: pa.Schema,
+        columns: Sequence[str],
+        row_filter: pc.Expression | None,
+        batch_rows: int | None,
+    ) -> None:
+        self._files, self._kind, self._batch_rows = files, kind, batch_rows
+        self._columns = list(columns)
+        self._read = pa.schema(
+            [schema.field(name) for name in columns_to_read(schema, columns, row_filter)]
+        )
+        self._filter = None if row_filter is None else RowFilter(row_filter, self._read)
+
+    def __call__(self, split: FileSplit) -> Iterator[Positioned]:
+        """Yield the batches of a split from its position on, each with the position after it.
+
+        Raises:
+            SourceError: the file is gone, changed or damaged; names split and file.
+            SchemaMismatchError: its columns are others; names file and column.
+        """
+        try:
+            yield from self._batches(split)
+        except HeadgateError:
+            raise
+        except FileNotFoundError as error:
+            raise failed(split, "is gone: it was deleted after it was listed") from error
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            raise failed(split, f"cannot be read: {text or type(error).__name__}") from error
+
+    def _batches(self, split: FileSplit) -> Iterator[Positioned]:
+        self._files.check(split)
+        position = split.position
+        known, conform = None, None
+        for batch in self._kind.read(self._files, split, self._read, self._batch_rows):
+            if conform is None or batch.schema != known:
+                known = batch.schema
+                conform = conformer(known, self._read, split.path)
+            position += batch.num_rows
+            rows = conform(batch)
+            if self._filter is not None:
+                rows = self._filter.apply(rows)
+            if rows.schema.names != self._columns:
+                rows = rows.select(self._columns)
+            yield rows, position
+
+
+def columns_to_read(
+    schema: pa.Schema, columns: Sequence[str], row_filter: pc.Expression | None
+) -> list[str]:
+    """Return the columns to give, and after them those that only the filter needs."""
+    if row_filter is None:
+        return list(columns)
+    also = [name for name in filter_columns(row_filter, schema) if name not in columns]
+    return [*columns, *also]
+
+
+def first_schema(files: Files, kind: FileFormat) -> pa.Schema:
+    """Return the schema of the first file, in the order of the paths.
+
+    Raises:
+        SourceError: there is no file, or it cannot be read.
+    """
+    for file in files.listed(missing_ok=False):
+        if file.size == 0:
+            continue
+        try:
+            return kind.schema(files, file)
+        except Exception as error:
+            text = str(error).strip().partition("\n")[0]
+            raise SourceError(
+                f"{file.path} is no {kind.name} file that can be read: {text}",
+                asked=f"format={kind.name!r}",
+                remedy="give the format that the files have · leave the file out",
+                details={"path": file.path},
+            ) from error
+    raise SourceError(
+        f"no file below {', '.join(files.paths)} says what columns there are",
+        asked=f"format={kind.name!r}",
+        remedy="schema=pyarrow.schema(...) · a path with files",
+    )

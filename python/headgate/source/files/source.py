@@ -1,0 +1,292 @@
+"""Files as a source: Parquet, Arrow IPC, CSV and JSON lines, on any file system of pyarrow."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from headgate.errors import OptionError, SourceError
+from headgate.source.api import (
+    Boundedness,
+    JsonSerializer,
+    SimpleVersionedSerializer,
+    Source,
+    SourceReader,
+    SourceReaderContext,
+    SplitEnumerator,
+    SplitEnumeratorContext,
+)
+from headgate.source.arguments import duration, refuse, size, whole_number
+from headgate.source.files.conform import RowFilter, plain_schema, select
+from headgate.source.files.csv import CsvFormat, CsvOptions
+from headgate.source.files.enumerator import FileEnumerator, FileWork
+from headgate.source.files.format import Cut, FileFormat
+from headgate.source.files.ipc import ArrowFormat
+from headgate.source.files.json_lines import JsonLinesFormat
+from headgate.source.files.listing import Files
+from headgate.source.files.options import arguments_of
+from headgate.source.files.parquet import ParquetFormat
+from headgate.source.files.reading import SplitOpener, columns_to_read, first_schema
+from headgate.source.files.split import (
+    FileCheckpoint,
+    FileCheckpointSerializer,
+    FileSplit,
+    ListedFile,
+)
+from headgate.source.sequential import BatchSourceReader
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+    import pyarrow.fs as pafs
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
+    """Files, read in splits that are handed out on request.
+
+    A Parquet split is a row group (small neighbours go together), an Arrow split some record
+    batches, a JSON lines split a range of bytes cut at ends of lines; a CSV file is one split
+    unless ``csv=CsvOptions(newlines_in_values=False)`` says that it may be cut. Files and folders
+    whose names begin with ``_`` or ``.`` are left out.
+
+    Every file is cast to one schema: a column that a file has not is null (an error where the
+    schema says not null), one of another type is cast within its family as long as no value
+    changes, a column that the schema has not is left out. Dictionaries come as their values.
+
+    With ``discovery_interval`` the source has no end: the paths are listed again and again, and
+    every path is read once, in the state in which it was first listed. So a writer must write a
+    file under another name (``_`` or ``.`` first) or elsewhere and rename it when it is complete;
+    a file that changes after it was listed is an error.
+
+    Args:
+        paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs.
+        format: ``"parquet"``, ``"arrow"``, ``"csv"`` or ``"json"`` (lines).
+        columns: names of the columns to read, in this order; all when not given.
+        filter: rows for which it is not true are left out, every one of them; it may use columns
+            that ``columns`` has not.
+        filesystem: a ``pyarrow.fs.FileSystem`` or a URI that the paths are below; by default that
+            of the paths.
+        schema: of all columns; by default that of the first file by path, inferred from its first
+            MiB for CSV and JSON. A folder that is empty at the start needs one.
+        split_size: what a split weighs at most (``"64m"``), where it can be cut so small. Splits
+            are smaller when there is little to read, so that all readers get some.
+        batch_rows: rows in a batch, at most; by default as many as make about 4 MiB.
+        discovery_interval: seconds (or ``"5s"``) between two listings; None to list once.
+        hosts: path -> the hosts where reading it is cheap; readers there get those splits first.
+        csv: how CSV files are written.
+
+    Raises:
+        OptionError: an argument outside its limits.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        format: str = "parquet",  # noqa: A002 - as Spark and pyarrow call it
+        *,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,  # noqa: A002 - as pyarrow calls it
+        filesystem: pafs.FileSystem | str | None = None,
+        schema: pa.Schema | None = None,
+        split_size: str | int = "64m",
+        batch_rows: int | None = None,
+        discovery_interval: str | float | None = None,
+        hosts: Callable[[str], Sequence[str]] | None = None,
+        csv: CsvOptions | None = None,
+    ) -> None:
+        self._files = Files(paths, filesystem)
+        self._format = _format(format, csv)
+        self._columns = None if columns is None else _names(columns)
+        self._filter = filter
+        self._given = None if schema is None else plain_schema(schema)
+        self._split_size = size("split_size", split_size, 1)
+        if batch_rows is not None:
+            batch_rows = whole_number("batch_rows", batch_rows, 1, 2**31 - 1)
+        self._batch_rows = batch_rows
+        self._interval: float | None = None
+        if discovery_interval is not None:
+            self._interval = duration("discovery_interval", discovery_interval, 0.001)
+        self._hosts = hosts
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the source of ``path`` (or ``paths``), ``format`` and the others as texts.
+
+        Names are those of the arguments in lower camel case: ``columns``, ``splitSize``,
+        ``batchRows``, ``discoveryInterval``, ``filesystem``, ``schema`` (as ``"id int64, name
+        string"``); for CSV ``delimiter``, ``quoteChar``, ``escapeChar``, ``header``,
+        ``columnNames``, ``newlinesInValues``, ``nullValues``, ``stringsCanBeNull``.
+
+        Raises:
+            OptionError: another option, none of the paths, or a value that cannot be read.
+        """
+        return cls(**arguments_of(cls.__name__, options))
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded without ``discovery_interval``."""
+        if self._interval is None:
+            return Boundedness.BOUNDED
+        return Boundedness.CONTINUOUS_UNBOUNDED
+
+    @property
+    def name(self) -> str:
+        """Format and paths, as ``FileSource(parquet, /data)``."""
+        paths = self._files.paths
+        return (
+            f"FileSource({self._format.name}, {', '.join(paths[:3])}{', ...' * (len(paths) > 3)})"
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches: the columns asked for, as given or as the first file has them.
+
+        Once it is known it travels with the source, so ask for it before the source is pickled.
+
+        Raises:
+            SourceError: there is no file to ask, or it cannot be read.
+            UnknownColumnError: a column that is not there.
+            OptionError: the filter does not fit the columns.
+        """
+        base = self._all_columns()
+        return base if self._columns is None else select(base, self._columns, self.name)
+
+    def create_enumerator(
+        self, context: SplitEnumeratorContext[FileSplit]
+    ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
+        """Return an enumerator that lists the files."""
+        return self.restore_enumerator(context, FileCheckpoint())
+
+    def restore_enumerator(
+        self, context: SplitEnumeratorContext[FileSplit], checkpoint: FileCheckpoint
+    ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
+        """Return an enumerator that goes on with the files of a checkpoint."""
+        work = FileWork(self._list, self._plan, self._interval)
+        return FileEnumerator(context, checkpoint, work)
+
+    def create_reader(
+        self, context: SourceReaderContext
+    ) -> SourceReader[pa.RecordBatch, FileSplit]:
+        """Return a reader of one split after another."""
+        return BatchSourceReader(self.split_opener(), context)
+
+    def split_opener(self) -> SplitOpener:
+        """Return what reads a split by itself: a callable that yields ``(batch, position)``."""
+        return SplitOpener(
+            self._files,
+            self._format,
+            self._all_columns(),
+            self.schema.names,
+            self._filter,
+            self._batch_rows,
+        )
+
+    @property
+    def split_serializer(self) -> SimpleVersionedSerializer[FileSplit]:
+        """JSON."""
+        return JsonSerializer(FileSplit)
+
+    @property
+    def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[FileCheckpoint]:
+        """Compressed JSON."""
+        return FileCheckpointSerializer()
+
+    def with_columns(self, columns: Sequence[str]) -> FileSource | None:
+        """Return this source reduced to some columns, in the order given; None for none at all.
+
+        Raises:
+            UnknownColumnError: a column that this source does not give.
+        """
+        names = _names(columns)
+        select(self.schema, names, self.name)
+        return self._changed(_columns=names) if names else None
+
+    def with_filter(self, expression: pc.Expression) -> FileSource:
+        """Return this source without the rows for which ``expression`` is not true.
+
+        It may use every column of the files, and is added to the filter that there is.
+
+        Raises:
+            OptionError: the expression does not fit the columns.
+        """
+        RowFilter(expression, self._all_columns())
+        both = expression if self._filter is None else self._filter & expression
+        return self._changed(_filter=both)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the lock."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make a lock of this process."""
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
+    def _changed(self, **changes: Any) -> FileSource:
+        changed = object.__new__(type(self))
+        changed.__setstate__({**self.__getstate__(), **changes})
+        return changed
+
+    def _all_columns(self) -> pa.Schema:
+        with self._lock:
+            if self._given is None:
+                self._given = plain_schema(first_schema(self._files, self._format))
+            schema = self._given
+        if self._filter is not None:
+            RowFilter(self._filter, schema)
+        return schema
+
+    def _list(self) -> list[ListedFile]:
+        return self._files.listed(missing_ok=self._interval is not None)
+
+    def _plan(self, files: Sequence[ListedFile], share: float) -> list[FileSplit]:
+        schema = self._all_columns()
+        columns = columns_to_read(schema, self.schema.names, self._filter)
+        cut = Cut(columns, schema, self._filter, self._split_size, share)
+        splits: list[FileSplit] = []
+        for file in files:
+            try:
+                planned = self._format.plan(self._files, file, cut)
+                hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
+            except Exception as error:
+                text = str(error).strip().partition("\n")[0]
+                raise SourceError(
+                    f"{file.path} cannot be cut into splits: {text or type(error).__name__}",
+                    asked=f"format={self._format.name!r}",
+                    details={"path": file.path},
+                ) from error
+            splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned
+        return splits
+
+
+def _format(name: str, csv: CsvOptions | None) -> FileFormat:
+    if csv is not None and name != "csv":
+        raise OptionError(
+            f"csv=CsvOptions(...) has no use with format={name!r}",
+            asked=f"format={name!r}, csv={csv!r}",
+            remedy='format="csv" · leave csv out',
+        )
+    formats: dict[str, Callable[[], FileFormat]] = {
+        "parquet": ParquetFormat,
+        "arrow": ArrowFormat,
+        "csv": lambda: CsvFormat(csv or CsvOptions()),
+        "json": JsonLinesFormat,
+    }
+    if name not in formats:
+        takes = " or ".join(f'"{known}"' for known in formats)
+        raise refuse("format", name, "is no format of files", takes)
+    return formats[name]()
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    if len(set(names)) != len(names):
+        raise refuse("columns", list(names), "names a column twice", "each column once")
+    return names

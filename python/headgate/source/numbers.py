@@ -1,0 +1,275 @@
+"""Whole numbers in a row: the source to try things with, at a rate when one is wished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import UnknownColumnError
+from headgate.source.api import (
+    Boundedness,
+    JsonSerializer,
+    SimpleVersionedSerializer,
+    Source,
+    SourceReader,
+    SourceReaderContext,
+    SourceSplit,
+    SplitEnumerator,
+    SplitEnumeratorContext,
+)
+from headgate.source.arguments import Texts, refuse, whole_number
+from headgate.source.sequential import BatchSourceReader, Pace, Positioned
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+
+#: Splits per reader when their number is not given: enough that a slow reader takes fewer.
+_SPLITS_PER_READER: Final = 8
+#: Batches in a split of a sequence that has no end.
+_BATCHES_PER_SPLIT: Final = 8
+#: A rate is kept by batches of this many seconds, so that rows come evenly.
+_SECONDS_PER_BATCH: Final = 0.1
+
+_OPTIONS: Final = ("start", "end", "batchSize", "splits", "rowsPerSecond", "column")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSplit(SourceSplit):
+    """The numbers from ``start`` to before ``end``, of which ``position`` have been emitted."""
+
+    start: int
+    end: int
+    position: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """The range, as ``numbers[0:100]``."""
+        return f"numbers[{self.start}:{self.end}]"
+
+
+@dataclass(frozen=True, slots=True)
+class NumberCheckpoint:
+    """What has not been handed out.
+
+    Attributes:
+        next: the first number that is in no split yet.
+        step: how many numbers a split has.
+        made: how many splits there have been.
+        returned: splits of lost readers, as ``(start, end, position)``.
+    """
+
+    next: int
+    step: int
+    made: int = 0
+    returned: Sequence[Sequence[int]] = ()
+
+
+class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]):
+    """The numbers from ``start`` to before ``end``, as ``range()`` of Python and Spark has them.
+
+    A record is a batch with one column of 64-bit integers.
+
+    Args:
+        start: the first number.
+        end: the number after the last one; None for a sequence that goes on until it is stopped
+            (or reaches 2**63 - 1).
+        batch_size: rows in a batch, at most.
+        splits: in how many parts it is handed out; 8 per reader when it is not given. A sequence
+            without end has splits of 8 batches instead.
+        rows_per_second: a limit over all readers together: each keeps to its share, whether the
+            others are there or not. Time lost is not caught up.
+        column: the name of the column.
+        unbounded: says that ``end`` is None on purpose; it has to agree with ``end``.
+
+    Raises:
+        OptionError: an argument outside its limits.
+    """
+
+    def __init__(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        batch_size: int = 131_072,
+        splits: int | None = None,
+        rows_per_second: float | None = None,
+        column: str = "id",
+        unbounded: bool | None = None,
+    ) -> None:
+        self._start = whole_number("start", start, _INT64_MIN)
+        self._end = None if end is None else whole_number("end", end, _INT64_MIN)
+        if self._end is not None and self._end < self._start:
+            raise refuse("end", end, f"is before start={start}", f"at least start={start}")
+        if unbounded is not None and unbounded != (end is None):
+            raise refuse("unbounded", unbounded, f"does not go with end={end}", f"{end is None}")
+        self._batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
+        self._splits = None if splits is None else whole_number("splits", splits, 1, 10**7)
+        if rows_per_second is not None and not 0 < rows_per_second < float("inf"):
+            raise refuse("rows_per_second", rows_per_second, "is no rate", "a number above 0")
+        self._rate = rows_per_second
+        self._column = column
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the source of ``start``, ``end``, ``batchSize``, ``splits``, ``rowsPerSecond``.
+
+        Without ``end`` it goes on for ever; ``column`` names the column.
+
+        Raises:
+            OptionError: another option, or a value that cannot be read.
+        """
+        texts = Texts(cls.__name__, options, _OPTIONS)
+        return cls(
+            texts.integer("start", 0),
+            texts.integer("end"),
+            batch_size=texts.integer("batchSize", 131_072),
+            splits=texts.integer("splits"),
+            rows_per_second=texts.number("rowsPerSecond"),
+            column=texts.text("column", "id"),
+        )
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded when it has an end."""
+        return Boundedness.CONTINUOUS_UNBOUNDED if self._end is None else Boundedness.BOUNDED
+
+    @property
+    def schema(self) -> pa.Schema:
+        """One column of 64-bit integers without nulls."""
+        return pa.schema([pa.field(self._column, pa.int64(), nullable=False)])
+
+    @property
+    def name(self) -> str:
+        """The range, as ``NumberSequenceSource(0, 100)``."""
+        return f"NumberSequenceSource({self._start}, {self._end})"
+
+    def create_enumerator(
+        self, context: SplitEnumeratorContext[NumberSplit]
+    ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
+        """Return an enumerator of all numbers."""
+        if self._end is None:
+            step = self._rows_per_batch(context.current_parallelism) * _BATCHES_PER_SPLIT
+        else:
+            splits = self._splits or _SPLITS_PER_READER * context.current_parallelism
+            step = max(1, -(-(self._end - self._start) // splits))
+        return self.restore_enumerator(context, NumberCheckpoint(self._start, step))
+
+    def restore_enumerator(
+        self, context: SplitEnumeratorContext[NumberSplit], checkpoint: NumberCheckpoint
+    ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
+        """Return an enumerator of the numbers that a checkpoint leaves."""
+        return NumberSplitEnumerator(context, checkpoint, self._end)
+
+    def create_reader(
+        self, context: SourceReaderContext
+    ) -> SourceReader[pa.RecordBatch, NumberSplit]:
+        """Return a reader that keeps to its share of the rate."""
+        parallelism = context.current_parallelism
+        pace = None if self._rate is None else Pace(self._rate / parallelism)
+        rows, schema = self._rows_per_batch(parallelism), self.schema
+
+        def batches(split: NumberSplit) -> Iterator[Positioned]:
+            for first in range(split.start + split.position, split.end, rows):
+                end = min(first + rows, split.end)
+                yield pa.record_batch([_numbers(first, end)], schema=schema), end - split.start
+
+        return BatchSourceReader(batches, context, pace=pace)
+
+    @property
+    def split_serializer(self) -> SimpleVersionedSerializer[NumberSplit]:
+        """JSON."""
+        return JsonSerializer(NumberSplit)
+
+    @property
+    def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[NumberCheckpoint]:
+        """JSON."""
+        return JsonSerializer(NumberCheckpoint)
+
+    def with_columns(self, columns: Sequence[str]) -> NumberSequenceSource | None:
+        """Return this source when its only column is asked for, None when no column is.
+
+        Raises:
+            UnknownColumnError: another column.
+        """
+        unknown = [name for name in columns if name != self._column]
+        if unknown:
+            raise UnknownColumnError(
+                f"{self.name} has no column {unknown[0]!r}", asked=unknown[0], have=self._column
+            )
+        return self if columns else None
+
+    def _rows_per_batch(self, parallelism: int) -> int:
+        if self._rate is None:
+            return self._batch_size
+        return max(1, min(self._batch_size, int(self._rate / parallelism * _SECONDS_PER_BATCH)))
+
+
+class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
+    """Cuts the next numbers off when a split is asked for."""
+
+    def __init__(
+        self,
+        context: SplitEnumeratorContext[NumberSplit],
+        checkpoint: NumberCheckpoint,
+        end: int | None,
+    ) -> None:
+        self._context = context
+        self._next, self._step = checkpoint.next, checkpoint.step
+        self._made = checkpoint.made
+        self._returned = [NumberSplit(*numbers) for numbers in checkpoint.returned]
+        self._end = _INT64_MAX if end is None else end
+        self._bounded = end is not None
+
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - numbers are everywhere
+        """Give the next split, or say that there is none."""
+        split = self._take()
+        if split is None:
+            self._context.signal_no_more_splits(subtask_id)
+        else:
+            self._context.assign_split(split, subtask_id)
+
+    def add_splits_back(self, splits: Sequence[NumberSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader may have them
+        """Keep splits of a lost reader for the next request."""
+        self._returned.extend(splits)
+
+    def add_reader(self, subtask_id: int) -> None:
+        """Wait for its request."""
+
+    def snapshot_state(self, checkpoint_id: int) -> NumberCheckpoint:  # noqa: ARG002 - the state does not depend on it
+        """Return what has not been handed out."""
+        returned = [(split.start, split.end, split.position) for split in self._returned]
+        return NumberCheckpoint(self._next, self._step, self._made, tuple(returned))
+
+    @property
+    def total_splits(self) -> int | None:
+        """How many splits a bounded sequence has."""
+        if not self._bounded:
+            return None
+        return self._made + max(0, -(-(self._end - self._next) // self._step))
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _take(self) -> NumberSplit | None:
+        if self._returned:
+            return self._returned.pop()
+        if self._next >= self._end:
+            return None
+        split = NumberSplit(self._next, min(self._next + self._step, self._end))
+        self._next, self._made = split.end, self._made + 1
+        return split
+
+
+def _numbers(start: int, end: int) -> pa.Array:
+    """Return the numbers from ``start`` to before ``end``, made without a Python object for each."""
+    if hasattr(pa, "arange"):
+        return pa.arange(start, end)
+    counted = pc.subtract(pc.cumulative_sum(pa.repeat(1, end - start)), 1)
+    return pc.add(counted, start)

@@ -1,0 +1,221 @@
+"""Readers of sources whose splits are read one after another, batch by batch.
+
+A source gives a function that opens a split and yields its batches, each with the position after
+it. What the high-level API wants around it (wake-ups, pauses, state, requests) is here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+
+from headgate.source.api import SourceOutput, SourceReaderContext, SourceSplit
+from headgate.source.base.emitter import RecordEmitter
+from headgate.source.base.multiplex import SingleThreadMultiplexSourceReaderBase
+from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
+from headgate.source.base.split_reader import (
+    SplitReader,
+    SplitsAddition,
+    SplitsChange,
+    SplitsRemoval,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SplitT = TypeVar("SplitT", bound=SourceSplit)
+
+#: A batch, and the position of its split after it; a batch without rows only moves the position.
+Positioned = tuple["pa.RecordBatch", int]
+
+
+class PositionedSplit(Protocol):
+    """A split that is a frozen dataclass and knows how far it has been read."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def split_id(self) -> str:
+        """Unique within the source."""
+
+    @property
+    def position(self) -> int:
+        """How far its batches have been emitted; 0 at its beginning."""
+
+
+class Pace:
+    """Says when the next rows are due, so that they come at a rate. Used by one thread.
+
+    Time that was lost is not caught up: the rate is an upper limit at every moment.
+
+    Args:
+        rows_per_second: of this reader alone.
+        clock: seconds that only go up.
+    """
+
+    def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rows_per_second
+        self._clock = clock
+        self._due = clock()
+
+    def delay(self) -> float:
+        """Return the seconds until the next rows are due, 0 or less when they are."""
+        return self._due - self._clock()
+
+    def took(self, rows: int) -> None:
+        """Count rows that have been taken."""
+        self._due = max(self._due, self._clock()) + rows / self._rate
+
+
+class SequentialSplitReader(SplitReader[Positioned, SplitT]):
+    """Reads splits in the order of their arrival, leaving out those that are paused.
+
+    Args:
+        open_split: yields the batches of a split from its position on.
+        pace: holds a rate; None for as fast as it goes. It outlives this reader.
+    """
+
+    def __init__(
+        self, open_split: Callable[[SplitT], Iterator[Positioned]], pace: Pace | None = None
+    ) -> None:
+        self._open_split = open_split
+        self._pace = pace
+        self._splits: dict[str, SplitT] = {}
+        self._open: dict[str, Iterator[Positioned]] = {}
+        self._paused: set[str] = set()
+        self._condition = threading.Condition()
+        self._woken = False
+
+    def fetch(self) -> RecordsWithSplitIds[Positioned]:
+        """Return the next batch, or nothing after a wake-up."""
+        split_id = self._wait_for_work()
+        if split_id is None:
+            return RecordsBySplits({})
+        batches = self._open.get(split_id)
+        if batches is None:
+            batches = self._open[split_id] = self._open_split(self._splits[split_id])
+        positioned = next(batches, None)
+        if positioned is None:
+            self._forget(split_id)
+            return RecordsBySplits({}, [split_id])
+        if self._pace is not None:
+            self._pace.took(positioned[0].num_rows)
+        return RecordsBySplits({split_id: [positioned]})
+
+    def handle_splits_changes(self, change: SplitsChange[SplitT]) -> None:
+        """Take splits, or give some up."""
+        match change:
+            case SplitsAddition():
+                self._splits.update((split.split_id, split) for split in change.splits)
+            case SplitsRemoval():
+                for split in change.splits:
+                    self._forget(split.split_id)
+            case _:
+                raise TypeError(f"unknown change of splits: {type(change).__name__}")
+
+    def wake_up(self) -> None:
+        """End a fetch that waits, from any thread."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify_all()
+
+    def pause_or_resume_splits(
+        self, splits_to_pause: Sequence[SplitT], splits_to_resume: Sequence[SplitT]
+    ) -> None:
+        """Stop and continue single splits; each keeps its place."""
+        self._paused.update(split.split_id for split in splits_to_pause)
+        self._paused.difference_update(split.split_id for split in splits_to_resume)
+
+    def close(self) -> None:
+        """Close what is open."""
+        for split_id in list(self._splits):
+            self._forget(split_id)
+
+    def _wait_for_work(self) -> str | None:
+        """Wait until a split may be read; None after a wake-up, or without splits."""
+        with self._condition:
+            while not self._woken:
+                ready = next((one for one in self._splits if one not in self._paused), None)
+                if ready is None:
+                    if not self._splits:
+                        return None
+                    self._condition.wait()
+                    continue
+                delay = 0.0 if self._pace is None else self._pace.delay()
+                if delay <= 0:
+                    return ready
+                self._condition.wait(delay)
+            self._woken = False
+            return None
+
+    def _forget(self, split_id: str) -> None:
+        self._splits.pop(split_id, None)
+        self._paused.discard(split_id)
+        batches = self._open.pop(split_id, None)
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+@dataclasses.dataclass(slots=True)
+class Progress:
+    """A split and how far it has been emitted."""
+
+    split: Any
+    position: int
+
+
+class BatchEmitter(RecordEmitter[Positioned, "pa.RecordBatch", Progress]):
+    """Emits a batch and moves the position of its split behind it."""
+
+    def emit_record(
+        self, element: Positioned, output: SourceOutput[pa.RecordBatch], split_state: Progress
+    ) -> None:
+        """Emit a batch, unless it has no rows."""
+        batch, split_state.position = element
+        if batch.num_rows:
+            output.collect(batch)
+
+
+class BatchSourceReader(
+    SingleThreadMultiplexSourceReaderBase[Positioned, "pa.RecordBatch", SplitT, Progress]
+):
+    """Reads positioned splits with one fetcher and asks for the next one when one is finished.
+
+    Args:
+        open_split: yields the batches of a split, a :class:`PositionedSplit`, from its position on.
+        context: what the reader may ask of its surroundings.
+        pace: holds a rate over all splits of this reader.
+    """
+
+    def __init__(
+        self,
+        open_split: Callable[[SplitT], Iterator[Positioned]],
+        context: SourceReaderContext,
+        *,
+        pace: Pace | None = None,
+    ) -> None:
+        self._requests = context
+        super().__init__(lambda: SequentialSplitReader(open_split, pace), BatchEmitter(), context)
+
+    def start(self) -> None:
+        """Ask for the first split."""
+        self._requests.send_split_request()
+
+    def initialized_state(self, split: SplitT) -> Progress:
+        """Return where a split stands."""
+        positioned: Any = split
+        return Progress(split, positioned.position)
+
+    def to_split_type(self, split_id: str, state: Progress) -> SplitT:  # noqa: ARG002 - the split knows its id
+        """Return a split from its emitted position on."""
+        split: SplitT = dataclasses.replace(state.split, position=state.position)
+        return split
+
+    def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
+        """Ask for as many splits as have ended."""
+        for _ in finished:
+            self._requests.send_split_request()
