@@ -1,0 +1,30 @@
+"""Sinks: where the rows of a job go, all of them or none. Works without Spark."""
+
+from headgate.sink.api import (
+    Committable,
+    Committer,
+    Sink,
+    SinkWriter,
+    StagedFile,
+    WriterContext,
+    WriteResult,
+)
+from headgate.sink.file_sink import FileSink
+from headgate.sink.local import LocalWrite, write
+from headgate.sink.recovery import Recovered
+from headgate.sink.stream_committer import StreamCommitter
+
+__all__ = [
+    "Committable",
+    "Committer",
+    "FileSink",
+    "LocalWrite",
+    "Recovered",
+    "Sink",
+    "SinkWriter",
+    "StagedFile",
+    "StreamCommitter",
+    "WriteResult",
+    "WriterContext",
+    "write",
+]

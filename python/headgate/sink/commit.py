@@ -1,0 +1,121 @@
+"""What the committers of jobs and of streaming queries share: checks, and the plan of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from headgate.errors import SinkError
+from headgate.sink import journal as journals
+from headgate.sink.api import Committable, WriteResult
+from headgate.sink.failure import failing
+from headgate.sink.layout import STAGING
+from headgate.sink.storage import is_hidden
+
+if TYPE_CHECKING:
+    from headgate.sink.storage import Storage
+
+
+def visible(storage: Storage) -> list[str]:
+    """Return the files that readers see at the path, relative to it."""
+    with failing("look at", storage.root):
+        start = len(storage.at(""))
+        found = (i.path for i in storage.list(storage.root, recursive=True) if i.is_file)
+        return [path[start:] for path in found if not is_hidden(path[start:])]
+
+
+def refuse_file(storage: Storage) -> None:
+    """Raise where the path is a file.
+
+    Raises:
+        SinkError: it is.
+    """
+    with failing("look at", storage.root):
+        if storage.is_file(storage.root):
+            raise SinkError(
+                f"{storage.root} is a file; a sink writes files into a folder",
+                remedy="the path of a folder",
+                details={"path": storage.root},
+            )
+
+
+def refuse_existing(storage: Storage) -> None:
+    """Raise for data that is there already, as ``mode="error"`` asks.
+
+    Raises:
+        SinkError: there is a file that readers see.
+    """
+    there = visible(storage)
+    if there:
+        raise SinkError(
+            f"{storage.root} holds data already",
+            asked='mode="error"',
+            have=f"{len(there)} files, the first {there[0]}",
+            remedy='mode="append" · mode="overwrite" · another path',
+            details={"path": storage.root},
+        )
+
+
+def plan(
+    storage: Storage,
+    job: str,
+    committables: Iterable[Committable],
+    *,
+    overwrite: bool = False,
+    marker: str | None = None,
+) -> journals.Journal:
+    """Return the journal of a commit, after checking that all of it is there.
+
+    Raises:
+        SinkError: a committable of another job, the same attempt twice, a file that is not there
+            with its size.
+    """
+    accepted = sorted(committables, key=lambda c: (c.index, c.attempt))
+    attempts = [committable.attempt for committable in accepted]
+    wrong = next((c for c in accepted if c.job != job), None)
+    if wrong is not None:
+        raise SinkError("a committable of another job", asked=f"job {job}", have=f"job {wrong.job}")
+    if len(set(attempts)) != len(attempts):
+        raise SinkError("the same attempt is to be committed twice", have=", ".join(attempts))
+    rows = sum(committable.rows for committable in accepted)
+    moves: list[journals.Move] = []
+    for number, committable in enumerate(accepted):
+        for file in committable.files:
+            # An empty file is there for its columns; one is enough, and none beside rows.
+            if file.rows == 0 and (rows or moves):
+                continue
+            source = f"{STAGING}/{job}/{committable.attempt}/{file.name}"
+            suffix = file.name.rpartition("-")[2]
+            moves.append(journals.Move(source, f"part-{job}-{number:05d}-{suffix}", file.bytes))
+    _check(storage, moves)
+    removes = tuple(visible(storage)) if overwrite else ()
+    return journals.Journal(job, tuple(moves), removes, marker, rows)
+
+
+def abort_after(error: BaseException, abort: Callable[[], None]) -> None:
+    """Abort a job because of an error, which stays the one to be raised."""
+    try:
+        abort()
+    except SinkError as more:
+        error.add_note(f"what the job staged is left: {more}")
+
+
+def result_of(journal: journals.Journal) -> WriteResult:
+    """Return what a commit makes visible."""
+    size = sum(move.bytes for move in journal.moves)
+    return WriteResult(journal.rows, size, tuple(move.target for move in journal.moves))
+
+
+def _check(storage: Storage, moves: list[journals.Move]) -> None:
+    for move in moves:
+        path = storage.at(move.source)
+        with failing("look at", path):
+            info = storage.info(path)
+        if not info.is_file or info.size != move.bytes:
+            raise SinkError(
+                f"a staged file is not there as it was written: {path}",
+                asked=f"{move.bytes} bytes",
+                have=f"{info.size} bytes" if info.is_file else "no file",
+                remedy="a path that the driver and all executors share · run the action again",
+                details={"path": path},
+            )

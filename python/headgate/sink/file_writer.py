@@ -1,0 +1,176 @@
+"""The writer of a file sink: stages files in the folder of its attempt."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.errors import ClosedError, SchemaMismatchError, UnsupportedTypeError
+from headgate.sink.api import Committable, SinkWriter, StagedFile, WriterContext
+from headgate.sink.failure import FAULTS, failing
+from headgate.sink.layout import STAGING, SUFFIXES
+from headgate.sink.record_file import RecordFile
+
+if TYPE_CHECKING:
+    from headgate.sink.file_sink import FileSink
+    from headgate.sink.storage import Storage
+
+
+class FileSinkWriter(SinkWriter):
+    """Writes one attempt's files.
+
+    The writer with index 0 and a schema makes one empty file when it gets no rows, so that even an
+    empty result has its columns; the committer drops it when there are other rows.
+
+    Args:
+        sink: format, compression and sizes.
+        storage: the sink's folder.
+        context: who writes.
+        schema: of the batches; the first batch's when it is None.
+        make_job: make the job's folder too, where no committer starts the job (streams).
+    """
+
+    def __init__(
+        self,
+        sink: FileSink,
+        storage: Storage,
+        context: WriterContext,
+        schema: pa.Schema | None = None,
+        *,
+        make_job: bool = False,
+    ) -> None:
+        self._sink = sink
+        self._storage = storage
+        self._context = context
+        self._schema = schema
+        self._make_job = make_job
+        self._folder = storage.at(STAGING, context.job, context.attempt)
+        self._has_folder = False
+        self._files: list[StagedFile] = []
+        self._file: RecordFile | None = None
+        self._state = "open"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage a batch; see :meth:`SinkWriter.write`."""
+        self._check_open()
+        if self._schema is None:
+            self._schema = batch.schema
+        batch = conform(batch, self._schema)
+        limit = self._sink.max_rows_per_file
+        while batch.num_rows:
+            file = self._file or self._open(self._schema)
+            room = batch.num_rows if limit is None else min(batch.num_rows, limit - file.rows)
+            with failing("write", self._path):
+                file.write(batch.slice(0, room))
+                batch = batch.slice(room)
+                full = file.rows == limit or self._is_large(file)
+            if full:
+                self._finish(file)
+
+    def prepare_commit(self) -> Committable:
+        """Finish the files; see :meth:`SinkWriter.prepare_commit`."""
+        self._check_open()
+        is_first = self._context.index == 0
+        if self._file is None and not self._files and is_first and self._schema is not None:
+            self._open(self._schema)
+        if self._file is not None:
+            self._finish(self._file)
+        if self._has_folder:
+            with failing("write", self._folder):
+                self._storage.sync(self._folder)
+        self._state = "prepared"
+        context = self._context
+        return Committable(context.job, context.index, context.attempt, tuple(self._files))
+
+    def abort(self) -> None:
+        """Remove this attempt's folder, as far as it can be: the committer removes the job's."""
+        self._state = "closed"
+        if self._file is not None:
+            self._file.discard()
+            self._file = None
+        if self._has_folder:
+            self._has_folder = False
+            # The error that led here is the one to be seen.
+            with contextlib.suppress(*FAULTS):
+                self._storage.delete_tree(self._folder)
+
+    def close(self) -> None:
+        """Close it; see :meth:`SinkWriter.close`."""
+        if self._state == "open":
+            self.abort()
+        self._state = "closed"
+
+    @property
+    def _path(self) -> str:
+        number = len(self._files)
+        return f"{self._folder}/part-{number:05d}{SUFFIXES[self._sink.format]}"
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise ClosedError("the sink's writer has been closed, or has prepared its commit")
+
+    def _is_large(self, file: RecordFile) -> bool:
+        # Waiting rows count as they are in memory until the limit seems near; then they are encoded.
+        if file.bytes < self._sink.target_bytes:
+            return False
+        file.flush()
+        return file.bytes >= self._sink.target_bytes
+
+    def _open(self, schema: pa.Schema) -> RecordFile:
+        if not schema.names:
+            raise SchemaMismatchError(
+                "a file needs at least one column", remedy="give the rows a column"
+            )
+        with failing("write", self._path):
+            if not self._has_folder:
+                # Without parents: an attempt that outlives its job must not bring it back.
+                self._storage.make_folder(self._folder, parents=self._make_job)
+                self._has_folder = True
+            stream = self._storage.open_output(self._path)
+            try:
+                self._file = RecordFile(stream, schema, self._sink.format, self._sink.codec)
+            except pa.ArrowNotImplementedError as error:
+                raise UnsupportedTypeError(
+                    f"{self._sink.format} files cannot hold a column: {error}",
+                    have=", ".join(f"{field.name}: {field.type}" for field in schema),
+                ) from error
+        return self._file
+
+    def _finish(self, file: RecordFile) -> None:
+        path = self._path
+        with failing("write", path):
+            size = file.finish()
+            self._storage.sync(path)
+        self._file = None
+        self._files.append(StagedFile(path.rpartition("/")[2], file.rows, size))
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the columns of a schema, in its order and types.
+
+    Raises:
+        SchemaMismatchError: other columns, or values that the types cannot hold.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    have, want = batch.schema.names, schema.names
+    if sorted(have) != sorted(want):
+        raise SchemaMismatchError(
+            "a batch for the sink has other columns than the sink",
+            asked=", ".join(want),
+            have=", ".join(have) or "none",
+        )
+    try:
+        table = pa.Table.from_batches([batch])
+        if have != want:
+            table = table.select(want)
+        batches = table.cast(schema).combine_chunks().to_batches()
+    except (pa.ArrowException, ValueError, KeyError) as error:
+        raise SchemaMismatchError(
+            f"a batch for the sink does not fit its schema: {error}",
+            asked=", ".join(f"{field.name}: {field.type}" for field in schema),
+            have=", ".join(f"{field.name}: {field.type}" for field in batch.schema),
+        ) from error
+    return batches[0] if batches else batch.slice(0, 0)

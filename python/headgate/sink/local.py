@@ -1,0 +1,125 @@
+"""A sink without Spark: one process that writes and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.errors import ClosedError
+from headgate.sink.api import Sink, SinkWriter, WriterContext, WriteResult
+from headgate.sink.commit import abort_after
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+
+class LocalWrite:
+    """A job of one writer, as a context manager: committed at the end, aborted by an exception.
+
+    ::
+
+        with LocalWrite(FileSink("out")) as job:
+            for batch in batches:
+                job.write(batch)
+        print(job.result.rows)
+
+    Args:
+        sink: where to.
+        schema: of the batches; the first batch's when it is None.
+    """
+
+    def __init__(self, sink: Sink, schema: pa.Schema | None = None) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._committer = sink.create_committer()
+        self._writer: SinkWriter | None = None
+        self._result: WriteResult | None = None
+
+    @property
+    def result(self) -> WriteResult:
+        """What became visible.
+
+        Raises:
+            ClosedError: the job has not been committed.
+        """
+        if self._result is None:
+            raise ClosedError("the write has not been committed", remedy="leave its with block")
+        return self._result
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage a batch.
+
+        Raises:
+            ClosedError: outside of the ``with`` block.
+            SchemaMismatchError: other columns than the sink's.
+            SinkError: it could not be written.
+        """
+        if self._writer is None:
+            raise ClosedError("a LocalWrite writes inside its with block")
+        self._writer.write(batch)
+
+    def __enter__(self) -> Self:
+        """Start the job.
+
+        Raises:
+            SinkError: the job may not or cannot write there.
+        """
+        self._committer.start()
+        self._writer = self._sink.create_writer(WriterContext(self._committer.job), self._schema)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Commit; abort when there was an error."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            with writer:
+                if error is not None:
+                    raise error
+                committable = writer.prepare_commit()
+            self._result = self._committer.commit([committable])
+        except BaseException as cause:
+            abort_after(cause, self._committer.abort)
+            if cause is not error:
+                raise
+
+
+def write(data: Any, sink: Sink, *, schema: pa.Schema | None = None) -> WriteResult:
+    """Write batches in this process and commit them.
+
+    Args:
+        data: an iterable of record batches; a Table, a reader, or any object that streams Arrow.
+        sink: where to.
+        schema: of the rows; by default the data's, or the first batch's.
+
+    Raises:
+        SinkError: nothing is visible, unless the error says that the commit is decided.
+        SchemaMismatchError: a batch has other columns than the sink.
+    """
+    batches, known = _batches(data)
+    with LocalWrite(sink, schema or known) as job:
+        for batch in batches:
+            job.write(batch)
+    return job.result
+
+
+def _batches(data: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
+    if isinstance(data, pa.RecordBatch):
+        return iter([data]), data.schema
+    if isinstance(data, pa.Table):
+        return iter(data.to_batches()), data.schema
+    if hasattr(data, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(data)
+        return iter(reader), reader.schema
+    if not isinstance(data, Iterable):
+        raise TypeError(f"a {type(data).__name__} gives no record batches")
+    return iter(data), None

@@ -1,0 +1,120 @@
+"""One file of a sink while it is being written: Parquet or Arrow IPC, batches gathered into groups."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final, Literal, get_args
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from headgate.errors import OptionError
+from headgate.sink.failure import FAULTS
+
+Format = Literal["parquet", "arrow"]
+FORMATS: Final[tuple[str, ...]] = get_args(Format)
+
+#: How each format's files may be compressed, the default first.
+COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "parquet": ("snappy", "zstd", "gzip", "brotli", "lz4", "none"),
+    "arrow": ("none", "lz4", "zstd"),
+}
+
+#: What is gathered before it is encoded as one row group or batch: small ones read slowly.
+_GROUP_BYTES: Final = 32 << 20
+_GROUP_ROWS: Final = 1 << 20
+
+
+class RecordFile:
+    """An open file.
+
+    Args:
+        stream: where the bytes go; belongs to this object.
+        schema: of all batches.
+        file_format: ``"parquet"`` or ``"arrow"``.
+        compression: one of :data:`COMPRESSIONS`.
+
+    Raises:
+        pa.ArrowException: the format cannot hold a type of the schema.
+    """
+
+    def __init__(self, stream: Any, schema: pa.Schema, file_format: str, compression: str) -> None:
+        self.rows = 0
+        self._stream = stream
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        try:
+            self._encoder = _encoder(stream, schema, file_format, compression)
+        except BaseException:
+            self._stream.close()
+            raise
+
+    @property
+    def bytes(self) -> int:
+        """Bytes written, and an estimate of those that wait: what they take in memory."""
+        return int(self._stream.tell()) + self._pending_bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch."""
+        self.rows += batch.num_rows
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes >= _GROUP_BYTES or self._pending_rows >= _GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Encode what waits."""
+        if self._pending_rows:
+            table = pa.Table.from_batches(self._pending, schema=self._schema)
+            self._encoder.write_table(table.combine_chunks())
+        self._pending.clear()
+        self._pending_bytes = self._pending_rows = 0
+
+    def finish(self) -> int:
+        """Write the file's end and close it; return its size in bytes."""
+        self.flush()
+        self._encoder.close()
+        size = int(self._stream.tell())
+        self._stream.close()
+        return size
+
+    def discard(self) -> None:
+        """Close it as it is; it is no whole file then."""
+        self._pending.clear()
+        for part in (self._encoder, self._stream):
+            # The file is about to be deleted, and that its disk is full is known already.
+            with contextlib.suppress(*FAULTS):
+                part.close()
+
+
+def compression_of(file_format: str, asked: str | None) -> str:
+    """Return the compression to use.
+
+    Raises:
+        OptionError: the format or this build of pyarrow does not have it.
+    """
+    known = COMPRESSIONS[file_format]
+    if asked is None:
+        return known[0]
+    if asked not in known or (asked != "none" and not pa.Codec.is_available(_codec(asked))):
+        raise OptionError(
+            f"compression={asked!r} is none of {file_format}'s",
+            remedy=" · ".join(f"compression={name!r}" for name in known),
+        )
+    return asked
+
+
+def _codec(compression: str) -> str:
+    return "lz4_raw" if compression == "lz4" else compression
+
+
+def _encoder(stream: Any, schema: pa.Schema, file_format: str, compression: str) -> Any:
+    if file_format == "arrow":
+        options = ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+        return ipc.new_file(stream, schema, options=options)
+    from pyarrow import parquet  # noqa: PLC0415 - slow to import, not needed for Arrow files
+
+    return parquet.ParquetWriter(stream, schema, compression=compression)

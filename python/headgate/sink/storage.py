@@ -1,0 +1,192 @@
+"""The file system under a sink: pyarrow's, and what a commit needs beyond it.
+
+On local file systems a move is a rename (atomic), and files and folders are synced to the disk. On
+others there is no sync (an object is durable when it is closed), and where pyarrow's move is a copy
+and a deletion, as on object stores, a file is in both places for a moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import time
+from typing import Any, Final
+
+from pyarrow import fs
+
+from headgate.sink.api import check_name
+
+#: How often the removal of a folder is tried while tasks that end still write to it.
+_TRIES: Final = 20
+_PAUSE: Final = 0.05
+#: Ends the name of a file that :meth:`Storage.write_atomic` has not finished.
+PARTIAL: Final = ".partial"
+
+
+class Storage:
+    """A folder of a file system.
+
+    Args:
+        filesystem: any file system of pyarrow.
+        root: the folder, as that file system names it.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
+        self.filesystem = filesystem
+        self.root = root if root == "/" else root.rstrip("/")
+        self._prefix = _local_prefix(filesystem)
+
+    @classmethod
+    def of(cls, path: str, filesystem: fs.FileSystem | None) -> Storage:
+        """Return the storage of a path: a URI, or a path of this machine or the file system."""
+        if filesystem is not None:
+            return cls(filesystem, path)
+        if "://" not in path and not path.startswith("file:/"):
+            return cls(fs.LocalFileSystem(), os.path.abspath(path))  # noqa: PTH100 - no symlinks
+        scheme, _, rest = path.partition(":")
+        # Hadoop's names of Amazon's object store.
+        scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
+        return cls(*fs.FileSystem.from_uri(f"{scheme}:{rest}"))
+
+    @property
+    def is_local(self) -> bool:
+        """True where a move is a rename and files can be synced."""
+        return self._prefix is not None
+
+    def at(self, *names: str) -> str:
+        """Return the path of a name below the root."""
+        return "/".join([self.root.rstrip("/"), *names])
+
+    def info(self, path: str) -> Any:
+        """Return pyarrow's FileInfo."""
+        return self.filesystem.get_file_info(path)
+
+    def is_file(self, path: str) -> bool:
+        """Return whether there is a file."""
+        return bool(self.info(path).type == fs.FileType.File)
+
+    def is_folder(self, path: str) -> bool:
+        """Return whether there is a folder."""
+        return bool(self.info(path).type == fs.FileType.Directory)
+
+    def list(self, path: str, *, recursive: bool = False) -> list[Any]:
+        """Return the FileInfos of what is in a folder, sorted by path; nothing when it is gone."""
+        selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
+        found = self.filesystem.get_file_info(selector)
+        return sorted(found, key=lambda info: info.path)
+
+    def open_output(self, path: str) -> Any:
+        """Return a new file's stream."""
+        return self.filesystem.open_output_stream(path)
+
+    def make_folder(self, path: str, *, parents: bool) -> None:
+        """Make a folder; without ``parents`` only below one that is there."""
+        self.filesystem.create_dir(path, recursive=parents)
+
+    def sync(self, path: str) -> None:
+        """Make a file or the names in a folder durable."""
+        if self._prefix is None:
+            return
+        number = os.open(self._prefix + path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        except OSError as error:
+            # What some network file systems say to the sync of a folder: they have none.
+            if error.errno != errno.EINVAL:
+                raise
+        finally:
+            os.close(number)
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file."""
+        self.filesystem.move(source, target)
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        try:
+            self.filesystem.delete_file(path)
+        except FileNotFoundError:
+            return
+
+    def delete_tree(self, path: str) -> None:
+        """Delete a folder with all that is in it, if it is there."""
+        for attempt in range(_TRIES):
+            try:
+                self.filesystem.delete_dir(path)
+            except OSError:
+                if not self.is_folder(path):
+                    return
+                # A task that is being ended may still add a file to it.
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                return
+            time.sleep(_PAUSE)
+
+    def remove_empty(self, path: str) -> bool:
+        """Remove a folder if it is empty; return whether that is so.
+
+        Only where it can be done without a race: not on other than local file systems, whose
+        empty folders mostly are none.
+        """
+        if self._prefix is None:
+            return False
+        try:
+            os.rmdir(self._prefix + path)  # noqa: PTH106 - one call, atomic
+        except OSError:
+            return False
+        return True
+
+    def read(self, path: str) -> bytes | None:
+        """Return what is in a file; None when there is none."""
+        try:
+            with self.filesystem.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def write_atomic(self, path: str, data: bytes, *, through: str) -> None:
+        """Write a file that is there completely or not at all, and durably.
+
+        Several may write the same file with the same content at the same time.
+
+        Args:
+            path: the file.
+            data: what is in it.
+            through: the folder that the unfinished file is in.
+        """
+        partial = f"{through}/{secrets.token_hex(4)}{PARTIAL}"
+        with self.open_output(partial) as stream:
+            stream.write(data)
+        self.sync(partial)
+        try:
+            self.move(partial, path)
+        except FileNotFoundError:
+            # Somebody who completed the same commit has cleaned up.
+            if not self.is_file(path):
+                raise
+        self.sync(path.rpartition("/")[0] or "/")
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether readers leave a relative path out: a part of it starts with "_" or "."."""
+    return any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text is the name of a job or an attempt."""
+    try:
+        check_name(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _local_prefix(filesystem: fs.FileSystem) -> str | None:
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return ""
+    if isinstance(filesystem, fs.SubTreeFileSystem):
+        above = _local_prefix(filesystem.base_fs)
+        return None if above is None else above + filesystem.base_path
+    return None
