@@ -17,7 +17,7 @@ class SourceOutput(ABC, Generic[T_contra]):
 
     @abstractmethod
     def emit_watermark(self, timestamp: int) -> None:
-        """Say that no record before ``timestamp`` follows; ignored where a strategy makes them."""
+        """Say that no record at or before ``timestamp`` follows; ignored where a strategy does."""
 
     @abstractmethod
     def mark_idle(self) -> None:
