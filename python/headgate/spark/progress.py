@@ -1,22 +1,31 @@
-"""Progress on the driver: one line on a terminal, a log line each ten seconds elsewhere."""
+"""Progress on the driver: shown by a thread of its own, so that a slow terminal stops no exchange."""
 
 from __future__ import annotations
 
 import logging
-import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.spark.stats import snapshot
+from headgate.spark.surfaces import Log, Shown, of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headgate.spark.run import Run
+    from headgate.spark.surfaces import Surface
+
+    #: Number of a run -> the run, and what is shown of it.
+    _Known = dict[int, tuple[Run, Shown]]
 
 _LOG: Final = logging.getLogger("headgate.spark")
-_LINE: Final = 0.5
-_LOG_LINE: Final = 10.0
-_WIDTH: Final = 100
+#: Seconds between two pictures.
+PERIOD: Final = 0.5
+#: Seconds of a run before it is shown at all.
+_FIRST: Final = 1.0
+#: Seconds without news of the coordinator after which the thread ends.
+_QUIET: Final = 2.0
 
 
 class HasProgress(Protocol):
@@ -27,8 +36,8 @@ class HasProgress(Protocol):
         """The option's value."""
 
 
-class Progress:
-    """Shows how far the runs of the exchanges that want it have come.
+class Screen:
+    """Draws runs where their exchanges want it. What raises is not asked again, and said once.
 
     Args:
         plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
@@ -36,43 +45,92 @@ class Progress:
 
     def __init__(self, plans: Mapping[bytes, HasProgress]) -> None:
         self._plans = plans
-        self._shown = 0.0
-        self._logged = 0.0
-        self._line_is_there = False
+        self._surfaces: dict[str, Surface] = {}
+        self._failed: set[str] = set()
+        self._runs: dict[str, _Known] = {"auto": {}, "log": {}}
 
-    def show(self, runs: list[Run], now: float) -> None:
-        """Show the runs that go on; clear the line when there is none."""
-        wanted = [run for run in runs if self._mode(run) != "off" and now - run.started > 1.0]
-        lines = [run for run in wanted if self._mode(run) == "auto" and sys.stderr.isatty()]
-        if lines and now - self._shown >= _LINE:
-            self._shown = now
-            text = " | ".join(describe(run, now) for run in lines)[:_WIDTH]
-            sys.stderr.write("\r" + text.ljust(_WIDTH))
-            sys.stderr.flush()
-            self._line_is_there = True
-        elif not lines and self._line_is_there:
-            sys.stderr.write("\r" + " " * _WIDTH + "\r")
-            sys.stderr.flush()
-            self._line_is_there = False
-        logs = [run for run in wanted if run not in lines and now - run.started >= _LOG_LINE]
-        if logs and now - self._logged >= _LOG_LINE:
-            self._logged = now
-            for run in logs:
-                _LOG.info("%s", describe(run, now))
+    def wants(self, run: Run, now: float) -> bool:
+        """Whether a run is old enough, and its exchange wants it to be shown."""
+        return now - run.started >= _FIRST and self._mode(run) in self._runs
+
+    def draw(self, runs: list[Run], now: float) -> None:
+        """Draw these runs, and for the last time those that were drawn and are not among them."""
+        for mode, known in self._runs.items():
+            live = {r.number: r for r in runs if self._mode(r) == mode and self.wants(r, now)}
+            if (not live and not known) or mode in self._failed:
+                continue
+            try:
+                self._draw(mode, live, known, now)
+            except Exception as error:  # noqa: BLE001 - a terminal or notebook raises what it likes
+                self._failed.add(mode)
+                surface = self._surfaces.get(mode)
+                name = "progress" if surface is None else surface.name
+                _LOG.warning("%s is off from now on, it failed: %r", name, error)
+
+    def _draw(self, mode: str, live: dict[int, Run], known: _Known, now: float) -> None:
+        if mode not in self._surfaces:
+            self._surfaces[mode] = Log() if mode == "log" else of_this_process()
+        for number, run in live.items():
+            stats = snapshot(run, now)
+            if number in known:
+                known[number][1].update(stats, now)
+            else:
+                known[number] = run, Shown(stats, now)
+        ended = [known.pop(number) for number in set(known) - set(live)]
+        for run, shown in ended:
+            shown.update(snapshot(run, now), now)
+        self._surfaces[mode].draw([s for _, s in known.values()], [s for _, s in ended], now)
 
     def _mode(self, run: Run) -> str:
         plan = self._plans.get(run.exchange_id)
         return "off" if plan is None else plan.progress
 
 
-def describe(run: Run, now: float) -> str:
-    """Return one line about a run."""
-    stats = snapshot(run, now)
-    running = sum(p.is_present for p in run.producers.values())
-    rate = stats.bytes / 1e6 / stats.seconds if stats.seconds > 0 else 0.0
-    return (
-        f"headgate {stats.exchange_id[:4]}/{stats.run} {run.state.name.lower()}"
-        f"  producers {stats.producers} done, {running} running"
-        f"  consumers {stats.consumers}  {stats.rows:,} rows"
-        f"  {stats.bytes / 1e6:,.0f} MB  {rate:,.0f} MB/s"
-    )
+class Progress:
+    """Shows how far the runs of the exchanges that want it have come.
+
+    The coordinator's thread only leaves the runs here; a thread that lives as long as there is
+    something to show draws them.
+
+    Args:
+        plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
+    """
+
+    def __init__(self, plans: Mapping[bytes, HasProgress]) -> None:
+        self._screen = Screen(plans)
+        self._news = threading.Condition()
+        self._runs: list[Run] = []
+        self._told = 0.0
+        self._is_running = False
+        self._is_off = False
+
+    def show(self, runs: list[Run], now: float) -> None:
+        """Leave the runs that go on; never blocks and never raises."""
+        wanted = [run for run in runs if self._screen.wants(run, now)]
+        if not wanted and not self._runs:
+            return
+        with self._news:
+            self._runs, self._told = wanted, now
+            if not wanted:
+                self._news.notify_all()
+            if not wanted or self._is_running or self._is_off:
+                return
+            self._is_running = True
+        try:
+            name = "headgate-progress"
+            threading.Thread(target=self._show, name=name, daemon=True).start()
+        except RuntimeError as error:
+            self._is_running, self._is_off = False, True
+            _LOG.warning("progress is off from now on, it failed: %r", error)
+
+    def _show(self) -> None:
+        while True:
+            with self._news:
+                now = time.monotonic()
+                runs = self._runs if now - self._told < _QUIET else []
+            self._screen.draw(runs, now)
+            with self._news:
+                if not runs:
+                    self._is_running = False
+                    return
+                self._news.wait_for(lambda: not self._runs, PERIOD)

@@ -1,19 +1,30 @@
-"""A snapshot of the last run, and of its tasks while it goes on."""
+"""A snapshot of a run and of its tasks, live or final; everything that is shown renders one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
+from headgate.spark.members import State
 from headgate.spark.run import RunState
+from headgate.spark.task_stats import StageStats, TaskStats, stages
+from headgate.spark.verdict import Verdict, verdict
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.spark.members import Member
     from headgate.spark.run import Run
+    from headgate.spark.task_stats import Role
+
+#: Grows with each field that :meth:`ExchangeStats.to_json` gains, loses or changes.
+SCHEMA_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeStats:
-    """What one run of an exchange did.
+    """What one run of an exchange did. What tasks tell may be lost, so times may lag behind.
 
     Attributes:
         exchange_id: of the exchange, in hex.
@@ -29,6 +40,13 @@ class ExchangeStats:
         pages: buffers sent.
         rows_received: rows read; fewer than sent after a LIMIT.
         peak_bytes: the largest use of a pool in any one process.
+        splits_done: splits that were read to their end; 0 where Spark reads the input.
+        splits_total: all splits; None where the source does not know.
+        error_summary: the first cause in its own words, or ``""``.
+        tasks: of each task, where it stands and what it spent its time on.
+        stages: of each stage, the sum over its tasks and the busiest one.
+        verdict: the slowest stage; None when it is not sure.
+        schema_version: of :meth:`to_json`.
     """
 
     exchange_id: str
@@ -44,22 +62,76 @@ class ExchangeStats:
     pages: int
     rows_received: int
     peak_bytes: int
+    splits_done: int = 0
+    splits_total: int | None = None
+    error_summary: str = ""
+    tasks: tuple[TaskStats, ...] = ()
+    stages: tuple[StageStats, ...] = ()
+    verdict: Verdict | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows sent per second since the start."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes sent per second since the start."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def share_done(self) -> float | None:
+        """The part of the splits that is done, 0 to 1; None where the total is not known."""
+        if not self.splits_total:
+            return None
+        return min(1.0, self.splits_done / self.splits_total)
+
+    def to_json(self) -> str:
+        """Return everything as one JSON object; see ``schema_version``."""
+        return json.dumps(asdict(self))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the tasks as a table, one row each, a column per attribute of a task."""
+        import pyarrow as pa  # noqa: PLC0415 - only who asks for a table needs it
+
+        numbers = [name for name in TaskStats.__slots__ if name not in {"role", "state"}]
+        schema = pa.schema(
+            [("role", pa.string()), ("state", pa.string()), *((n, pa.int64()) for n in numbers)]
+        )
+        return pa.Table.from_pylist([asdict(task) for task in self.tasks], schema=schema)
+
+    def __str__(self) -> str:
+        """Return a few lines: state and numbers, the stages, the verdict."""
+        from headgate.spark.render import text  # noqa: PLC0415 - it renders this class
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from headgate.spark.render import html  # noqa: PLC0415 - it renders this class
+
+        return html(self)
 
 
 def snapshot(run: Run, now: float) -> ExchangeStats:
-    """Return what is known of a run; ``now`` as the run's own clock."""
+    """Return what is known of a run; ``now`` as the run's own clock. Any thread may call it."""
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
     state = "done" if run.state is RunState.FINISHING else "running"
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
         state = "done" if run.cause is None else "cancelled" if cancelled else "failed"
+    seconds = (run.ended_at or now) - run.started
+    tasks = (
+        *(_task("map", p.partition, p) for p in producers),
+        *(_task("reduce", c.index, c) for c in consumers),
+    )
     return ExchangeStats(
         exchange_id=run.exchange_id.hex(),
         run=run.number,
         epoch=run.epoch,
         state=state,
         error="" if run.cause is None else run.cause.code,
-        seconds=(run.ended_at or now) - run.started,
+        seconds=seconds,
         producers=sum(p.is_done for p in producers),
         consumers=len(consumers),
         rows=sum(p.rows for p in producers),
@@ -67,4 +139,30 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
         pages=sum(p.pages for p in producers),
         rows_received=sum(c.rows for c in consumers),
         peak_bytes=max((m.peak for m in (*producers, *consumers)), default=0),
+        splits_done=run.splits_done,
+        splits_total=run.splits_total,
+        error_summary="" if run.cause is None else run.cause.summary,
+        tasks=tasks,
+        stages=stages(tasks),
+        verdict=verdict(
+            tasks,
+            seconds,
+            reads_splits=run.reads_splits,
+            waits_for_slots=run.waits_for_slots,
+        ),
+    )
+
+
+def _task(role: Role, number: int, member: Member) -> TaskStats:
+    return TaskStats(
+        role=role,
+        task=number,
+        state="running" if member.state is State.LIVE else member.state.name.lower(),
+        rows=member.rows,
+        bytes=member.bytes,
+        peak_bytes=member.peak,
+        input_ms=member.input_ms,
+        function_ms=member.function_ms,
+        emit_ms=member.emit_ms,
+        blocked_ms=member.blocked_ms,
     )

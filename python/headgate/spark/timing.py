@@ -72,3 +72,4 @@ def yielded(batches: Iterator[pa.RecordBatch], clock: Clock) -> Iterator[pa.Reco
         clock.enter(BLOCKED)
         yield batch
         clock.enter(FUNCTION)
+    clock.enter(INPUT)  # others of its task may go on: it has nothing to do

@@ -1,0 +1,170 @@
+"""A snapshot as one line, a few lines, or HTML. Pure functions; what users named is escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headgate.spark.stats import ExchangeStats
+    from headgate.spark.task_stats import StageStats, TaskStats
+
+#: Most tasks in a table; the busiest come first.
+MAX_TASKS: Final = 64
+_BAR: Final = 8
+#: Columns from which a line has a bar.
+_WIDE: Final = 100
+#: Flink's colours, and the words beside them for who does not see these.
+_COLOURS: Final = (("idle", "#5db1ff"), ("busy", "#ee6464"), ("blocked", "#333333"))
+_CELL: Final = "padding:1px 8px;text-align:left"
+
+
+def count(number: float) -> str:
+    """Return a number of rows for people: ``950``, ``12.3K``, ``4.0M``."""
+    return _scaled(number, ("", "K", "M", "G", "T"))
+
+
+def size(number: float) -> str:
+    """Return a number of bytes for people: ``950 B``, ``12.3 kB``, ``4.0 GB``."""
+    return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
+
+
+def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) -> str:
+    """Return one line of at most ``width`` characters; the rates are per second."""
+    parts = [f"headgate {stats.exchange_id[:4]}/{stats.run}"]
+    if stats.state != "running":
+        parts.append(stats.state)
+    share = stats.share_done
+    if share is not None:
+        filled = int(share * _BAR)
+        bar = f" {'#' * filled}{'-' * (_BAR - filled)}" if width >= _WIDE else ""
+        parts.append(f"{100 * share:.0f} %{bar}")
+    if stats.splits_done or stats.splits_total:
+        total = "" if stats.splits_total is None else f"/{stats.splits_total}"
+        parts.append(f"splits {stats.splits_done}{total}")
+    elif not stats.rows:
+        parts.append("waits for its first rows")
+    parts.append(f"{count(stats.rows)} rows  {count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+    if stats.verdict is not None:
+        parts.append(stats.verdict.text)
+    elif stats.error:
+        parts.append(stats.error)
+    return _cut("  ".join(parts), width)
+
+
+def text(stats: ExchangeStats) -> str:
+    """Return a few lines: state and numbers, the stages, the verdict."""
+    head = f"headgate exchange {stats.exchange_id[:4]}, run {stats.run}: {stats.state}"
+    if stats.error:
+        head += f" [{stats.error}] {stats.error_summary}"
+    numbers = (
+        f"  {count(stats.rows)} rows  {size(stats.bytes)}"
+        f"  {count(stats.rows_per_second)} rows/s  {size(stats.bytes_per_second)}/s"
+        f"  {stats.producers} producers  {stats.consumers} consumers"
+        f"  pool peak {size(stats.peak_bytes)}"
+    )
+    lines = [f"{head} after {stats.seconds:.1f} s", numbers]
+    if stats.splits_done or stats.splits_total:
+        total = "" if stats.splits_total is None else f" of {stats.splits_total}"
+        lines.append(f"  splits done: {stats.splits_done}{total}")
+    lines += [
+        f"  {stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
+        f"  busy {_share(stage.busy_ms, stage):>5}"
+        f"  blocked {_share(stage.back_pressured_ms, stage):>5}{_busiest(stage)}"
+        for stage in stats.stages
+        if _wall(stage)
+    ]
+    if stats.verdict is not None:
+        lines.append(f"  slowest: {stats.verdict.text}")
+        lines.append(f"  may help: {stats.verdict.advice}")
+    return "\n".join(lines)
+
+
+def html(stats: ExchangeStats) -> str:
+    """Return a piece of HTML: what :func:`text` says, a bar per stage, and the tasks."""
+    head, *rest = text(stats).split("\n")
+    said = [row for row in rest if not row.startswith("  may help") and "  blocked " not in row]
+    verdict = ""
+    if stats.verdict is not None:
+        verdict = f"<div>{escape(stats.verdict.advice)}</div>"
+    share = stats.share_done
+    bar = "" if share is None else _bar([(share, "#5db1ff")])
+    rows = "".join(_stage_row(stage) for stage in stats.stages if _wall(stage))
+    table = f"<table>{rows}</table>" if rows else ""
+    return (
+        '<div style="font-family:sans-serif;font-size:13px">'
+        f"<div><b>{escape(head)}</b></div>{bar}"
+        + "".join(f"<div>{escape(row.strip())}</div>" for row in said)
+        + f"{verdict}{table}{_task_table(stats)}</div>"
+    )
+
+
+def _task_table(stats: ExchangeStats) -> str:
+    if not stats.tasks:
+        return ""
+    tasks = sorted(stats.tasks, key=lambda task: task.wall_ms - task.input_ms, reverse=True)
+    names = ("task", "state", "rows", "bytes", "waits for input", "function", "emit", "blocked")
+    head = "".join(f'<th style="{_CELL}">{name}</th>' for name in names)
+    rows = "".join(f"<tr>{_task_cells(task)}</tr>" for task in tasks[:MAX_TASKS])
+    more = len(tasks) - MAX_TASKS
+    note = f"<div>{more} more tasks are not shown</div>" if more > 0 else ""
+    return (
+        f"<details><summary>{len(tasks)} tasks</summary>"
+        f"<table><tr>{head}</tr>{rows}</table>{note}</details>"
+    )
+
+
+def _task_cells(task: TaskStats) -> str:
+    cells = [f"{task.role} {task.task}", task.state, count(task.rows), size(task.bytes)]
+    cells += [
+        f"{ms / 1000:.1f} s"
+        for ms in (task.input_ms, task.function_ms, task.emit_ms, task.blocked_ms)
+    ]
+    return "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in cells)
+
+
+def _stage_row(stage: StageStats) -> str:
+    times = (stage.idle_ms, stage.busy_ms, stage.back_pressured_ms)
+    parts = [(ms / _wall(stage), colour) for ms, (_, colour) in zip(times, _COLOURS, strict=True)]
+    words = ", ".join(
+        f"{name} {_share(ms, stage)}" for ms, (name, _) in zip(times, _COLOURS, strict=True)
+    )
+    cells = (escape(stage.name), _bar(parts), escape(words + _busiest(stage)))
+    return "<tr>" + "".join(f'<td style="{_CELL}">{cell}</td>' for cell in cells) + "</tr>"
+
+
+def _bar(parts: list[tuple[float, str]]) -> str:
+    filled = "".join(
+        f'<div style="height:10px;width:{160 * share:.0f}px;background:{colour}"></div>'
+        for share, colour in parts
+    )
+    return f'<div style="display:flex;width:160px;background:#e8e8e8">{filled}</div>'
+
+
+def _busiest(stage: StageStats) -> str:
+    if stage.busiest is None or stage.tasks < 2:
+        return ""
+    return f"  (task {stage.busiest}: {100 * stage.busiest_share:.0f} % busy)"
+
+
+def _wall(stage: StageStats) -> int:
+    return stage.idle_ms + stage.busy_ms + stage.back_pressured_ms
+
+
+def _share(ms: int, stage: StageStats) -> str:
+    return f"{100 * ms / _wall(stage):.0f} %"
+
+
+def _scaled(number: float, units: tuple[str, ...]) -> str:
+    index = 0
+    while number >= 999.5 and index < len(units) - 1:
+        number /= 1000
+        index += 1
+    digits = 0 if index == 0 or number >= 99.95 else 1
+    return f"{number:.{digits}f}{units[index]}"
+
+
+def _cut(words: str, width: int) -> str:
+    if len(words) <= width:
+        return words
+    return words[: max(0, width - 3)] + "..." if width > 3 else words[:width]

@@ -1,0 +1,175 @@
+"""Where progress is shown: a terminal's line, an output of a notebook, the log. One thread's."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headgate.spark.render import html, line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TextIO
+
+    from headgate.spark.stats import ExchangeStats
+
+_LOG: Final = logging.getLogger("headgate.spark")
+#: Seconds between two lines in the log about a run.
+LOG_PERIOD: Final = 10.0
+#: Seconds over which a rate is taken.
+_WINDOW: Final = 5.0
+#: Most columns of a terminal's line, and of a log line.
+_MAX_WIDTH: Final = 140
+_LOG_WIDTH: Final = 400
+_DEFAULT_WIDTH: Final = 100
+
+
+class Shown:
+    """A run that is shown: its latest snapshot, and its rates over the last seconds.
+
+    Args:
+        stats: the first snapshot.
+        now: seconds on a monotonic clock.
+    """
+
+    def __init__(self, stats: ExchangeStats, now: float) -> None:
+        self.stats = stats
+        self._marks: deque[tuple[float, int, int]] = deque()
+        self.update(stats, now)
+
+    def update(self, stats: ExchangeStats, now: float) -> None:
+        """Take a newer snapshot."""
+        self.stats = stats
+        self._marks.append((now, stats.rows, stats.bytes))
+        while len(self._marks) > 1 and now - self._marks[0][0] > _WINDOW:
+            self._marks.popleft()
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Rows and bytes per second of the last seconds; of all of them at first."""
+        (then, rows, size), (now, more_rows, more_size) = self._marks[0], self._marks[-1]
+        if now - then < 1.0:
+            return self.stats.rows_per_second, self.stats.bytes_per_second
+        return max(0, more_rows - rows) / (now - then), max(0, more_size - size) / (now - then)
+
+    def line(self, width: int) -> str:
+        """Return one line about it."""
+        return line(self.stats, *self.rates, width)
+
+
+class Surface(Protocol):
+    """Something that runs are drawn on."""
+
+    name: str
+
+    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
+        """Show the live runs; show those that have ended for the last time."""
+
+
+class Terminal:
+    """One line on a terminal, gone when no run goes on.
+
+    Args:
+        stream: the terminal.
+    """
+
+    name = "the progress line"
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written = 0
+
+    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
+        """Write the line over the last one; it tells of the newest run."""
+        shown = list(live)
+        if not shown:
+            self._write("")
+            return
+        newest = max(shown, key=lambda run: run.stats.run)
+        more = f"  (+{len(shown) - 1} more)" if len(shown) > 1 else ""
+        width = max(10, min(_MAX_WIDTH, self._columns() - 1))
+        self._write(newest.line(max(10, width - len(more))) + more)
+
+    def _write(self, words: str) -> None:
+        if not words and not self._written:
+            return
+        blank = " " * (self._written - len(words))
+        self._stream.write(f"\r{words}{blank}" + ("" if words else "\r"))
+        self._stream.flush()
+        self._written = len(words)
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self._stream.fileno()).columns or _DEFAULT_WIDTH
+        except (AttributeError, ValueError, OSError):
+            return _DEFAULT_WIDTH
+
+
+class Notebook:
+    """One output per run, updated in place; a run that has ended keeps its last state.
+
+    Args:
+        display: the module ``IPython.display``.
+    """
+
+    name = "progress in the notebook"
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._handles: dict[int, Any] = {}
+
+    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
+        """Update the output of each run."""
+        for shown in live:
+            self._update(shown)
+        for shown in ended:
+            self._update(shown)
+            del self._handles[shown.stats.run]
+
+    def _update(self, shown: Shown) -> None:
+        page = self._display.HTML(html(shown.stats))
+        handle = self._handles.get(shown.stats.run)
+        if handle is None:
+            self._handles[shown.stats.run] = self._display.display(page, display_id=True)
+        else:
+            handle.update(page)
+
+
+class Log:
+    """A line in the log ``headgate.spark`` each ten seconds of a run, at INFO."""
+
+    name = "progress in the log"
+
+    def __init__(self) -> None:
+        self._logged: dict[int, float] = {}
+
+    def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
+        """Write the lines that are due."""
+        for shown in live:
+            begin = now - shown.stats.seconds
+            if now - self._logged.get(shown.stats.run, begin) >= LOG_PERIOD:
+                self._logged[shown.stats.run] = now
+                _LOG.info("%s", shown.line(_LOG_WIDTH))
+        for shown in ended:
+            self._logged.pop(shown.stats.run, None)
+
+
+def of_this_process() -> Surface:
+    """Return what ``auto`` means here: a notebook, a terminal, or the log."""
+    # Who runs in a notebook has IPython already: it is looked for, never imported first.
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if getattr(shell, "kernel", None) is not None:
+        return Notebook(importlib.import_module("IPython.display"))
+    return Terminal(sys.stderr) if _is_terminal(sys.stderr) else Log()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
