@@ -2,13 +2,13 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench wheel develop clean
+.PHONY: help demo test schedules check bench wheel develop clean
 
 NAME ?=
 ARGS ?=
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## the same job by Headgate and by Spark on real data, compared row by row
 	@scripts/java.sh
@@ -18,6 +18,9 @@ demo: ## the same job by Headgate and by Spark on real data, compared row by row
 test: ## all tests: cargo's, then pytest's; ARGS="-k name" goes to pytest
 	@scripts/java.sh
 	@scripts/test.sh $(ARGS)
+
+schedules: ## a million random schedules of fetchers and readers; ARGS="--seed 1 --count 1"
+	@scripts/schedules.sh $(ARGS)
 
 check: ## formats, clippy, ruff, mypy, stubs, floors
 	@scripts/check.sh

@@ -1,0 +1,371 @@
+"""One random schedule of a reader's life, with what must hold after every step of it."""
+
+from __future__ import annotations
+
+import random
+
+from tests.source.simulator import Lost, SimSplit, SimSplitReader, Simulator
+
+from headgate.errors import SourceError
+from headgate.source import InputStatus
+from headgate.source.base import (
+    RecordEmitter,
+    SingleThreadFetcherManager,
+    SourceReaderBase,
+    SplitFetcherManager,
+)
+
+MORE, NOTHING, END = InputStatus
+
+
+class Emitter(RecordEmitter):
+    def emit_record(self, element, output, split_state):
+        output.collect(element)
+        split_state.position += 1
+
+
+class State:
+    def __init__(self, split):
+        self.position, self.end, self.generation = split.position, split.end, split.generation
+
+
+class TwoThreadsManager(SplitFetcherManager):
+    """Even splits in one fetcher, odd ones in the other: two threads that put."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.of = {}
+
+    def add_splits(self, splits):
+        for split in splits:
+            which = int(split.split_id) % 2
+            running = self.of.get(which) if self.of.get(which) in self.fetchers() else None
+            fetcher = self.of[which] = running or self.create_split_fetcher()
+            fetcher.add_splits([split])
+            if not running:
+                self.start_fetcher(fetcher)
+
+    def remove_splits(self, split_ids):
+        for fetcher in self.fetchers():
+            fetcher.remove_splits(split_ids)
+
+
+class World:
+    """What there is to read, what has arrived of it, and what was emitted."""
+
+    def __init__(self, simulator, totals):
+        self.simulator = simulator
+        self.totals = totals  # (split id, generation) -> number of records
+        self.arrived = dict.fromkeys(totals, 0)
+        self.pool = [SimSplit(i, 0, n) for (i, generation), n in totals.items() if not generation]
+        self.emitted = dict.fromkeys(totals, 0)
+        self.finished = set()
+        self.new_life()
+
+    def new_life(self):
+        self.batches, self.split_readers = [], []
+        self.closing = False
+        self.fails_after = None
+
+    def arrive(self):
+        late = [key for key, n in self.totals.items() if self.arrived[key] < n]
+        if late:
+            self.arrived[late[int(self.simulator.rng.random() * len(late))]] += 1
+        return bool(late)
+
+    def snapshot(self):
+        return dict(self.emitted), set(self.finished), list(self.pool)
+
+    def restore(self, snapshot):
+        emitted, finished, pool = snapshot
+        self.emitted, self.finished, self.pool = dict(emitted), set(finished), list(pool)
+
+
+class Output:
+    """Takes records and holds them against what is to come; one object for all splits and itself."""
+
+    def __init__(self, world, split_id=None):
+        self.world, self.split_id = world, split_id
+        self.outputs = {}
+
+    def create_output_for_split(self, split_id):
+        return self.outputs.setdefault(split_id, Output(self.world, split_id))
+
+    def release_output_for_split(self, split_id):
+        self.outputs.pop(split_id).split_id = None
+
+    def collect(self, record, timestamp=None):
+        split_id, generation, number = record
+        if split_id != self.split_id:
+            raise Lost(f"record {record} went to the output of split {self.split_id}")
+        expected = self.world.emitted[split_id, generation]
+        if number != expected:
+            raise Lost(f"split {split_id}: record {number} came, not {expected}")
+        self.world.emitted[split_id, generation] += 1
+
+
+class Reader(SourceReaderBase):
+    def __init__(self, manager, world):
+        super().__init__(manager, Emitter(), None)
+        self.world = world
+        self.generations = {}
+
+    def add_splits(self, splits):
+        self.generations.update((s.split_id, s.generation) for s in splits)
+        super().add_splits(splits)
+
+    def initialized_state(self, split):
+        return State(split)
+
+    def to_split_type(self, split_id, state):
+        return SimSplit(split_id, state.position, state.end, state.generation)
+
+    def on_split_finished(self, finished):
+        for split_id, state in finished.items():
+            key = split_id, self.generations.pop(split_id)
+            if self.world.emitted[key] != self.world.totals[key]:
+                raise Lost(f"split {split_id} finished after {self.world.emitted[key]} records")
+            if state.position != state.end or key in self.world.finished:
+                raise Lost(f"split {split_id} finished twice or early")
+            self.world.finished.add(key)
+            again = split_id, key[1] + 1
+            if again in self.world.totals:
+                self.world.pool.append(SimSplit(split_id, 0, self.world.totals[again], again[1]))
+
+
+class Life:
+    """One reader from its start, perhaps with splits of a snapshot, to its end, crash or error."""
+
+    def __init__(self, simulator, world, habits, restored):
+        self.simulator, self.world, self.habits = simulator, world, habits
+        self.rng = simulator.rng
+        simulator.workers.clear()
+        world.new_life()
+        world.fails_after = habits["fails_after"]
+        kind = TwoThreadsManager if habits["two_threads"] else SingleThreadFetcherManager
+        self.manager = kind(
+            lambda: SimSplitReader(world),
+            queue_capacity=habits["capacity"],
+            threads=simulator.threads,
+        )
+        self.reader = Reader(self.manager, world)
+        self.output = Output(world)
+        self.waiting = None
+        self.told_no_more = False
+        self.to_pause = self.removed = frozenset()
+        self.stopped = []
+        self.ended = False
+        self.saved = (list(restored), world.snapshot())
+        self.reader.start()
+        if restored:
+            self.reader.add_splits(restored)
+
+    def run(self):
+        """Return the splits to go on with, or None when everything was read."""
+        rng, simulator = self.rng, self.simulator
+        limit = simulator.steps + 20_000
+        dies_at = rng.random() * self.habits["dies_within"] if self.habits["dies_within"] else None
+        turn = 0
+        while not self.ended:
+            turn += 1
+            if dies_at is not None and turn > dies_at:
+                self.close()
+                self.world.restore(self.saved[1])
+                return self.saved[0]
+            simulator.steps += 1
+            if simulator.steps > limit:
+                raise Lost("it goes on for ever")
+            try:
+                self.somebody_moves()
+            except SourceError as error:
+                if not isinstance(error.__cause__, OSError):
+                    raise
+                return self.give_back()
+        for _ in range(2):
+            if self.reader.poll_next(self.output) is not END:
+                raise Lost("the end of input was taken back")
+        return self.give_back() if self.removed else self.close()
+
+    def somebody_moves(self):
+        """Let the reader, a fetcher or the world move; see to it that somebody can."""
+        who = self.rng.random()
+        if who < 0.45:
+            moved = self.turn()
+        elif who < 0.85:
+            moved = self.simulator.step_a_fetcher()
+        else:
+            moved = self.world.arrive()
+        if not moved and not self.may_poll() and not self.simulator.step_a_fetcher():
+            self.release()
+
+    def give_back(self):
+        """Return the unfinished splits, as a snapshot has them, and close."""
+        self.check_state()
+        unfinished = self.reader.snapshot_state(1)
+        self.close()
+        return unfinished
+
+    def may_poll(self):
+        return self.waiting is None or self.waiting.done()
+
+    def turn(self):
+        """Do one thing in the reader's thread; return whether anything was done."""
+        if self.rng.random() < self.habits["mail"]:
+            self.mail()
+            return True
+        if not self.may_poll() and self.rng.random() > self.habits["spurious"]:
+            return False
+        status = self.reader.poll_next(self.output)
+        self.waiting = self.reader.is_available() if status is NOTHING else None
+        if status is END:
+            if self.world.pool or not self.told_no_more:
+                raise Lost("end of input before the last split was added")
+            left = set(self.reader.generations) - self.removed
+            if left:
+                raise Lost(f"end of input with splits {left} unfinished")
+            self.ended = True
+        return True
+
+    def mail(self):
+        """Do one of the things that a task does between two polls."""
+        calm = (self.add_splits, self.check_and_save, self.tell_no_more)
+        wild = (self.pause_splits, self.pause_splits, self.pause_threads, self.wake, self.remove)
+        kinds = calm + wild if self.habits["disturbs"] else calm
+        kinds[int(self.rng.random() * len(kinds))]()
+
+    def add_splits(self):
+        pool = self.world.pool
+        count = 1 + int(self.rng.random() * len(pool))
+        splits = pool[:count]
+        del pool[:count]
+        if splits:
+            self.reader.add_splits(splits)
+
+    def check_and_save(self):
+        self.check_state()
+        if self.rng.random() < 0.3:
+            self.saved = (self.reader.snapshot_state(1), self.world.snapshot())
+
+    def pause_splits(self):
+        pause = frozenset(i for i in self.reader.generations if self.rng.random() < 0.4)
+        self.reader.pause_or_resume_splits(sorted(pause), sorted(self.to_pause - pause))
+        self.to_pause = pause
+
+    def pause_threads(self):
+        for fetcher in self.manager.fetchers():
+            if self.rng.random() < 0.5:
+                fetcher.pause()
+                self.stopped.append(fetcher)
+            else:
+                fetcher.resume()
+
+    def wake(self):
+        for fetcher in self.manager.fetchers():
+            fetcher.wake_up()
+
+    def remove(self):
+        known = list(self.reader.generations)
+        if known and self.habits["removes"]:
+            gone = known[int(self.rng.random() * len(known))]
+            self.manager.remove_splits([gone])
+            self.removed |= {gone}
+
+    def tell_no_more(self):
+        """Say no more splits, when none can come: not while a split may get a second life."""
+        later = {key for key in self.world.totals if key[1] and key not in self.world.finished}
+        here = set(self.reader.generations.items())
+        if not self.world.pool and not self.told_no_more and later <= here:
+            self.told_no_more = True
+            self.reader.notify_no_more_splits()
+
+    def release(self):
+        """Undo what holds everybody up; when nothing does, a wake-up was lost."""
+        if self.world.arrive():
+            return
+        if self.to_pause:
+            self.reader.pause_or_resume_splits([], sorted(self.to_pause))
+            self.to_pause = frozenset()
+        elif self.stopped:
+            for fetcher in self.stopped:
+                fetcher.resume()
+            self.stopped = []
+        elif self.world.pool:
+            self.reader.add_splits(self.world.pool)
+            self.world.pool = []
+        elif self.removed and not self.told_no_more:
+            self.told_no_more = True  # a removed split never finishes, so it gets no second life
+            self.world.totals = {
+                k: n for k, n in self.world.totals.items() if not k[1] or k in self.seen()
+            }
+            self.reader.notify_no_more_splits()
+        elif not self.told_no_more:
+            self.tell_no_more()
+            if not self.told_no_more:
+                raise Lost(f"all wait, with splits {self.reader.generations} unfinished")
+        else:
+            blocked = [w.blocked_at() for w in self.simulator.workers if not w.ended]
+            raise Lost(f"all wait: the reader for data, the fetchers: {blocked}")
+
+    def seen(self):
+        return self.world.finished | set(self.reader.generations.items())
+
+    def check_state(self):
+        """Compare a snapshot with what was emitted."""
+        splits = {s.split_id: s for s in self.reader.snapshot_state(1)}
+        if set(splits) != set(self.reader.generations):
+            raise Lost(f"a snapshot has splits {set(splits)}")
+        if not set(self.output.outputs) <= set(splits):
+            raise Lost(f"outputs {set(self.output.outputs)} for splits {set(splits)}")
+        for split_id, split in splits.items():
+            emitted = self.world.emitted[split_id, split.generation]
+            if split.position != emitted:
+                raise Lost(f"split {split_id}: {split.position} in a snapshot, emitted {emitted}")
+
+    def close(self):
+        self.world.closing = True
+        self.reader.close()
+        self.reader.close()
+        if not all(w.ended for w in self.simulator.workers):
+            raise Lost("close left a fetcher running")
+        if not all(r.closed == 1 for r in self.world.split_readers):
+            raise Lost("close left a split reader open")
+        if not all(b.recycled == 1 for b in self.world.batches):
+            raise Lost("close left a batch that was not given back")
+        if not self.manager.queue.is_empty():
+            raise Lost("close left a batch in the queue")
+
+
+def run_schedule(seed):
+    """Run the schedule of a seed; return its steps.
+
+    Raises:
+        AssertionError: something was lost, repeated or left behind, or waits for ever.
+    """
+    rng = random.Random(seed)
+    simulator = Simulator(rng.random(), rng.choice([0.0, 0.4, 0.8]))
+    disturbs = rng.random() < 0.6
+    habits = {
+        "capacity": rng.choice([1, 1, 2, 3]),
+        "two_threads": rng.random() < 0.25,
+        "mail": rng.choice([0.05, 0.2, 0.5]),
+        "spurious": rng.choice([0.0, 0.0, 0.3]),
+        "disturbs": disturbs,
+        "removes": disturbs and rng.random() < 0.2,
+        "dies_within": rng.choice([0, 30, 120]),
+        "fails_after": rng.choice([None, None, None, int(rng.random() * 8)]),
+    }
+    totals = {(str(i), 0): int(rng.random() * 6) for i in range(1 + int(rng.random() * 4))}
+    if rng.random() < 0.3:
+        totals["0", 1] = int(rng.random() * 4)  # a split that comes again when it is finished
+    world = World(simulator, totals)
+    left = Life(simulator, world, habits, []).run()
+    while left is not None:
+        # What follows a crash, an error or a removal is undisturbed in that way.
+        habits.update(dies_within=0, fails_after=None, removes=False)
+        left = Life(simulator, world, habits, left).run()
+    # A second life that a removal made impossible is in neither.
+    if {k: n for k, n in world.emitted.items() if n} != {
+        k: n for k, n in world.totals.items() if n
+    }:
+        raise Lost(f"emitted {world.emitted} of {world.totals}")
+    return simulator.steps

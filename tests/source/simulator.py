@@ -1,0 +1,261 @@
+"""Reader, fetchers and the world they read from, scheduled step by step in one thread by a seed.
+
+What runs is the code of headgate.source.base itself. Its fetchers are generators, which the simulator
+advances; its locks are made by the simulator, which lets fetchers come in before each that the reader
+takes. So every order of the sections that hold a lock can happen, and a seed brings it back.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from headgate.source.base.threads import AT_FETCH, Threads
+
+
+@dataclass(frozen=True)
+class SimSplit:
+    """Numbers from ``position`` to ``end``; ``generation`` tells an id's second life from its first."""
+
+    split_id: str
+    position: int
+    end: int
+    generation: int = 0
+
+
+class Lost(AssertionError):
+    """Something was lost, repeated, left behind, or waits for ever."""
+
+
+class SimParker:
+    def __init__(self):
+        self.permit = False
+
+    def park(self):
+        raise Lost("a simulated thread was parked for real")
+
+    def unpark(self):
+        self.permit = True
+
+
+class SimLock:
+    __slots__ = ("held", "simulator")
+
+    def __init__(self, simulator):
+        self.simulator = simulator
+        self.held = False
+
+    def __enter__(self):
+        self.simulator.gap()
+        if self.held:
+            raise Lost("a lock is taken that is held: a step yielded with it, or took it twice")
+        self.held = True
+        self.simulator.held += 1
+
+    def __exit__(self, *exc):
+        self.held = False
+        self.simulator.held -= 1
+
+
+class SimWorker:
+    """A fetcher's thread: a generator and what it waits for."""
+
+    def __init__(self, simulator, steps, name):
+        self.simulator, self.steps, self.name = simulator, steps, name
+        self.waits_for = None
+        self.ended = False
+        self.fetches_from = None
+
+    def is_runnable(self):
+        if self.ended:
+            return False
+        if self.waits_for is None:
+            return True
+        if self.waits_for is AT_FETCH:
+            return self.split_reader().fetch_returns()
+        return self.waits_for.permit
+
+    def split_reader(self):
+        if self.fetches_from is None:
+            self.fetches_from = self.steps.gi_frame.f_locals["self"].split_reader
+        return self.fetches_from
+
+    def step(self):
+        simulator = self.simulator
+        simulator.steps += 1
+        if self.waits_for is not None and self.waits_for is not AT_FETCH:
+            self.waits_for.permit = False
+        simulator.in_fetcher = True
+        try:
+            self.waits_for = next(self.steps)
+        except StopIteration:
+            self.ended = True
+        finally:
+            simulator.in_fetcher = False
+
+    def join(self, timeout):
+        while timeout and not self.ended:
+            if not self.is_runnable():
+                raise Lost(f"close waits for ever for {self.name}, which {self.blocked_at()}")
+            self.step()
+        return self.ended
+
+    def blocked_at(self):
+        return "blocks in fetch()" if self.waits_for is AT_FETCH else "is parked"
+
+
+class SimThreads(Threads):
+    def __init__(self, simulator):
+        self.simulator = simulator
+
+    def lock(self):
+        return SimLock(self.simulator)
+
+    def parker(self):
+        return SimParker()
+
+    def start(self, steps, name):
+        worker = SimWorker(self.simulator, steps, name)
+        self.simulator.workers.append(worker)
+        return worker
+
+
+class Simulator:
+    """The scheduler: who goes next, and whether anybody can."""
+
+    def __init__(self, seed, eagerness):
+        self.rng = random.Random(seed)
+        self.eagerness = eagerness  # how likely fetchers come in before the reader takes a lock
+        self.threads = SimThreads(self)
+        self.workers = []
+        self.in_fetcher = False
+        self.held = 0
+        self.steps = 0
+
+    def gap(self):
+        """Let fetchers come in, if the caller is the reader; a fetcher's own gaps are its yields."""
+        if self.in_fetcher or self.held:
+            return
+        while self.rng.random() < self.eagerness and self.step_a_fetcher():
+            pass
+
+    def step_a_fetcher(self):
+        runnable = [w for w in self.workers if w.is_runnable()]
+        if not runnable:
+            return False
+        runnable[int(self.rng.random() * len(runnable))].step()
+        return True
+
+
+class SimBatch:
+    """RecordsWithSplitIds that notices when it is used after its memory is gone."""
+
+    def __init__(self, split_reader, records, finished):
+        self.split_reader = split_reader
+        self.records = list(records.items())
+        self.finished = frozenset(finished)
+        self.at_split = -1
+        self.at_record = 0
+        self.recycled = 0
+
+    def check(self):
+        if self.recycled:
+            raise Lost("a batch was used after it was recycled")
+        if self.split_reader.closed and not self.split_reader.world.closing:
+            raise Lost("a batch was used after its split reader was closed")
+
+    def next_split(self):
+        self.check()
+        self.at_split += 1
+        self.at_record = 0
+        return self.records[self.at_split][0] if self.at_split < len(self.records) else None
+
+    def next_record_from_split(self):
+        self.check()
+        records = self.records[self.at_split][1]
+        if self.at_record == len(records):
+            return None
+        self.at_record += 1
+        return records[self.at_record - 1]
+
+    def finished_splits(self):
+        self.check()
+        return self.finished
+
+    def recycle(self):
+        if self.recycled:
+            raise Lost("a batch was recycled twice")
+        self.recycled += 1
+
+
+class SimSplitReader:
+    """Blocks in fetch() until data has arrived or it is woken; one split or several per batch."""
+
+    def __init__(self, world):
+        self.world = world
+        self.simulator = world.simulator
+        self.splits = {}
+        self.paused = set()
+        self.woken = False
+        self.closed = 0
+        world.split_readers.append(self)
+
+    def ready(self, split_id):
+        split = self.splits[split_id]
+        arrived = self.world.arrived[split_id, split.generation]
+        return split_id not in self.paused and (arrived > split.position or arrived == split.end)
+
+    def fetch_returns(self):
+        return self.woken or any(self.ready(i) for i in self.splits)
+
+    def fetch(self):
+        if self.closed:
+            raise Lost("fetch() after close()")
+        if self.world.fails_after is not None:
+            self.world.fails_after -= 1
+            if self.world.fails_after < 0:
+                raise OSError("the disk is gone")
+        rng, records, finished = self.simulator.rng, {}, []
+        woken, self.woken = self.woken, False
+        for split_id in list(self.splits):
+            if not self.ready(split_id) or (rng.random() < 0.3 and (records or woken)):
+                continue
+            split = self.splits[split_id]
+            arrived = self.world.arrived[split_id, split.generation]
+            until = split.position + int(rng.random() * (arrived - split.position + 1))
+            if until > split.position or rng.random() < 0.2:
+                records[split_id] = [
+                    (split_id, split.generation, n) for n in range(split.position, until)
+                ]
+            if until == split.end and rng.random() < 0.7:
+                finished.append(split_id)
+                del self.splits[split_id]
+                self.paused.discard(split_id)
+            else:
+                self.splits[split_id] = SimSplit(split_id, until, split.end, split.generation)
+        batch = SimBatch(self, records, finished)
+        self.world.batches.append(batch)
+        return batch
+
+    def handle_splits_changes(self, change):
+        for split in change.splits:
+            if type(change).__name__ == "SplitsRemoval":
+                self.splits.pop(split.split_id, None)
+                self.paused.discard(split.split_id)
+            elif split.split_id in self.splits:
+                raise Lost(f"split {split.split_id} was added twice")
+            else:
+                self.splits[split.split_id] = split
+
+    def pause_or_resume_splits(self, to_pause, to_resume):
+        self.paused |= {s.split_id for s in to_pause if s.split_id in self.splits}
+        self.paused -= {s.split_id for s in to_resume}
+
+    def wake_up(self):
+        self.simulator.gap()  # it may come late
+        self.woken = True
+
+    def close(self):
+        if self.closed:
+            raise Lost("a split reader was closed twice")
+        self.closed += 1
