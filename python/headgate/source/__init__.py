@@ -23,10 +23,12 @@ from headgate.source.base import (
     SplitsRemoval,
 )
 from headgate.source.files import CsvOptions, FileCheckpoint, FileSource, FileSplit
+from headgate.source.hybrid import HybridSource, HybridSourceBuilder
 from headgate.source.local import LocalRead, read
 from headgate.source.numbers import NumberCheckpoint, NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
 from headgate.source.runtime import OperatingMode, SourceOperator
+from headgate.source.stream import SocketSource
 from headgate.source.watermark import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -45,6 +47,8 @@ __all__ = [
     "FileSource",
     "FileSplit",
     "FutureCompletingBlockingQueue",
+    "HybridSource",
+    "HybridSourceBuilder",
     "InputStatus",
     "JsonSerializer",
     "LocalRead",
@@ -61,6 +65,7 @@ __all__ = [
     "SimpleVersionedSerializer",
     "SingleThreadFetcherManager",
     "SingleThreadMultiplexSourceReaderBase",
+    "SocketSource",
     "Source",
     "SourceEvent",
     "SourceOperator",

@@ -22,7 +22,7 @@ from headgate.source.api import (
     SplitEnumeratorContext,
 )
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.sequential import BatchSourceReader, Pace, Positioned
+from headgate.source.sequential import BatchSourceReader, Pace, Positioned, SequentialSplitReader
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
@@ -177,7 +177,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
                 end = min(first + rows, split.end)
                 yield pa.record_batch([_numbers(first, end)], schema=schema), end - split.start
 
-        return BatchSourceReader(batches, context, pace=pace)
+        return BatchSourceReader(lambda: SequentialSplitReader(batches, pace), context)
 
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[NumberSplit]:

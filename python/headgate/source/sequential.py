@@ -186,24 +186,21 @@ class BatchSourceReader(
     """Reads positioned splits with one fetcher and asks for the next one when one is finished.
 
     Args:
-        open_split: yields the batches of a split, a :class:`PositionedSplit`, from its position on.
+        split_reader_supplier: makes the split reader, a :class:`SequentialSplitReader` for one; its
+            splits are :class:`PositionedSplit`.
         context: what the reader may ask of its surroundings.
-        pace: holds a rate over all splits of this reader.
     """
 
     def __init__(
         self,
-        open_split: Callable[[SplitT], Iterator[Positioned]],
+        split_reader_supplier: Callable[[], SplitReader[Positioned, SplitT]],
         context: SourceReaderContext,
-        *,
-        pace: Pace | None = None,
     ) -> None:
-        self._requests = context
-        super().__init__(lambda: SequentialSplitReader(open_split, pace), BatchEmitter(), context)
+        super().__init__(split_reader_supplier, BatchEmitter(), context)
 
     def start(self) -> None:
         """Ask for the first split."""
-        self._requests.send_split_request()
+        self.context.send_split_request()
 
     def initialized_state(self, split: SplitT) -> Progress:
         """Return where a split stands."""
@@ -218,4 +215,4 @@ class BatchSourceReader(
     def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
         """Ask for as many splits as have ended."""
         for _ in finished:
-            self._requests.send_split_request()
+            self.context.send_split_request()

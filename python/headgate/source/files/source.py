@@ -38,7 +38,7 @@ from headgate.source.files.split import (
     FileSplit,
     ListedFile,
 )
-from headgate.source.sequential import BatchSourceReader
+from headgate.source.sequential import BatchSourceReader, SequentialSplitReader
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -175,7 +175,8 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self, context: SourceReaderContext
     ) -> SourceReader[pa.RecordBatch, FileSplit]:
         """Return a reader of one split after another."""
-        return BatchSourceReader(self.split_opener(), context)
+        opener = self.split_opener()
+        return BatchSourceReader(lambda: SequentialSplitReader(opener), context)
 
     def split_opener(self) -> SplitOpener:
         """Return what reads a split by itself: a callable that yields ``(batch, position)``."""

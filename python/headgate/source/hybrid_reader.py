@@ -1,0 +1,251 @@
+"""The reader of a chain of sources: reads with the reader of one source after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from headgate.source.api import (
+    InputStatus,
+    ReaderOutput,
+    Source,
+    SourceEvent,
+    SourceOutput,
+    SourceReader,
+    SourceReaderContext,
+)
+from headgate.source.hybrid_state import (
+    FINISHED,
+    NO_MORE_SPLITS,
+    SWITCH,
+    HybridSplit,
+    index_event,
+    index_of,
+    inner_event,
+    of_inner_event,
+)
+
+T = TypeVar("T")
+
+
+class HybridSourceReader(SourceReader[T, HybridSplit]):
+    """Reads the source that the enumerator names, and splits of earlier ones before it.
+
+    Splits of a source whose turn has not come are kept: they are part of the state.
+
+    Args:
+        sources: of the chain.
+        context: what the reader may ask of its surroundings.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source[T, Any, Any]], context: SourceReaderContext
+    ) -> None:
+        self._sources, self._context = sources, context
+        self._index = -1
+        self._target = -1
+        self._inner: SourceReader[T, Any] | None = None
+        self._inner_context: _InnerContext | None = None
+        self._output: _IndexedOutput[T] | None = None
+        self._kept: dict[int, list[Any]] = {}
+        self._without_more: set[int] = set()
+        self._no_more_splits = False
+        self._said: int | None = None
+        self._has_ended = False
+        self._available: Future[None] = Future()
+
+    def start(self) -> None:
+        """Wait: the first poll says that it is here, unless all its splits have come by then."""
+
+    def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
+        """Emit the next element of the source whose turn it is."""
+        if self._has_ended:
+            return InputStatus.END_OF_INPUT
+        if self._inner is None and not self._begin_next():
+            return self._end_or_wait()
+        assert self._inner is not None  # noqa: S101 - for the type checker: it has just begun
+        if self._output is None or self._output.wrapped is not output:
+            self._output = _IndexedOutput(output, self._index)
+        status = self._inner.poll_next(self._output)
+        if status is not InputStatus.END_OF_INPUT:
+            return status
+        self._close_inner()
+        return InputStatus.MORE_AVAILABLE
+
+    def is_available(self) -> Future[None]:
+        """Return the future of the source whose turn it is; else one for the next turn."""
+        return self._available if self._inner is None else self._inner.is_available()
+
+    def add_splits(self, splits: Sequence[HybridSplit]) -> None:
+        """Pass splits on to their source's reader, or keep them until its turn."""
+        own = [split.split for split in splits if split.index == self._index]
+        if self._inner is not None and own:
+            self._inner.add_splits(own)
+        for split in splits:
+            if self._inner is None or split.index != self._index:
+                self._kept.setdefault(split.index, []).append(split.split)
+        self._notify()
+
+    def notify_no_more_splits(self) -> None:
+        """Learn that the last source has no more splits, or that there is nobody to give any."""
+        self._no_more_splits = True
+        if self._inner is not None:
+            self._inner.notify_no_more_splits()
+        self._notify()
+
+    def snapshot_state(self, checkpoint_id: int) -> list[HybridSplit]:
+        """Return the splits of the reader at work, and those that are kept."""
+        state = [HybridSplit(index, split) for index, kept in self._kept.items() for split in kept]
+        if self._inner is not None:
+            own = self._inner.snapshot_state(checkpoint_id)
+            state += [HybridSplit(self._index, split) for split in own]
+        return state
+
+    def pause_or_resume_splits(
+        self, splits_to_pause: Sequence[str], splits_to_resume: Sequence[str]
+    ) -> None:
+        """Pass it on to the reader at work, as far as it is about its splits."""
+        if self._inner is not None:
+            self._inner.pause_or_resume_splits(
+                self._inner_ids(splits_to_pause), self._inner_ids(splits_to_resume)
+            )
+
+    def handle_source_event(self, event: SourceEvent) -> None:
+        """Take what the enumerator says."""
+        if event.name == SWITCH:
+            self._target = index_of(event)
+        elif event.name == NO_MORE_SPLITS:
+            index = index_of(event)
+            self._without_more.add(index)
+            if self._inner is not None and index == self._index:
+                self._inner.notify_no_more_splits()
+        else:
+            inner = of_inner_event(event)
+            if inner is None:
+                super().handle_source_event(event)
+            elif self._inner is not None and inner[0] == self._index:
+                self._inner.handle_source_event(inner[1])
+        self._notify()
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Pass it on."""
+        if self._inner is not None:
+            self._inner.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Pass it on."""
+        if self._inner is not None:
+            self._inner.notify_checkpoint_aborted(checkpoint_id)
+
+    def close(self) -> None:
+        """Close the reader at work."""
+        self._has_ended = True
+        self._close_inner()
+
+    def _begin_next(self) -> bool:
+        """Make the reader of the next source there is something to do for; False for none."""
+        due = [index for index in self._kept if index <= self._target or self._no_more_splits]
+        if self._target > self._index:
+            due.append(self._target)
+        if not due:
+            return False
+        self._index = min(due)
+        is_earlier = self._index < self._target
+        self._inner_context = _InnerContext(self._context, self._index, is_mute=is_earlier)
+        self._inner = self._sources[self._index].create_reader(self._inner_context)
+        self._inner.start()
+        kept = self._kept.pop(self._index, [])
+        if kept:
+            self._inner.add_splits(kept)
+        if is_earlier or self._no_more_splits or self._index in self._without_more:
+            self._inner.notify_no_more_splits()
+        return True
+
+    def _end_or_wait(self) -> InputStatus:
+        if self._no_more_splits:
+            self._has_ended = True
+            return InputStatus.END_OF_INPUT
+        if self._said is None or self._said < self._target:
+            self._said = self._target
+            event = index_event(FINISHED, self._said)
+            self._context.send_source_event_to_coordinator(event)
+        if self._available.done():
+            self._available = Future()
+        return InputStatus.NOTHING_AVAILABLE
+
+    def _close_inner(self) -> None:
+        inner, self._inner, self._output = self._inner, None, None
+        if self._inner_context is not None:
+            self._inner_context.is_mute = True
+        if inner is not None:
+            inner.close()
+
+    def _notify(self) -> None:
+        if not self._available.done():
+            self._available.set_result(None)
+
+    def _inner_ids(self, split_ids: Sequence[str]) -> list[str]:
+        prefix = f"{self._index}:"
+        return [one.removeprefix(prefix) for one in split_ids if one.startswith(prefix)]
+
+
+class _InnerContext(SourceReaderContext):
+    """The surroundings as the reader of one source sees them.
+
+    A mute one asks for no splits: the enumerator is at another source.
+    """
+
+    def __init__(self, context: SourceReaderContext, index: int, *, is_mute: bool) -> None:
+        self._context, self._index = context, index
+        self.is_mute = is_mute
+
+    @property
+    def index_of_subtask(self) -> int:
+        return self._context.index_of_subtask
+
+    @property
+    def current_parallelism(self) -> int:
+        return self._context.current_parallelism
+
+    @property
+    def local_host_name(self) -> str:
+        return self._context.local_host_name
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        return self._context.configuration
+
+    def send_split_request(self) -> None:
+        if not self.is_mute:
+            self._context.send_split_request()
+
+    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
+        if not self.is_mute:
+            self._context.send_source_event_to_coordinator(inner_event(self._index, event))
+
+
+class _IndexedOutput(ReaderOutput[T]):
+    """The output, with the ids of the chain's splits."""
+
+    def __init__(self, wrapped: ReaderOutput[T], index: int) -> None:
+        self.wrapped = wrapped
+        self._index = index
+
+    def collect(self, record: T, timestamp: int | None = None) -> None:
+        self.wrapped.collect(record, timestamp)
+
+    def emit_watermark(self, timestamp: int) -> None:
+        self.wrapped.emit_watermark(timestamp)
+
+    def mark_idle(self) -> None:
+        self.wrapped.mark_idle()
+
+    def mark_active(self) -> None:
+        self.wrapped.mark_active()
+
+    def create_output_for_split(self, split_id: str) -> SourceOutput[T]:
+        return self.wrapped.create_output_for_split(f"{self._index}:{split_id}")
+
+    def release_output_for_split(self, split_id: str) -> None:
+        self.wrapped.release_output_for_split(f"{self._index}:{split_id}")

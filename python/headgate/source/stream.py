@@ -1,0 +1,369 @@
+"""A stream of Arrow batches from a TCP connection: the smallest source without an end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from headgate.errors import SchemaMismatchError, SourceError
+from headgate.source.api import (
+    Boundedness,
+    JsonSerializer,
+    SimpleVersionedSerializer,
+    Source,
+    SourceReader,
+    SourceReaderContext,
+    SourceSplit,
+    SplitEnumerator,
+    SplitEnumeratorContext,
+)
+from headgate.source.arguments import Texts, duration, refuse, whole_number
+from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
+from headgate.source.base.split_reader import (
+    SplitReader,
+    SplitsAddition,
+    SplitsChange,
+    SplitsRemoval,
+)
+from headgate.source.files.options import schema_of
+from headgate.source.sequential import BatchSourceReader, Positioned
+
+_OPTIONS: Final = ("host", "port", "schema", "reconnect", "retryInterval", "connectTimeout")
+
+#: Batches received and not fetched yet; then TCP slows the sender down.
+_AHEAD: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SocketSplit(SourceSplit):
+    """The connection; ``position`` counts rows and serves no restart."""
+
+    host: str
+    port: int
+    position: int = 0
+
+    @property
+    def split_id(self) -> str:
+        """The address."""
+        return f"tcp://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class SocketCheckpoint:
+    """Whether a reader has the connection."""
+
+    assigned: bool = False
+
+
+class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
+    """Arrow IPC streams from a TCP server, one after another.
+
+    One reader connects; the others end at once. **At most once:** a socket cannot be read again, so
+    what was on its way when a connection broke, a job failed or restarted is lost.
+
+    Args:
+        host: of the server.
+        port: of the server.
+        schema: what its streams must have.
+        reconnect: connect again when a stream ends or breaks, for ever. False: the end of the
+            stream is the end of the source, and a broken one an error.
+        retry_interval: seconds (or ``"1s"``) between two attempts to connect.
+        connect_timeout: seconds that a connection may take to come about.
+
+    Raises:
+        OptionError: an argument outside its limits.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        schema: pa.Schema,
+        *,
+        reconnect: bool = True,
+        retry_interval: str | float = 1.0,
+        connect_timeout: str | float = 10.0,
+    ) -> None:
+        if not host:
+            raise refuse("host", host, "names no host", "a name or an address")
+        self._host = host
+        self._port = whole_number("port", port, 1, 65_535)
+        self._schema = schema.remove_metadata()
+        self._reconnect = reconnect
+        self._retry_interval = duration("retry_interval", retry_interval, 0.001)
+        self._connect_timeout = duration("connect_timeout", connect_timeout, 0.001)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """Return the source of ``host``, ``port`` and ``schema`` (as ``"id int64, name string"``).
+
+        Also ``reconnect``, ``retryInterval`` and ``connectTimeout``.
+
+        Raises:
+            OptionError: another option, a missing one, or a value that cannot be read.
+        """
+        texts = Texts(cls.__name__, options, _OPTIONS)
+        host, port = texts.text("host"), texts.integer("port")
+        schema = texts.get("schema", schema_of, None, '"id int64, name string"')
+        for name, value in (("host", host), ("port", port), ("schema", schema)):
+            if value is None:
+                raise refuse(name, None, "is not given", f"a {name}")
+        return cls(
+            host,
+            port,
+            schema,
+            reconnect=texts.boolean("reconnect", True),
+            retry_interval=texts.text("retryInterval", "1s"),
+            connect_timeout=texts.text("connectTimeout", "10s"),
+        )
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Without end, unless ``reconnect=False``."""
+        return Boundedness.CONTINUOUS_UNBOUNDED if self._reconnect else Boundedness.BOUNDED
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As given."""
+        return self._schema
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return f"SocketSource({self._host}:{self._port})"
+
+    def create_enumerator(
+        self, context: SplitEnumeratorContext[SocketSplit]
+    ) -> SplitEnumerator[SocketSplit, SocketCheckpoint]:
+        """Return an enumerator of one split."""
+        return self.restore_enumerator(context, SocketCheckpoint())
+
+    def restore_enumerator(
+        self, context: SplitEnumeratorContext[SocketSplit], checkpoint: SocketCheckpoint
+    ) -> SplitEnumerator[SocketSplit, SocketCheckpoint]:
+        """Return an enumerator that knows whether a reader has the connection."""
+        return SocketEnumerator(context, SocketSplit(self._host, self._port), checkpoint.assigned)
+
+    def create_reader(
+        self, context: SourceReaderContext
+    ) -> SourceReader[pa.RecordBatch, SocketSplit]:
+        """Return a reader, which connects when it gets the split."""
+        return BatchSourceReader(self._split_reader, context)
+
+    @property
+    def split_serializer(self) -> SimpleVersionedSerializer[SocketSplit]:
+        """JSON."""
+        return JsonSerializer(SocketSplit)
+
+    @property
+    def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[SocketCheckpoint]:
+        """JSON."""
+        return JsonSerializer(SocketCheckpoint)
+
+    def _split_reader(self) -> SocketSplitReader:
+        retry = self._retry_interval if self._reconnect else None
+        return SocketSplitReader(self._schema, retry, self._connect_timeout)
+
+
+class SocketEnumerator(SplitEnumerator[SocketSplit, SocketCheckpoint]):
+    """Gives the connection to the first reader that asks, and takes it back when that is lost."""
+
+    def __init__(
+        self,
+        context: SplitEnumeratorContext[SocketSplit],
+        split: SocketSplit,
+        is_assigned: bool,
+    ) -> None:
+        self._context, self._split, self._is_assigned = context, split, is_assigned
+
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - the server is elsewhere anyway
+        """Give the connection, or say that there is none."""
+        if self._is_assigned:
+            self._context.signal_no_more_splits(subtask_id)
+        else:
+            self._is_assigned = True
+            self._context.assign_split(self._split, subtask_id)
+
+    def add_splits_back(self, splits: Sequence[SocketSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader may have it
+        """Keep the connection for the next request."""
+        if splits:
+            self._is_assigned = False
+
+    def add_reader(self, subtask_id: int) -> None:
+        """Wait for its request."""
+
+    def snapshot_state(self, checkpoint_id: int) -> SocketCheckpoint:  # noqa: ARG002 - the state does not depend on it
+        """Return whether a reader has the connection."""
+        return SocketCheckpoint(self._is_assigned)
+
+    @property
+    def total_splits(self) -> int:
+        """One."""
+        return 1
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+
+class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
+    """Receives in a thread of its own, so that a fetch can be woken in the middle of a batch.
+
+    Args:
+        schema: what the streams must have.
+        retry: seconds before connecting again; None to end with the stream.
+        timeout: seconds that a connection may take.
+    """
+
+    def __init__(self, schema: pa.Schema, retry: float | None, timeout: float) -> None:
+        self._schema, self._retry, self._timeout = schema, retry, timeout
+        self._split: SocketSplit | None = None
+        self._rows = 0
+        self._received: deque[pa.RecordBatch] = deque()
+        self._changed = threading.Condition()
+        self._is_paused = False
+        self._is_woken = False
+        self._is_over = False
+        self._is_closed = False
+        self._error: BaseException | None = None
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    def fetch(self) -> RecordsWithSplitIds[Positioned]:
+        """Return the next batch; nothing after a wake-up."""
+        with self._changed:
+            self._changed.wait_for(self._has_something)
+            self._is_woken = False
+            split = self._split
+            if split is None or self._is_paused:
+                return RecordsBySplits({})
+            if self._received:
+                batch = self._received.popleft()
+                self._changed.notify_all()
+                self._rows += batch.num_rows
+                return RecordsBySplits({split.split_id: [(batch, self._rows)]})
+            if self._error is not None:
+                raise self._error
+            if self._is_over:
+                self._split = None
+                return RecordsBySplits({}, [split.split_id])
+            return RecordsBySplits({})
+
+    def handle_splits_changes(self, change: SplitsChange[SocketSplit]) -> None:
+        """Connect to a split's address, or hang up."""
+        match change:
+            case SplitsAddition(splits=(split,)) if self._split is None and self._thread is None:
+                self._split, self._rows = split, split.position
+                name = f"headgate-fetcher-{split.split_id}"
+                self._thread = threading.Thread(
+                    target=self._receive, args=(split,), name=name, daemon=True
+                )
+                self._thread.start()
+            case SplitsRemoval():
+                self._split = None
+                self.close()
+            case _:
+                raise SourceError(
+                    "a socket is one split, and is given once",
+                    asked=", ".join(split.split_id for split in change.splits),
+                    have="no split" if self._split is None else self._split.split_id,
+                )
+
+    def wake_up(self) -> None:
+        """End a fetch that waits."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify_all()
+
+    def pause_or_resume_splits(
+        self, splits_to_pause: Sequence[SocketSplit], splits_to_resume: Sequence[SocketSplit]
+    ) -> None:
+        """Stop and continue; what the server sends meanwhile waits there."""
+        with self._changed:
+            self._is_paused = (self._is_paused or bool(splits_to_pause)) and not splits_to_resume
+
+    def close(self) -> None:
+        """Hang up, and wait for the receiving thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            if self._socket is not None:
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+        if self._thread is not None:
+            self._thread.join(self._timeout + 1)
+
+    def _has_something(self) -> bool:
+        if self._is_woken or self._split is None:
+            return True
+        return not self._is_paused and bool(self._received or self._error or self._is_over)
+
+    def _receive(self, split: SocketSplit) -> None:
+        """Receive stream after stream, in the thread of that name."""
+        try:
+            while not self._is_closed:
+                try:
+                    self._receive_stream(split)
+                except (OSError, pa.ArrowInvalid) as error:
+                    if self._retry is None:
+                        raise SourceError(
+                            f"the stream from {split.split_id} broke: {error}",
+                            asked=split.split_id,
+                            remedy="reconnect=True · look at the server",
+                            details={"splits": [split.split_id]},
+                        ) from error
+                if self._retry is None:
+                    break
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closed, self._retry)
+        except BaseException as error:  # noqa: BLE001 - fetch() raises it
+            self._error = error
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _receive_stream(self, split: SocketSplit) -> None:
+        with socket.create_connection((split.host, split.port), self._timeout) as connection:
+            with self._changed:
+                if self._is_closed:
+                    return
+                self._socket = connection
+            try:
+                connection.settimeout(None)
+                with connection.makefile("rb") as file, ipc.open_stream(file) as reader:
+                    self._check(reader.schema, split)
+                    for batch in reader:
+                        self._put(batch)
+            finally:
+                with self._changed:
+                    self._socket = None
+
+    def _put(self, batch: pa.RecordBatch) -> None:
+        known = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._received) < _AHEAD or self._is_closed)
+            self._received.append(known)
+            self._changed.notify_all()
+
+    def _check(self, given: pa.Schema, split: SocketSplit) -> None:
+        if not given.remove_metadata().equals(self._schema):
+            raise SchemaMismatchError(
+                f"the stream from {split.split_id} has another schema",
+                asked=_text(self._schema),
+                have=_text(given),
+                details={"splits": [split.split_id]},
+            )
+
+
+def _text(schema: Any) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
