@@ -82,7 +82,7 @@ def plan(
     for number, committable in enumerate(accepted):
         for file in committable.files:
             # An empty file is there for its columns; one is enough, and none beside rows.
-            if file.rows == 0 and (rows or moves):
+            if file.rows == 0 and (rows or moves or marker is not None):
                 continue
             source = f"{STAGING}/{job}/{committable.attempt}/{file.name}"
             suffix = file.name.rpartition("-")[2]

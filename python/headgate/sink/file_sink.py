@@ -154,7 +154,7 @@ class FileSink(Sink):
         """
         try:
             return Storage.of(self.path, self.filesystem)
-        except (pa.ArrowException, ValueError) as error:
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise OptionError(
                 f"path={self.path!r} is on no file system that pyarrow knows: {error}",
                 remedy="give filesystem= · a path of this machine",

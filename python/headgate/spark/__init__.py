@@ -8,5 +8,6 @@ from __future__ import annotations
 from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.stats import ExchangeStats
+from headgate.spark.write import write
 
-__all__ = ["ExchangeStats", "exchange", "last_stats", "register"]
+__all__ = ["ExchangeStats", "exchange", "last_stats", "register", "write"]

@@ -1,0 +1,240 @@
+"""Files as Spark's Python Data Source API writes them: ``df.write`` and ``df.writeStream``.
+
+What crosses to the driver is a committable as JSON. A streaming query is known by the id in its
+checkpoint, which Spark tells the tasks, so that a batch that runs again is written once.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import datasource as api
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from headgate._matches import close_matches
+from headgate.errors import OptionError, SinkError
+from headgate.sink import Committable, FileSink, WriterContext
+from headgate.sink.owner import Owner
+from headgate.sink.storage import Storage
+from headgate.sink.stream_committer import batch_job
+from headgate.spark.write import empty, file_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+#: Options of the sink, by their names as Spark hands them over.
+_TEXTS: Final = {
+    name: name for name in ("format", "compression", "target_file_size", "stale_after")
+}
+_NUMBERS: Final = {"max_rows_per_file": "max_rows_per_file"}
+#: Options that Spark hands to every sink.
+_SPARKS: Final = frozenset({"path", "checkpointlocation"})
+
+#: What Spark tells the tasks of a streaming query.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+# Rows, not batches, are all that a streaming sink gets before Spark 4.1.
+_HAS_ARROW: Final = hasattr(api, "DataSourceStreamArrowWriter")
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
+else:
+    _StreamBase = api.DataSourceStreamArrowWriter if _HAS_ARROW else api.DataSourceStreamWriter
+#: Rows that become one batch there.
+_ROWS: Final = 10_000
+
+
+@dataclass
+class FileCommitMessage(WriterCommitMessage):
+    """What one task staged, as JSON."""
+
+    committable: str
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> FileBatchWriter:
+    """Return the writer of ``df.write``; called on the driver, when the job starts.
+
+    Raises:
+        OptionError: an unknown option, or a value that it does not take.
+        SinkError: the path cannot be written.
+    """
+    writer = FileBatchWriter(_sink(options, overwrite), schema)
+    writer.start()
+    return writer
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> FileStreamWriter:
+    """Return the writer of ``df.writeStream``; called on the driver, several times a batch.
+
+    Raises:
+        OptionError: an unknown option, or a value that it does not take.
+    """
+    known = {name.lower(): value for name, value in options.items()}
+    return FileStreamWriter(_sink(options, overwrite), schema, known.get("checkpointlocation"))
+
+
+class FileBatchWriter(DataSourceArrowWriter):
+    """Writes one job.
+
+    Args:
+        sink: where to.
+        schema: Spark's, of the rows.
+    """
+
+    def __init__(self, sink: FileSink, schema: StructType) -> None:
+        self._sink = sink
+        self._schema = schema
+        # The planner's Python process ends before the job does; the driver is the JVM above it.
+        self._owner = Owner.of_ancestor("java")
+        self._job = sink.create_committer().job
+
+    def start(self) -> None:
+        """Make the sink ready."""
+        self._sink.create_committer(self._job, owner=self._owner).start()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FileCommitMessage:
+        """Stage a task's rows."""
+        context = WriterContext(self._job, _task().partitionId())
+        return _stage(self._sink, context, iterator, make_job=False)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make the job visible."""
+        found = _committables(messages)
+        if not any(committable.files for committable in found):
+            found.append(empty(self._sink, self._job, file_schema(self._schema)))
+        self._sink.create_committer(self._job).commit(found)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Remove what the job staged; unless its commit is decided."""
+        self._sink.create_committer(self._job).abort()
+
+
+class FileStreamWriter(_StreamBase):
+    """Writes the batches of a streaming query, each once.
+
+    Args:
+        sink: where to.
+        schema: Spark's, of the rows.
+        checkpoint: the query's checkpoint, for its id where no task has told it.
+    """
+
+    def __init__(self, sink: FileSink, schema: StructType, checkpoint: str | None) -> None:
+        self._sink = sink
+        self._schema = schema
+        self._checkpoint = checkpoint
+
+    def write(self, iterator: Iterator[Any]) -> FileCommitMessage:
+        """Stage a task's rows of a batch."""
+        task = _task()
+        query, batch = task.getLocalProperty(_QUERY), task.getLocalProperty(_BATCH)
+        if query is None or batch is None:
+            raise SinkError(
+                "this task does not know its streaming query and batch",
+                have=f"{_QUERY}={query!r}, {_BATCH}={batch!r}",
+                remedy="a classic micro-batch query · df.write in foreachBatch",
+            )
+        context = WriterContext(batch_job(query, int(batch)), task.partitionId())
+        batches = iterator if _HAS_ARROW else _batches(iterator, self._schema)
+        return _stage(self._sink, context, batches, make_job=True)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make the batch visible; nothing, where it is already."""
+        committables = _committables(messages)
+        queries = {found.job.rpartition("-")[0] for found in committables}
+        if len(queries) > 1:
+            raise SinkError("a batch has rows of several queries", have=", ".join(sorted(queries)))
+        for query in queries:
+            self._sink.create_stream_committer(query).commit(batchId, committables)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Remove what the batch staged; where the query's id cannot be told, its next batch does."""
+        queries = {found.job.rpartition("-")[0] for found in _committables(messages)}
+        for query in queries or _query_of(self._checkpoint):
+            self._sink.create_stream_committer(query).abort(batchId)
+
+
+def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
+    given = {name.lower(): value for name, value in options.items()}
+    known = {**_TEXTS, **_NUMBERS}
+    chosen: dict[str, Any] = {}
+    for name, value in given.items():
+        plain = name.replace("_", "")
+        option = next((o for o in known if o.replace("_", "") == plain), None)
+        if option is None and name not in _SPARKS:
+            near = close_matches(name, known) or sorted(known)
+            raise OptionError(
+                f"{name!r} is no option of the sink",
+                asked=f'.option("{name}", "{value}")',
+                remedy=" · ".join(f'.option("{n}", ...)' for n in near),
+            )
+        if option in _NUMBERS:
+            if not value.isdecimal():
+                raise OptionError(f"{option}={value!r} is no whole number")
+            chosen[option] = int(value)
+        elif option is not None:
+            chosen[option] = value
+    if not given.get("path"):
+        raise OptionError("the sink needs a path", remedy=".save(path) · .start(path)")
+    return FileSink(given["path"], mode="overwrite" if overwrite else "append", **chosen)
+
+
+def _stage(
+    sink: FileSink,
+    context: WriterContext,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    make_job: bool,
+) -> FileCommitMessage:
+    with sink.create_writer(context, make_job=make_job) as writer:
+        for batch in batches:
+            writer.write(batch)
+        return FileCommitMessage(writer.prepare_commit().to_json())
+
+
+def _committables(messages: Iterable[WriterCommitMessage | None]) -> list[Committable]:
+    # None stands for a task that failed.
+    ours = (message for message in messages if isinstance(message, FileCommitMessage))
+    return [Committable.from_json(message.committable) for message in ours]
+
+
+def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
+    from itertools import islice  # noqa: PLC0415 - only before Spark 4.1
+
+    from pyspark.sql.conversion import LocalDataToArrowConversion  # noqa: PLC0415
+
+    while some := list(islice(rows, _ROWS)):
+        table = LocalDataToArrowConversion.convert(some, schema, False)
+        yield from table.to_batches()
+
+
+def _task() -> Any:
+    from pyspark import TaskContext  # noqa: PLC0415 - in the worker
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a Spark task")
+    return context
+
+
+def _query_of(checkpoint: str | None) -> list[str]:
+    """Return the id that Spark wrote into a checkpoint; nothing when it cannot be read from here."""
+    import json  # noqa: PLC0415
+
+    if checkpoint is None:
+        return []
+    try:
+        storage = Storage.of(checkpoint, None)
+        text = storage.read(posixpath.join(storage.root, "metadata"))
+        return [str(json.loads(text)["id"])] if text else []
+    except (OSError, ValueError, KeyError, TypeError):
+        # What the aborted batch staged is invisible, and goes when the query commits its next one.
+        return []
