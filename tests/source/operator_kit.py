@@ -24,6 +24,9 @@ MORE, NOTHING, END = (
     InputStatus.END_OF_INPUT,
 )
 
+DONE = Future()
+DONE.set_result(None)
+
 
 @dataclass(frozen=True)
 class Part(SourceSplit):
@@ -98,7 +101,8 @@ class ScriptedReader(SourceReader):
         return step(self, output) or MORE
 
     def is_available(self):
-        return self.future
+        future = self.future  # before the look: whoever adds a step afterwards sets this one
+        return DONE if self.steps else future
 
     def add_splits(self, splits):
         self.calls.append(("add", [split.split_id for split in splits]))

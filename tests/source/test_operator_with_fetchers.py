@@ -1,0 +1,199 @@
+"""Operators over readers with fetcher threads: ends, blocked fetches, failures, alignment."""
+
+import threading
+from dataclasses import dataclass
+
+import pytest
+from tests.source.operator_kit import Context, Part, ScriptedSource, parts
+
+from headgate.errors import SourceError
+from headgate.source import (
+    MAX_WATERMARK,
+    RecordEmitter,
+    RecordsBySplits,
+    SingleThreadMultiplexSourceReaderBase,
+    SourceOperator,
+    SplitReader,
+    SplitsAddition,
+    WatermarkStrategy,
+)
+
+DEADLINE = 20
+
+
+class Lists(SplitReader):
+    """Reads lists by the ids of splits, two elements at a time; blocks where a list says so."""
+
+    def __init__(self, contents):
+        self.contents = contents
+        self.positions = {}
+        self.paused = set()
+        self.woken = threading.Event()
+        self.blocked = threading.Event()
+        self.closed = False
+
+    def fetch(self):
+        for split, position in self.positions.items():
+            if split in self.paused:
+                continue
+            elements = self.contents[split][position : position + 2]
+            if elements == ["block"]:
+                continue
+            if elements == ["fail"]:
+                raise OSError(f"cannot read {split}")
+            if not elements:
+                del self.positions[split]
+                return RecordsBySplits({}, [split])
+            self.positions[split] += len(elements)
+            # Another one comes first next time.
+            self.positions[split] = self.positions.pop(split)
+            return RecordsBySplits({split: elements})
+        self.blocked.set()
+        assert self.woken.wait(DEADLINE)
+        self.woken.clear()
+        return RecordsBySplits({})
+
+    def handle_splits_changes(self, change):
+        assert isinstance(change, SplitsAddition)
+        self.positions.update({split.split_id: split.position for split in change.splits})
+
+    def wake_up(self):
+        self.woken.set()
+
+    def pause_or_resume_splits(self, splits_to_pause, splits_to_resume):
+        self.paused |= {split.split_id for split in splits_to_pause}
+        self.paused -= {split.split_id for split in splits_to_resume}
+
+    def close(self):
+        self.closed = True
+
+
+class ToOutput(RecordEmitter):
+    def emit_record(self, element, output, split_state):
+        output.collect(element, element)
+        split_state[0] += 1
+
+
+class ListsReader(SingleThreadMultiplexSourceReaderBase):
+    def initialized_state(self, split):
+        return [split.position]
+
+    def to_split_type(self, split_id, state):
+        return Part(split_id, state[0])
+
+    def on_split_finished(self, finished):
+        pass
+
+
+class ListsSource(ScriptedSource):
+    def __init__(self, contents):
+        self.lists = Lists(contents)
+
+    def create_reader(self, context):
+        return ListsReader(lambda: self.lists, ToOutput(), context, queue_capacity=1)
+
+
+@dataclass
+class Started:
+    source: ListsSource
+    operator: SourceOperator
+    finished: list
+
+
+@pytest.fixture
+def start():
+    """Return a function that starts an operator over lists; all are closed at the end."""
+    operators = []
+
+    def begin(contents, watermarks=None, report_watermark=None):
+        source, finished = ListsSource(contents), []
+        operator = SourceOperator(
+            source,
+            Context(),
+            watermarks=watermarks,
+            report_finished=finished.extend,
+            report_watermark=report_watermark,
+        )
+        operators.append(operator)
+        operator.start()
+        operator.add_splits(3, parts(*contents))
+        return Started(source, operator, finished)
+
+    yield begin
+    for operator in operators:
+        operator.close()
+
+
+def test_spec_13_1_all_records_of_ten_splits_each_in_its_order(start):
+    contents = {f"s{n}": [n * 10 + i for i in range(10)] for n in range(10)}
+    it = start(contents)
+    it.operator.no_more_splits()
+    records = list(it.operator.records())
+    assert sorted(records) == list(range(100))
+    for own in contents.values():
+        assert [record for record in records if record in own] == own
+    assert sorted(it.finished) == sorted(contents)
+    assert it.operator.finished_splits == 10
+    assert it.operator.current_watermark == MAX_WATERMARK
+
+
+def test_spec_13_4_a_snapshot_after_37_records_says_37(start):
+    it = start({f"s{n}": list(range(10)) for n in range(10)})
+    records = it.operator.records()
+    for _ in range(37):
+        next(records)
+    split_of = it.source.split_serializer.deserialize
+    splits = [split_of(3, data) for _, data in it.operator.snapshot(1)]
+    ended = 10 * it.operator.finished_splits
+    assert sum(split.position for split in splits) + ended == 37
+
+
+def test_a_stop_ends_records_although_fetch_blocks(start):
+    it = start({"a": [1, 2, "block"]})
+    records = it.operator.records()
+    assert [next(records), next(records)] == [1, 2]
+    stopper = threading.Thread(
+        target=lambda: it.source.lists.blocked.wait(DEADLINE) and it.operator.stop()
+    )
+    stopper.start()
+    assert list(records) == []
+    stopper.join(DEADLINE)
+    assert it.operator.split_ids == ("a",)
+    it.operator.close()
+    assert it.source.lists.closed
+
+
+def test_a_fetch_that_fails_is_named_with_its_cause(start):
+    it = start({"a": [1, 2, "fail"]})
+    it.operator.no_more_splits()
+    records = []
+    with pytest.raises(SourceError) as caught:
+        records.extend(it.operator.records())
+    assert isinstance(caught.value.__cause__, OSError)
+    assert "cannot read a" in str(caught.value)
+
+
+def test_spec_13_6_no_split_runs_ahead_of_the_limit_by_more_than_what_was_fetched(start):
+    fast, slow, drift = list(range(0, 4000, 100)), list(range(0, 400, 10)), 100
+    limits = [drift]
+
+    def coordinate(watermark):
+        limits.append(min(watermark + drift, MAX_WATERMARK))
+        it.operator.align(limits[-1])
+
+    it = start(
+        {"fast": fast, "slow": slow},
+        WatermarkStrategy.for_punctuated(lambda record, time: time).with_watermark_alignment(
+            "group", drift, update_interval=0.02
+        ),
+        coordinate,
+    )
+    it.operator.align(drift)
+    it.operator.no_more_splits()
+    seen = []
+    for record in it.operator.records():
+        # One that is over the limit, then what a reader, a queue and a fetcher hold: 5 records.
+        assert record <= limits[-1] + 6 * 100
+        seen.append(record)
+    assert sorted(seen) == sorted(fast + slow)
+    assert len(limits) > 10, "it had to wait for each of them"
