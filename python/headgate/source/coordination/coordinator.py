@@ -87,8 +87,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._failure: HeadgateError | None = None
         self._ended = threading.Event()
         self._waiting: dict[object, CheckpointCallback] = {}
-        self._finished: set[str] = set()
-        self._finished_before: dict[int, frozenset[str]] = {}
+        self._finished: set[tuple[int, str]] = set()  # since the last complete checkpoint
+        self._finished_before: dict[int, frozenset[tuple[int, str]]] = {}
         self._finished_for_good = 0
         self._total: int | None = None
         self._at = ""
@@ -102,7 +102,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
 
     @property
     def finished_splits(self) -> int:
-        """How many splits were read to their end; less again when a lost reader's are given back."""
+        """How many splits were read to their end; a lost reader's since the checkpoint do not count."""
         return self._finished_for_good + len(self._finished)
 
     @property
@@ -171,7 +171,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             held = self._context.held.get(subtask, {})
             for split_id in split_ids:
                 held.pop(split_id, None)
-            self._finished.update(split_ids)
+            self._finished.update((subtask, split_id) for split_id in split_ids)
 
         self._post("splits_finished", finish)
 
@@ -296,7 +296,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._reported.forget(subtask)
         self._report_to_group()
         splits = context.tracker.reset(subtask, context.tracker.complete_checkpoint)
-        self._finished.difference_update(split.split_id for split in splits)
+        self._finished = {found for found in self._finished if found[0] != subtask}
         self._running.add_splits_back(splits, subtask)
 
     def _snapshot(self, checkpoint_id: int) -> bytes:
