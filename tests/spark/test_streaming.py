@@ -58,6 +58,7 @@ def wait_until(condition, what, query=None, seconds=60):
         time.sleep(0.02)
 
 
+@pytest.mark.timeout(400)  # each start runs four Python processes of Spark's
 @pytest.mark.parametrize("sink", ["parquet", "headgate"])
 def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local, tmp_path, sink):
     seed = random.randrange(1 << 32)
