@@ -108,7 +108,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
             raise refuse("unbounded", unbounded, f"does not go with end={end}", f"{end is None}")
         self._batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
         self._splits = None if splits is None else whole_number("splits", splits, 1, 10**7)
-        if rows_per_second is not None and not 0 < rows_per_second < float("inf"):
+        if rows_per_second is not None and not _is_rate(rows_per_second):
             raise refuse("rows_per_second", rows_per_second, "is no rate", "a number above 0")
         self._rate = rows_per_second
         self._column = column
@@ -265,6 +265,12 @@ class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
         split = NumberSplit(self._next, min(self._next + self._step, self._end))
         self._next, self._made = split.end, self._made + 1
         return split
+
+
+def _is_rate(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 < value < float("inf")
 
 
 def _numbers(start: int, end: int) -> pa.Array:

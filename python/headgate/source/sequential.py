@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from headgate.source.api import SourceOutput, SourceReaderContext, SourceSplit
+from headgate.errors import HeadgateError, SourceError
+from headgate.source.api import (
+    InputStatus,
+    ReaderOutput,
+    SourceOutput,
+    SourceReaderContext,
+    SourceSplit,
+)
 from headgate.source.base.emitter import RecordEmitter
 from headgate.source.base.multiplex import SingleThreadMultiplexSourceReaderBase
 from headgate.source.base.records import RecordsBySplits, RecordsWithSplitIds
@@ -201,6 +208,20 @@ class BatchSourceReader(
     def start(self) -> None:
         """Ask for the first split."""
         self.context.send_split_request()
+
+    def poll_next(self, output: ReaderOutput[pa.RecordBatch]) -> InputStatus:
+        """Emit the next batch.
+
+        Raises:
+            HeadgateError: what the split reader raised, when that is one (a schema that does not
+                fit, say); else a SourceError.
+        """
+        try:
+            return super().poll_next(output)
+        except SourceError as error:
+            if isinstance(error.__cause__, HeadgateError):
+                raise error.__cause__ from error.__cause__.__cause__
+            raise
 
     def initialized_state(self, split: SplitT) -> Progress:
         """Return where a split stands."""

@@ -57,7 +57,8 @@ class SplitOpener:
         """
         try:
             yield from self._batches(split)
-        except HeadgateError:
+        except HeadgateError as error:
+            error.details.setdefault("splits", [split.split_id])
             raise
         except FileNotFoundError as error:
             raise failed(split, "is gone: it was deleted after it was listed") from error
