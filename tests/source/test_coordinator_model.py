@@ -85,13 +85,17 @@ class Lives(RuleBasedStateMachine):
         self.bench.coordinator.register_reader(reader, "h")
         self.there.add(reader)
 
-    @rule(reader=A_READER)
-    def lose(self, reader):
+    @rule(reader=A_READER, comes_back=st.booleans())
+    def lose(self, reader, comes_back):
         self.model_lose(reader)
         self.bench.coordinator.reader_lost(reader)
+        if comes_back:
+            self.register(reader)
 
-    @rule(reader=A_READER, times=st.integers(1, 4))
-    def request(self, reader, times):
+    @rule(reader=A_READER, times=st.integers(1, 6), read=st.integers(0, 6))
+    def request(self, reader, times, read):
+        if reader not in self.there and times > 1:
+            self.register(reader)
         for _ in range(times):
             self.bench.notes.told.clear()
             self.bench.coordinator.request_split(reader, None)
@@ -108,6 +112,9 @@ class Lives(RuleBasedStateMachine):
                 self.holds[reader].add(split)
                 self.given[reader].add(split)
 
+        for pick in range(read):
+            self.finish(reader, pick)
+
     @rule(reader=A_READER, pick=st.integers(0, 100))
     def finish(self, reader, pick):
         held = sorted(self.holds[reader])
@@ -119,12 +126,14 @@ class Lives(RuleBasedStateMachine):
                 self.given[reader].discard(split)
                 self.done[reader].add(split)
 
-    @rule()
-    def checkpoint(self):
+    @rule(is_completed=st.booleans())
+    def checkpoint(self, is_completed):
         self.checkpoint_id += 1
         data, error = self.bench.checkpoint(self.checkpoint_id)
         assert error is None
         self.pending[self.checkpoint_id] = Stored(data, copied(self.holds), copied(self.done))
+        if is_completed:
+            self.complete(len(self.pending) - 1)
 
     @rule(pick=st.integers(0, 100))
     def complete(self, pick):
@@ -171,4 +180,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestLives.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
