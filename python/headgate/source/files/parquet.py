@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from headgate.source.files.conform import filter_columns
 from headgate.source.files.format import Cut, FileFormat, grouped, rows_per_batch, split_of, width
 
 if TYPE_CHECKING:
@@ -82,20 +83,13 @@ def _possible_row_groups(
     if cut.filter is None:
         return None
     plain = not _TRUE_FOR_NAN.search(str(cut.filter))
-    # What the statistics are compared with must be of the type that the filter was made for.
-    usable = [
-        field
-        for field in schema
-        if (plain or not pt.is_floating(field.type))
-        and field.name in cut.schema.names
-        and cut.schema.field(field.name).type.equals(field.type)
-    ]
+    for name in filter_columns(cut.filter, cut.schema):
+        # What the statistics are compared with must be of the type that the filter was made for.
+        kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
+        if kinds != [cut.schema.field(name).type] or (not plain and pt.is_floating(kinds[0])):
+            return None
     fragment = ds.ParquetFileFormat().make_fragment(file.path, filesystem=files.filesystem)
-    try:
-        subset = fragment.subset(filter=cut.filter, schema=pa.schema(usable))
-        return {group.id for group in subset.row_groups}
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
-        return None  # the filter needs a column that is not usable: every row group is read
+    return {group.id for group in fragment.subset(filter=cut.filter, schema=schema).row_groups}
 
 
 def _weight(row_group: Any, leaves: Sequence[int]) -> int:
