@@ -1,0 +1,172 @@
+"""What a source under test sees of its surroundings; nothing here has a thread or a clock."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headgate.source.api import (
+    ReaderInfo,
+    SourceEvent,
+    SourceReaderContext,
+    SourceSplit,
+    SplitEnumeratorContext,
+)
+
+
+class TestEnumeratorContext(SplitEnumeratorContext[Any]):
+    """Runs asynchronous calls in the caller's thread, in the order of their due times.
+
+    Args:
+        parallelism: number of readers.
+        assign: takes reader and splits.
+        tell_no_more: takes a reader.
+    """
+
+    __test__ = False  # pytest shall not take it for a test
+
+    def __init__(
+        self,
+        parallelism: int,
+        assign: Callable[[int, list[SourceSplit]], None],
+        tell_no_more: Callable[[int], None],
+    ) -> None:
+        self.readers: dict[int, ReaderInfo] = {}
+        self.mail: deque[Callable[[], None]] = deque()
+        self.on_event: Callable[[int, SourceEvent], None]
+        self._parallelism = parallelism
+        self._assign = assign
+        self._tell_no_more = tell_no_more
+        self._calls: list[tuple[float, int, Callable[[], None], float | None]] = []
+        self._numbers = itertools.count()
+        self._now = 0.0
+
+    @property
+    def current_parallelism(self) -> int:
+        """The number of readers."""
+        return self._parallelism
+
+    @property
+    def registered_readers(self) -> Mapping[int, ReaderInfo]:
+        """The readers that are there."""
+        return dict(self.readers)
+
+    def assign_splits(self, assignment: Mapping[int, Sequence[SourceSplit]]) -> None:
+        """Give splits to readers."""
+        for index in assignment:
+            self._check(index)
+        for index, splits in assignment.items():
+            self._assign(index, list(splits))
+
+    def signal_no_more_splits(self, subtask_id: int) -> None:
+        """Tell a reader that no split follows."""
+        self._check(subtask_id)
+        self._tell_no_more(subtask_id)
+
+    def send_event_to_source_reader(self, subtask_id: int, event: SourceEvent) -> None:
+        """Send an event to a reader."""
+        self._check(subtask_id)
+        self.mail.append(lambda: self.on_event(subtask_id, event))
+
+    def call_async(
+        self,
+        work: Callable[[], Any],
+        handler: Callable[[Any, BaseException | None], None],
+        initial_delay: float = 0.0,
+        period: float | None = None,
+    ) -> None:
+        """Note a call; it runs when nothing else is to be done, without waiting for its time."""
+
+        def call() -> None:
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001 - the handler gets whatever it is
+                handler(None, error)
+            else:
+                handler(result, None)
+
+        self._push(initial_delay, call, period)
+
+    def run_in_coordinator_thread(self, action: Callable[[], None]) -> None:
+        """Run an action soon; from any thread."""
+        self.mail.append(action)
+
+    def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
+        """Take no notice."""
+
+    def run_mail(self) -> bool:
+        """Run what is to be done now; return whether there was anything."""
+        count = len(self.mail)
+        for _ in range(count):
+            self.mail.popleft()()
+        return count > 0
+
+    def run_async(self) -> bool:
+        """Run the next asynchronous call; return whether there was one that is not periodic."""
+        if not self._calls:
+            return False
+        self._now, _, call, period = heapq.heappop(self._calls)
+        if period is not None:
+            self._push(period, call, period)
+        call()
+        return period is None
+
+    def _push(self, delay: float, call: Callable[[], None], period: float | None) -> None:
+        heapq.heappush(self._calls, (self._now + delay, next(self._numbers), call, period))
+
+    def _check(self, index: int) -> None:
+        if index not in self.readers:
+            raise ValueError(f"reader {index} is not registered; there are {sorted(self.readers)}")
+
+
+class TestReaderContext(SourceReaderContext):
+    """Puts what the reader asks for into the job's mail; from any thread.
+
+    Args:
+        index: the reader's number.
+        parallelism: how many readers there are.
+        post: takes what is to be done later.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self, index: int, parallelism: int, post: Callable[[Callable[[], None]], None]
+    ) -> None:
+        self.on_request: Callable[[], None]
+        self.on_event: Callable[[SourceEvent], None]
+        self._index = index
+        self._parallelism = parallelism
+        self._post = post
+
+    @property
+    def index_of_subtask(self) -> int:
+        """The reader's number."""
+        return self._index
+
+    @property
+    def current_parallelism(self) -> int:
+        """How many readers there are."""
+        return self._parallelism
+
+    @property
+    def local_host_name(self) -> str:
+        """A name for this machine."""
+        return "localhost"
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """No options."""
+        return {}
+
+    def send_split_request(self) -> None:
+        """Ask the enumerator for a split."""
+        self._post(self.on_request)
+
+    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
+        """Send an event to the enumerator."""
+        self._post(functools.partial(self.on_event, event))

@@ -1,0 +1,326 @@
+"""A small job around one source: an enumerator and readers, all in the caller's thread.
+
+It talks to the interfaces alone, so it says nothing about how Headgate runs a source elsewhere.
+Everything that crosses from enumerator to reader goes through the source's serializers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from headgate.source.api import InputStatus, ReaderInfo, ReaderOutput, Source
+from headgate.source.testing.contexts import TestEnumeratorContext, TestReaderContext
+from headgate.source.testing.rows import rows_of
+
+if TYPE_CHECKING:
+    from headgate.source.api import SourceOutput, SourceReader, SourceSplit
+
+#: Seconds that the job sleeps when nobody has anything to do, while it waits for a future.
+_NAP: Final = 0.02
+
+Stored = tuple[int, bytes]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Enumerator and unfinished splits as bytes with their versions, and the rows emitted before."""
+
+    enumerator: Stored
+    splits: tuple[Stored, ...]
+    rows: tuple[tuple[str | None, Any], ...]
+
+
+class CollectingOutput(ReaderOutput[Any]):
+    """Keeps records, each with its split; the output of a split is one of these, too."""
+
+    def __init__(self, reader: ReaderSlot, split_id: str | None = None) -> None:
+        self._reader = reader
+        self._split_id = split_id
+        self._is_released = False
+        self._outputs: dict[str, CollectingOutput] = {}
+
+    def collect(self, record: Any, timestamp: int | None = None) -> None:
+        """Keep a record."""
+        del timestamp
+        if self._is_released:
+            raise AssertionError(
+                f"split {self._split_id} emitted a record after its output was released: "
+                "it was reported finished before its last record"
+            )
+        self._reader.records.append((self._split_id, record))
+
+    def release(self) -> None:
+        """Take nothing more."""
+        self._is_released = True
+
+    def emit_watermark(self, timestamp: int) -> None:
+        """Take no notice: watermarks are no part of this contract."""
+
+    def mark_idle(self) -> None:
+        """Take no notice."""
+
+    def mark_active(self) -> None:
+        """Take no notice."""
+
+    def create_output_for_split(self, split_id: str) -> SourceOutput[Any]:
+        """Return the output of a split."""
+        return self._outputs.setdefault(split_id, CollectingOutput(self._reader, split_id))
+
+    def release_output_for_split(self, split_id: str) -> None:
+        """Take nothing more of a split."""
+        output = self._outputs.pop(split_id, None)
+        if output is not None:
+            output.release()
+
+
+class ReaderSlot:
+    """A reader and what the job knows about it."""
+
+    def __init__(self, job: Job, index: int) -> None:
+        self.index = index
+        self.records: list[tuple[str | None, Any]] = []
+        self.given: list[Stored] = []
+        self.waits_for: Future[None] | None = None
+        self.knows_no_more = False
+        self.ended = False
+        self.lost = False
+        self.output = CollectingOutput(self)
+        context = TestReaderContext(index, job.parallelism, lambda action: job.post(self, action))
+        context.on_request = lambda: job.request(self)
+        context.on_event = lambda event: job.enumerator.handle_source_event(index, event)
+        self.reader: SourceReader[Any, Any] = job.source.create_reader(context)
+
+    def poll(self) -> InputStatus:
+        """Poll once and hold the answer against the contract."""
+        status = self.reader.poll_next(self.output)
+        if not isinstance(status, InputStatus):
+            raise AssertionError(  # noqa: TRY004 - a test fails, whatever is wrong
+                f"poll_next() returned {status!r}, which is no InputStatus"
+            )
+        if status is InputStatus.END_OF_INPUT:
+            if not self.knows_no_more:
+                raise AssertionError(
+                    "END_OF_INPUT before notify_no_more_splits(): a split may still be added"
+                )
+            self.ended = True
+        self.waits_for = None
+        if status is InputStatus.NOTHING_AVAILABLE:
+            self.waits_for = self.reader.is_available()
+        return status
+
+
+class Job:
+    """Runs a source until somebody has seen enough.
+
+    Args:
+        source: what to run.
+        parallelism: number of readers.
+        checkpoint: where to go on; None for the beginning.
+        timeout: seconds without any progress after which it fails.
+    """
+
+    def __init__(
+        self,
+        source: Source[Any, Any, Any],
+        parallelism: int = 1,
+        *,
+        checkpoint: Checkpoint | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.source = source
+        self.parallelism = parallelism
+        self.timeout = timeout
+        self.before = checkpoint.rows if checkpoint else ()
+        self.hold_splits = self.hold_no_more = False
+        self.split_ids: set[str] = set()
+        self._held: deque[Callable[[], None]] = deque()
+        self._checkpoint_id = 0
+        self.context = TestEnumeratorContext(parallelism, self._assign, self._tell_no_more)
+        self.context.on_event = lambda index, event: self.readers[index].reader.handle_source_event(
+            event
+        )
+        if checkpoint is None:
+            self.enumerator = source.create_enumerator(self.context)
+        else:
+            version, data = checkpoint.enumerator
+            state = source.enumerator_checkpoint_serializer.deserialize(version, data)
+            self.enumerator = source.restore_enumerator(self.context, state)
+        self.readers = [ReaderSlot(self, index) for index in range(parallelism)]
+        self._restored = checkpoint.splits if checkpoint else ()
+
+    def start(self) -> Self:
+        """Start everything; restored splits go to readers in turn."""
+        self.enumerator.start()
+        for slot in self.readers:
+            self._register(slot)
+        for place, stored in enumerate(self._restored):
+            self._deliver(self.readers[(place + 1) % self.parallelism], [stored])
+        return self
+
+    def _register(self, slot: ReaderSlot) -> None:
+        self.context.readers[slot.index] = ReaderInfo(slot.index, "localhost")
+        self.enumerator.add_reader(slot.index)
+        slot.reader.start()
+
+    # What comes from the source.
+
+    def post(self, slot: ReaderSlot, action: Callable[[], None]) -> None:
+        """Do something that a reader asked for, later, unless the reader is lost by then."""
+        self.context.mail.append(lambda: None if slot.lost else action())
+
+    def request(self, slot: ReaderSlot) -> None:
+        """Hand a reader's request to the enumerator, unless it was told that no split follows."""
+        if not slot.knows_no_more:
+            self.enumerator.handle_split_request(slot.index, "localhost")
+
+    def _assign(self, index: int, splits: list[SourceSplit]) -> None:
+        serializer = self.source.split_serializer
+        stored = [(serializer.version, serializer.serialize(split)) for split in splits]
+        self.split_ids.update(split.split_id for split in splits)
+        slot = self.readers[index]
+        slot.given += stored
+        if self.hold_splits:
+            self._held.append(lambda: self._deliver(slot, stored))
+        else:
+            self.post(slot, lambda: self._deliver(slot, stored))
+
+    def _deliver(self, slot: ReaderSlot, stored: list[Stored]) -> None:
+        if stored and not slot.lost:
+            slot.reader.add_splits(self.splits_of(stored))
+
+    def splits_of(self, stored: list[Stored]) -> list[Any]:
+        """Return splits from their bytes."""
+        return [self.source.split_serializer.deserialize(*one) for one in stored]
+
+    def _tell_no_more(self, index: int) -> None:
+        slot = self.readers[index]
+
+        def tell() -> None:
+            slot.knows_no_more = True
+            slot.reader.notify_no_more_splits()
+
+        if self.hold_no_more or self.hold_splits:
+            self._held.append(tell)
+        else:
+            self.post(slot, tell)
+
+    def release(self) -> None:
+        """Deliver what was held, and hold nothing further."""
+        self.hold_splits = self.hold_no_more = False
+        while self._held:
+            self._held.popleft()()
+
+    # What drives it.
+
+    def run(self, until: Callable[[], bool], what: str) -> None:
+        """Let everything go on until a condition holds.
+
+        Raises:
+            AssertionError: nothing moved for ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + self.timeout
+        while not until():
+            emitted = self.num_elements
+            moved = self.context.run_mail()
+            ready = False
+            for slot in self.readers:
+                if slot.ended or (slot.waits_for is not None and not slot.waits_for.done()):
+                    continue
+                ready |= slot.poll() is not InputStatus.NOTHING_AVAILABLE
+                if until():
+                    return
+            if moved or self.num_elements > emitted:
+                deadline = time.monotonic() + self.timeout
+            elif time.monotonic() > deadline:
+                raise AssertionError(f"waited {self.timeout:g} s for {what}; {self._standstill()}")
+            elif not ready and not self.context.run_async():
+                self._nap()
+
+    def _nap(self) -> None:
+        waiting = [s.waits_for for s in self.readers if s.waits_for is not None and not s.ended]
+        if not any(future.done() for future in waiting):
+            wait(waiting, timeout=_NAP, return_when=FIRST_COMPLETED)
+
+    def _standstill(self) -> str:
+        said = []
+        for slot in self.readers:
+            if slot.ended:
+                said.append(f"reader {slot.index} has ended")
+            elif slot.waits_for is not None and not slot.waits_for.done():
+                said.append(
+                    f"reader {slot.index} said NOTHING_AVAILABLE, and the future of that moment "
+                    "is still open"
+                )
+            else:
+                said.append(f"reader {slot.index} is polled again and again without a record")
+        return f"{self.num_elements} records came; {', '.join(said)}"
+
+    def run_to_end(self) -> None:
+        """Run until every reader has ended."""
+        self.run(lambda: all(slot.ended for slot in self.readers), "the end of all readers")
+
+    def run_elements(self, count: int) -> None:
+        """Run until so many records were emitted since this job started."""
+        self.run(lambda: self.num_elements >= count, f"record {count}")
+
+    # What came of it.
+
+    @property
+    def num_elements(self) -> int:
+        """How many records this job's readers have emitted."""
+        return sum(len(slot.records) for slot in self.readers)
+
+    @property
+    def emitted(self) -> list[tuple[str | None, Any]]:
+        """The rows with their splits, those before the checkpoint first."""
+        records = [one for slot in self.readers for one in slot.records]
+        return [*self.before, *((i, row) for i, record in records for row in rows_of(record))]
+
+    def checkpoint(self) -> Checkpoint:
+        """Return the state of enumerator and readers at this moment."""
+        while self.context.run_mail():
+            pass
+        self._checkpoint_id += 1
+        serializer = self.source.enumerator_checkpoint_serializer
+        state = serializer.serialize(self.enumerator.snapshot_state(self._checkpoint_id))
+        splits = self.source.split_serializer
+        stored = tuple(
+            (splits.version, splits.serialize(split))
+            for slot in self.readers
+            for split in slot.reader.snapshot_state(self._checkpoint_id)
+        )
+        return Checkpoint((serializer.version, state), stored, tuple(self.emitted))
+
+    def lose_reader(self, index: int) -> None:
+        """Forget a reader and all that it emitted, give its splits back, and register a new one."""
+        old = self.readers[index]
+        old.lost = True
+        old.reader.close()
+        del self.context.readers[index]
+        self.enumerator.add_splits_back(self.splits_of(old.given), index)
+        self.readers[index] = ReaderSlot(self, index)
+        self._register(self.readers[index])
+
+    def close(self) -> None:
+        """Close readers and enumerator, each twice, as is allowed."""
+        for _ in range(2):
+            for slot in self.readers:
+                slot.reader.close()
+            self.enumerator.close()
+
+    def __enter__(self) -> Self:
+        """Return the started job."""
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
