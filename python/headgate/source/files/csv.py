@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.csv as pac
 from headgate.source.arguments import refuse
 from headgate.source.files.format import BATCH_BYTES, Cut, FileFormat, sliced
 from headgate.source.files.json_lines import inferred
-from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks
+from headgate.source.files.lines import byte_ranges, is_compressed, line_chunks, line_start
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -91,13 +91,13 @@ class CsvFormat(FileFormat):
         names = self._names_of(files, split)
         present = pa.schema([field for field in wanted if field.name in names])
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
-        if self._options.newlines_in_values:
+        if self._options.newlines_in_values or is_compressed(split.path):
             yield from sliced(self._whole(files, split, convert), split.position, batch_rows)
             return
         parsed = (
             batch
-            for place, chunk in enumerate(line_chunks(files, split))
-            for batch in self._chunk(chunk, names, place == 0 and split.start == 0, convert)
+            for chunk in line_chunks(files, self._below_header(files, split))
+            for batch in self._chunk(chunk, names, convert)
         )
         yield from sliced(parsed, split.position, batch_rows)
 
@@ -110,15 +110,24 @@ class CsvFormat(FileFormat):
                 yield from reader
 
     def _chunk(
-        self, chunk: bytes, names: list[str], is_first: bool, convert: pac.ConvertOptions
+        self, chunk: bytes, names: list[str], convert: pac.ConvertOptions
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of whole lines; the header is one of the first chunk's lines."""
+        """Yield the rows of whole lines."""
         if not chunk.strip():
             return
-        known = self._names() if is_first else {"column_names": names}
-        read = pac.ReadOptions(use_threads=False, block_size=len(chunk) + 1, **known)
+        read = pac.ReadOptions(use_threads=False, block_size=len(chunk) + 1, column_names=names)
         table = pac.read_csv(io.BytesIO(chunk), read, self._parse(), convert)
         yield from table.combine_chunks().to_batches()
+
+    def _below_header(self, files: Files, split: FileSplit) -> FileSplit:
+        """Return the split without the header, which is the first line that is not blank."""
+        if not self._options.header:
+            return split
+        with files.filesystem.open_input_file(split.path) as opened:
+            start, end = 0, line_start(opened, 1, split.file_size)
+            while start < end and not opened.read_at(end - start, start).strip():
+                start, end = end, line_start(opened, end + 1, split.file_size)
+        return replace(split, start=max(split.start, end))
 
     def _names_of(self, files: Files, split: FileSplit) -> list[str]:
         """Return the names of a file's columns: files need not have them in the same order."""

@@ -1,0 +1,264 @@
+"""CSV and JSON lines: ranges of bytes cut anywhere give every row once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import gzip
+import itertools
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pac
+import pyarrow.json as paj
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.source.shipped_kit import enumerated, read_all, table_of
+
+from headgate.errors import OptionError, SourceError
+from headgate.source import CsvOptions, FileSource, read
+from headgate.source.files import lines
+from headgate.source.files.listing import Files
+
+ONE_LINE = CsvOptions(newlines_in_values=False)
+
+CSV_FILES = [
+    'id,text\n1,a\n2,"b,c"\n3,\n',
+    "id,text\r\n1,a\r\n2,bb\r\n3,c",
+    "id,text\n1,ä€𝄞\n\n2,b\n\n",
+    "\ufeffid,text\n1,a\n2,b\n",
+    "\n\nid,text\n1,a\n",
+]
+JSON_FILES = [
+    '{"id": 1, "text": "a"}\n{"id": 2}\n\n  \n{"text": "ä€𝄞\\n", "id": 3}\n',
+    '{"id": 1, "text": "a"}\r\n{"id": 2, "text": null}',
+    '{"id": 1, "other": [1, {"x": 2}]}\n{"id": 2, "text": "b"}\n',
+]
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+def rows(source, splits):
+    return [row for batch in read_all(source, splits) for row in batch.to_pylist()]
+
+
+def cut_anywhere(source, path):
+    """Yield all ways to cut the only file of a source in three."""
+    (whole,) = enumerated(source)
+    size = path.stat().st_size
+    for first in range(size + 1):
+        for second in {first, min(first + 1, size), (first + size) // 2, size}:
+            edges = [0, first, second, size]
+            yield [
+                replace(whole, start=start, end=end)
+                for start, end in itertools.pairwise(edges)
+                if start < end
+            ]
+
+
+@pytest.mark.parametrize("text", CSV_FILES)
+def test_csv_cut_anywhere(text, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode())
+    wanted = pac.read_csv(path).to_pylist()
+    source = FileSource(path, "csv", csv=ONE_LINE)
+    opener = source.split_opener()
+    for splits in cut_anywhere(source, path):
+        found = [row for split in splits for batch, _ in opener(split) for row in batch.to_pylist()]
+        assert found == wanted, splits
+
+
+@pytest.mark.parametrize("text", JSON_FILES)
+def test_json_cut_anywhere(text, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode())
+    wanted = [
+        {"id": row.get("id"), "text": row.get("text")}
+        for row in (json.loads(line) for line in text.splitlines() if line.strip())
+    ]
+    source = FileSource(path, "json", schema=SCHEMA)
+    opener = source.split_opener()
+    for splits in cut_anywhere(source, path):
+        found = [row for split in splits for batch, _ in opener(split) for row in batch.to_pylist()]
+        assert found == wanted, splits
+
+
+@given(
+    st.lists(st.text(alphabet="ab\u00e4\u20ac\r ", max_size=6), max_size=12),
+    st.integers(1, 12),
+    st.booleans(),
+    st.integers(1, 9),
+    st.integers(1, 20),
+)
+@settings(deadline=None, max_examples=200)
+def test_every_line_is_in_one_range(texts, parts, ends, search, chunk):
+    data = "\n".join(texts).encode() + (b"\n" if ends else b"")
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "_SEARCH", search)
+        Path(folder, "a").write_bytes(data)
+        files = Files(folder)
+        (file,) = files.listed(missing_ok=False)
+        edges = [len(data) * part // parts for part in range(parts + 1)]
+        found = [
+            list(lines.line_chunks(files, lines.split_of(file, "json", start, end, 0), chunk))
+            for start, end in itertools.pairwise(edges)
+        ]
+    assert b"".join(part for parts in found for part in parts) == data
+    for part in (part for parts in found for part in parts):
+        assert part.endswith(b"\n") or data.endswith(part)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_large_files_are_cut_and_equal(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("headgate.source.files.format._SMALLEST_SPLIT", 1000)
+    table = pa.table({"id": range(5000), "text": [f"row {n}" * (n % 7) for n in range(5000)]})
+    path = tmp_path / f"a.{kind}"
+    if kind == "csv":
+        pac.write_csv(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    csv = ONE_LINE if kind == "csv" else None
+    source = FileSource(path, kind, split_size=4000, batch_rows=100, csv=csv)
+    splits = enumerated(source, readers=4)
+    assert len(splits) > 20
+    assert {split.size <= 4000 for split in splits} == {True}
+    with read(source, parallelism=3) as records:
+        batches = list(records)
+    assert max(batch.num_rows for batch in batches) <= 100
+    assert table_of(source, batches).sort_by("id").equals(table)
+
+
+def test_values_with_newlines_keep_a_file_in_one_split(tmp_path):
+    path = tmp_path / "a.csv"
+    table = pa.table({"id": [1, 2, 3], "text": ["a\nb", 'q"q', "c\r\nd"]})
+    pac.write_csv(table, path)
+    source = FileSource(path, "csv", split_size=1)
+    assert len(enumerated(source)) == 1
+    assert table_of(source, list(read(source))).equals(table)
+
+
+def test_columns_of_files_in_another_order_and_missing_ones(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n")
+    (tmp_path / "b.csv").write_text("text,more,id\nb,x,2\n")
+    (tmp_path / "c.csv").write_text("id\n3\n")
+    (tmp_path / "d.csv").write_text("text\nd\n")
+    for csv in (CsvOptions(), ONE_LINE):
+        source = FileSource(tmp_path, "csv", csv=csv, filter=pc.field("id").is_valid())
+        found = sorted(rows(source, enumerated(source)), key=lambda row: row["id"])
+        assert [(row["id"], row["text"]) for row in found] == [(1, "a"), (2, "b"), (3, None)]
+        only = source.with_columns(["text"])
+        assert sorted(str(row["text"]) for row in rows(only, enumerated(only))) == [
+            "None",
+            "a",
+            "b",
+        ]
+
+
+def test_how_csv_is_written(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("1;'x;y';-\n2;'it''s';b\n")
+    options = CsvOptions(
+        delimiter=";",
+        quote_char="'",
+        header=False,
+        column_names=["id", "text", "more"],
+        null_values=["-"],
+        strings_can_be_null=True,
+    )
+    wanted = [
+        {"id": 1, "text": "x;y", "more": None},
+        {"id": 2, "text": "it's", "more": "b"},
+    ]
+    for csv in (options, replace(options, newlines_in_values=False)):
+        source = FileSource(path, "csv", csv=csv)
+        assert rows(source, enumerated(source)) == wanted
+    unnamed = FileSource(path, "csv", csv=replace(options, column_names=None))
+    assert unnamed.schema.names == ["f0", "f1", "f2"]
+    renamed = FileSource(path, "csv", csv=replace(options, header=True))
+    assert rows(renamed, enumerated(renamed)) == wanted[1:]
+
+
+def test_compressed_files_are_one_split(tmp_path):
+    lines_of = "".join(json.dumps({"id": n, "text": "x" * 50}) + "\n" for n in range(3000))
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(lines_of.encode()))
+    source = FileSource(tmp_path, "json", split_size=100)
+    assert len(enumerated(source)) == 1
+    assert [row["id"] for row in rows(source, enumerated(source))] == list(range(3000))
+    text = "id,text\n" + "".join(f"{n},x\n" for n in range(3000))
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
+    for csv in (CsvOptions(), ONE_LINE):
+        source = FileSource(tmp_path / "a.csv.gz", "csv", csv=csv, split_size=100)
+        assert [row["id"] for row in rows(source, enumerated(source))] == list(range(3000))
+
+
+def test_types_of_a_schema(tmp_path):
+    schema = pa.schema(
+        [
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us")),
+            ("money", pa.decimal128(9, 2)),
+            ("small", pa.int16()),
+            ("flag", pa.bool_()),
+        ]
+    )
+    row = {
+        "day": dt.date(2020, 2, 29),
+        "at": dt.datetime(2020, 2, 29, 12, 30),  # noqa: DTZ001 - a column without a zone
+        "money": decimal.Decimal("12.50"),
+        "small": -7,
+        "flag": True,
+    }
+    (tmp_path / "a.csv").write_text(
+        "day,at,money,small,flag\n2020-02-29,2020-02-29 12:30:00,12.50,-7,true\n"
+    )
+    (tmp_path / "a.json").write_text(
+        '{"day": "2020-02-29", "at": "2020-02-29 12:30:00", "money": "12.50", "small": -7, "flag": true}\n'
+        "{}\n"
+    )
+    csv = FileSource(tmp_path / "a.csv", "csv", schema=schema)
+    assert rows(csv, enumerated(csv)) == [row]
+    texts = FileSource(tmp_path / "a.json", "json", schema=schema)
+    assert rows(texts, enumerated(texts)) == [row, dict.fromkeys(row)]
+
+
+def test_a_column_of_nulls_is_one_of_texts(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": null, "b": 1}\n')
+    assert FileSource(tmp_path, "json").schema == pa.schema([("a", pa.string()), ("b", pa.int64())])
+    (tmp_path / "a.csv").write_text("a,b\n,1\n")
+    assert FileSource(tmp_path / "a.csv", "csv").schema.field("a").type == pa.string()
+
+
+def test_inferred_types_are_those_of_pyarrow(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": {"x": [1]}, "t": "2020-01-01", "f": 1.5}\n')
+    assert FileSource(path, "json").schema == paj.read_json(path).schema
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("json", '{"a": 1}\n', '{"a": \n'),
+        ("csv", "a,b\n1,2\n", "1,2,3\n"),
+        ("csv", "a\n1\n", "x\n"),
+    ],
+)
+def test_a_damaged_line_names_split_and_file(kind, good, bad, tmp_path):
+    path = tmp_path / f"a.{kind}"
+    path.write_text(good)
+    csv = ONE_LINE if kind == "csv" else None
+    source = FileSource(path, kind, schema=FileSource(path, kind, csv=csv).schema, csv=csv)
+    path.write_text(good + bad)
+    with pytest.raises(SourceError, match=r"a\.\w+ cannot be read: .*; split .*bytes 0:") as caught:
+        list(read(source))
+    assert isinstance(caught.value.__cause__, pa.ArrowInvalid)
+    assert caught.value.details["path"] == str(path)
+
+
+@pytest.mark.parametrize("name", ["delimiter", "quote_char", "escape_char"])
+def test_characters_are_one(name):
+    with pytest.raises(OptionError, match=name):
+        CsvOptions(**{name: ";;"})
