@@ -35,6 +35,8 @@ BUSY: Final = 0.6
 SKEW: Final = 0.5
 #: ms of a task below which its parts say nothing.
 _MIN_TASK_MS: Final = 1000
+#: The same where both halves wait for each other: that may be the start of a run, too.
+_MIN_EXCHANGE_MS: Final = 5000
 #: Of two stages that are the slowest in different tasks, the one with so much more time in all.
 _CLEARLY: Final = 1.5
 #: The producers were done, and the consumers went on for so many times their time.
@@ -99,8 +101,11 @@ def verdict(
     consumers = [task for task in tasks if task.role == "reduce"]
     longest = max((task.wall_ms for task in consumers), default=0)
     blocked = [task.blocked_ms / task.wall_ms for task in producers]
-    if (blocked and max(blocked) > MOST) or _is_tail(tasks, longest):
-        return _downstream(consumers, longest, blocked)
+    are_blocked = bool(blocked) and max(blocked) > MOST
+    if are_blocked or _is_tail(tasks, longest):
+        found = _downstream(consumers, longest, blocked)
+        if are_blocked or found is not None:
+            return found
     if longest and max(map(_load, consumers)) / longest > MOST:
         return None  # both halves work: neither clearly waits for the other
     return _upstream(producers, reads_splits=reads_splits)
@@ -134,7 +139,8 @@ def _downstream(consumers: list[TaskStats], longest: int, blocked: list[float]) 
         return _made("sink", "sink", worst.task, taken, f"{text} of the time")
     if busy >= BUSY:
         return _reduce(consumers, worst, longest, blocked)
-    if blocked and min(blocked) > MOST and _load(worst) / longest < MOST:
+    both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
+    if both_wait and longest >= _MIN_EXCHANGE_MS:
         text = f"producers wait {_percent(max(blocked))} of the time, and consumers are idle"
         return _made("exchange", "exchange", None, max(blocked), text)
     return None

@@ -1,0 +1,117 @@
+"""What the statistics say of whole runs on Spark: the slowest stage by its name, live and final."""
+
+import time
+
+import pytest
+from conftest import wait_until
+
+from headgate.spark import exchange, last_stats
+from headgate.spark.coordinator import Coordinator
+
+#: Pools that the rows below fill many times over.
+SMALL = {"num_partitions": 2, "memory": "4m", "segment_size": "64k"}
+
+
+def slow(rows, seconds):
+    """Return a function that takes its time for every so many rows."""
+
+    def function(batches):
+        for batch in batches:
+            for start in range(0, batch.num_rows, rows):
+                time.sleep(seconds)
+                yield batch.slice(start, rows)
+
+    return function
+
+
+def final(query, rows):
+    """Run a query; return the statistics of its run when nothing changes them any more."""
+    assert query.count() == rows
+    wait_until(lambda: last_stats().seconds == last_stats().seconds, "the run's clock")
+    return last_stats()
+
+
+@pytest.fixture
+def wide(spark):
+    """20,000 rows of 1 kB."""
+    return spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 1000) as s")
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Show each message to the coordinator to a function first, which says whether to drop it."""
+    handle = Coordinator.message
+
+    def watch(is_dropped):
+        def message(self, connection, exchange_id, message, now):
+            if not is_dropped(message):
+                handle(self, connection, exchange_id, message, now)
+
+        monkeypatch.setattr(Coordinator, "message", message)
+
+    return watch
+
+
+def test_a_slow_map_live_and_at_the_end(spark, watched):
+    seen = []
+    watched(lambda _: seen.append(last_stats()))
+    query = exchange(spark.range(0, 24_000, 1, 2), by="id", num_partitions=2, map=slow(500, 0.1))
+    stats = final(query, 24_000)
+    assert (stats.verdict.kind, stats.verdict.stage) == ("map-busy", "map")
+    assert (stats.state, stats.producers, stats.consumers) == ("done", 2, 2)
+    assert stats.rows == stats.rows_received == 24_000
+    assert {(task.role, task.task) for task in stats.tasks} == {
+        ("map", 0),
+        ("map", 1),
+        ("reduce", 0),
+        ("reduce", 1),
+    }
+    for task in stats.tasks:
+        assert 0 < task.wall_ms <= 1000 * stats.seconds
+    live = [was for was in seen if was is not None and was.run == stats.run and was.rows]
+    assert (live[0].state, live[0].producers) == ("running", 0)
+    assert live[0].rows < 24_000
+
+
+def test_a_slow_reduce(wide):
+    stats = final(exchange(wide, by="id", reduce=slow(50, 0.012), **SMALL), 20_000)
+    assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
+    blocked = max(task.blocked_ms / task.wall_ms for task in stats.tasks if task.role == "map")
+    assert blocked > 0.5
+
+
+def test_a_hot_key(wide):
+    def hot(batch):
+        return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
+
+    stats = final(exchange(wide, by=hot, reduce=slow(50, 0.007), **SMALL), 20_000)
+    assert (stats.verdict.kind, stats.verdict.task) == ("skew", 0)
+    assert "98 % of the rows" in stats.verdict.text
+
+
+def test_what_follows_is_slow(spark, wide):
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, 200)  # else Spark itself takes all the rows before it hands them on
+    try:
+        query = exchange(wide, by="id", **SMALL)
+        stats = final(query.mapInArrow(slow(50, 0.012), query.schema), 20_000)
+    finally:
+        spark.conf.set(name, before)
+    assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
+
+
+def test_a_run_whose_progress_is_lost_ends_as_it_should(spark, watched):
+    dropped = []
+
+    def is_progress(message):
+        if message.kind == "PROGRESS":
+            dropped.append(message)
+        return message.kind == "PROGRESS"
+
+    watched(is_progress)
+    numbers = spark.range(0, 4_000, 1, 2)
+    stats = final(exchange(numbers, by="id", num_partitions=2, map=slow(2_000, 1.1)), 4_000)
+    assert len(dropped) >= 4
+    assert (stats.rows, stats.rows_received, stats.verdict) == (4_000, 4_000, None)
+    assert {task.wall_ms for task in stats.tasks} == {0}

@@ -1,0 +1,283 @@
+"""The slowest stage: a table of what is said, and that nothing is said when it is not clear."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.spark.task_stats import STAGES, TaskStats, stages
+from headgate.spark.verdict import BUSY, MIN_SECONDS, MOST, verdict
+
+
+def producer(task=0, source=0, map_=0, emit=0, blocked=0, state="running"):
+    """Ten seconds, in parts of a hundred."""
+    times = (source, map_, emit, blocked)
+    return TaskStats("map", task, state, 0, 0, 0, *(100 * part for part in times))
+
+
+def consumer(task=0, idle=0, reduce=0, sink=0, rows=0, state="running"):
+    times = (idle, reduce, 0, sink)
+    return TaskStats("reduce", task, state, rows, 0, 0, *(100 * part for part in times))
+
+
+IDLE = [consumer(0, idle=95, reduce=5), consumer(1, idle=97, reduce=3)]
+BLOCKED = [producer(0, 10, 20, 8, 62), producer(1, 10, 25, 10, 55)]
+
+#: name -> tasks, options, kind, task, what the sentence says; kind None: nothing is said.
+TABLE = {
+    "no tasks": ([], {}, None, None, ""),
+    "nobody waits for anybody": ([producer(0, 30, 40, 10, 20), *IDLE], {}, None, None, ""),
+    "the JVM feeds slowly": (
+        [producer(0, source=91, map_=9), producer(1, source=70, map_=30), *IDLE],
+        {},
+        "jvm-feed",
+        0,
+        "the JVM is waited for: 91 % of the time of producer 0",
+    ),
+    "reading is slow": (
+        [producer(0, source=91, map_=9), *IDLE],
+        {"reads_splits": True},
+        "source-busy",
+        0,
+        "reading the source takes 91 % of the time of producer 0",
+    ),
+    "map is slow": (
+        [producer(0, 30, 60, 10), producer(1, 4, 93, 3), *IDLE],
+        {},
+        "map-busy",
+        1,
+        "map takes 93 % of the time of producer 1",
+    ),
+    "one slow map among waiting ones": (
+        [producer(0, 4, 93, 3), *(producer(n, 60, 30, 10) for n in range(1, 5)), *IDLE],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "one slow map, one slow source": (
+        [producer(0, 4, 93, 3), producer(1, 93, 4, 3), *IDLE],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "scattering is slow": (
+        [producer(0, 10, 20, 70), *IDLE],
+        {},
+        "exchange",
+        0,
+        "putting rows into pages takes 70 % of the time of producer 0",
+    ),
+    "the network is slow": (
+        [*BLOCKED, *IDLE],
+        {},
+        "exchange",
+        None,
+        "producers wait 62 % of the time, and consumers are idle",
+    ),
+    "the first seconds of a run in which nobody works": (
+        [*BLOCKED, consumer(0, idle=48)],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "only one producer waits, and no consumer works": (
+        [producer(0, 10, 20, 8, 62), producer(1, 10, 80, 10, 0), *IDLE],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "one of the reduces is slow": (
+        [*BLOCKED, consumer(0, 8, 92), consumer(1, 3, 97)],
+        {},
+        "reduce-busy",
+        1,
+        "reduce 1 is busy 97 %, the others at most 92 %; producers wait up to 62 % of the time",
+    ),
+    "the only reduce is slow": (
+        [*BLOCKED, consumer(0, 3, 97)],
+        {},
+        "reduce-busy",
+        0,
+        "reduce 0 is busy 97 %; producers wait up to 62 % of the time",
+    ),
+    "skew": (
+        [*BLOCKED, consumer(0, 59, 41, rows=24), consumer(3, 3, 97, rows=76), consumer(2, 80, 20)],
+        {},
+        "skew",
+        3,
+        "reduce 3 is busy 97 %, the others at most 41 %; it got 76 % of the rows",
+    ),
+    "skew, and the others have ended early": (
+        [*BLOCKED, consumer(0, 1, 20, state="done"), consumer(3, 3, 97, rows=5)],
+        {},
+        "skew",
+        3,
+        "reduce 3 is busy 97 %, the others at most 20 %; it got 100 % of the rows",
+    ),
+    "one reduce is busy, the other one waits for the sink": (
+        [*BLOCKED, consumer(0, 3, 90, 7), consumer(1, 15, 20, 65)],
+        {},
+        "reduce-busy",
+        0,
+        "",
+    ),
+    "the sink is slow": (
+        [*BLOCKED, consumer(0, 50, 40, 10), consumer(1, 7, 10, 83)],
+        {},
+        "sink",
+        1,
+        "what follows the exchange lets consumer 1 wait 83 % of the time",
+    ),
+    "a reduce that is neither busy nor blocked": (
+        [*BLOCKED, consumer(0, 10, 48, 42)],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "producers wait, consumers are half idle": (
+        [*BLOCKED, consumer(0, 45, 55)],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "both halves work": ([producer(0, 5, 90, 5), consumer(0, 20, 80)], {}, None, None, ""),
+    "producers were done long ago": (
+        [producer(0, 0, 20, 5, 0, "done"), consumer(0, 4, 96)],
+        {},
+        "reduce-busy",
+        0,
+        "reduce 0 is busy 96 %; producers wait up to 0 % of the time",
+    ),
+    "nothing is known of the producers": ([consumer(0, 4, 96)], {}, None, None, ""),
+    "short producers in waves": (
+        [*(producer(n, 1, 4) for n in range(5)), *IDLE],
+        {},
+        "map-busy",
+        None,
+        "map takes 80 % of the time of the producers",
+    ),
+    "waves of producers that were never waited for": (
+        [*(producer(n, 2, 48, state="done") for n in range(4)), *IDLE],
+        {},
+        "map-busy",
+        0,
+        "map takes 96 % of the time of producer 0",
+    ),
+    "too few short producers": (
+        [*(producer(n, 1, 4) for n in range(3)), *IDLE],
+        {},
+        None,
+        None,
+        "",
+    ),
+    "consumers hold all slots": (
+        [],
+        {"waits_for_slots": True},
+        "waiting-for-slots",
+        None,
+        "no slot is free for the producers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_what_is_said(name):
+    tasks, options, kind, task, said = TABLE[name]
+    found = verdict(tasks, 10.0, **options)
+    if kind is None:
+        assert found is None
+        return
+    assert (found.kind, found.task) == (kind, task)
+    assert found.stage in STAGES
+    assert found.advice
+    if said:
+        assert found.text == said
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_nothing_is_said_of_the_first_two_seconds(name):
+    tasks, options, *_ = TABLE[name]
+    assert verdict(tasks, 1.99, **options) is None
+
+
+def test_the_order_of_tasks_does_not_matter():
+    for tasks, options, *_ in TABLE.values():
+        there, back = verdict(tasks, 10.0, **options), verdict(tasks[::-1], 10.0, **options)
+        assert (there and there.kind) == (back and back.kind)
+
+
+MS = st.integers(0, 1 << 62) | st.integers(0, 30_000)
+STATES = st.sampled_from(["running", "done", "stopped", "failed", "lost"])
+TASKS = st.lists(
+    st.builds(
+        TaskStats,
+        role=st.sampled_from(["map", "reduce"]),
+        task=st.integers(0, 50),
+        state=STATES,
+        rows=MS,
+        input_ms=MS,
+        function_ms=MS,
+        emit_ms=MS,
+        blocked_ms=MS,
+    ),
+    max_size=12,
+)
+
+
+@given(TASKS, st.floats(-10, 1e9), st.booleans())
+def test_any_numbers_of_workers_are_taken(tasks, seconds, reads_splits):
+    found = verdict(tasks, seconds, reads_splits=reads_splits)
+    assert found is None or (seconds >= MIN_SECONDS and MOST <= found.share <= 1.0)
+    for stage in stages(tasks):
+        assert 0.0 <= stage.busiest_share <= 1.0
+
+
+@given(TASKS, st.floats(2, 1e9))
+def test_what_is_said_has_its_evidence_in_a_task(tasks, seconds):
+    found = verdict(tasks, seconds)
+    if found is None or found.task is None:
+        return
+    role = "reduce" if found.stage in {"reduce", "sink"} else "map"
+    mine = [task for task in tasks if (task.role, task.task) == (role, found.task)]
+    least = BUSY if found.stage == "reduce" else MOST
+    assert any(task.of(found.stage)[1] / task.wall_ms >= least for task in mine if task.wall_ms)
+
+
+@st.composite
+def halves_at_most(draw, number):
+    """Split ten seconds into parts of which none is more than half."""
+    times = []
+    for left_over in range(number - 1, -1, -1):
+        left = 10_000 - sum(times)
+        times.append(draw(st.integers(max(0, left - 5_000 * left_over), min(5_000, left))))
+    return draw(st.permutations(times))
+
+
+@given(
+    st.lists(halves_at_most(4), min_size=1, max_size=6),
+    st.lists(halves_at_most(3), min_size=1, max_size=6),
+)
+def test_nothing_is_said_below_the_thresholds(producers, consumers):
+    tasks = [TaskStats("map", n, "running", 0, 0, 0, *times) for n, times in enumerate(producers)]
+    tasks += [
+        TaskStats("reduce", n, "running", 0, 0, 0, idle, reduce, 0, sink)
+        for n, (idle, reduce, sink) in enumerate(consumers)
+    ]
+    assert verdict(tasks, 10.0) is None
+
+
+@given(TASKS)
+def test_the_stages_of_a_task_share_its_time(tasks):
+    for made in tasks:
+        task = replace(made, emit_ms=0) if made.role == "reduce" else made
+        for stage in STAGES[:3] if task.role == "map" else STAGES[3:]:
+            assert sum(task.of(stage)) == task.wall_ms
+    for stage in stages(tasks):
+        assert stage.tasks == sum((t.role == "map") == (stage.name in STAGES[:3]) for t in tasks)
