@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.sink import journal as journals
 from headgate.sink.api import Committable, Committer, WriteResult
@@ -19,9 +18,6 @@ from headgate.sink.recovery import JobFacts, discard, finish, recover
 if TYPE_CHECKING:
     from headgate.sink.file_sink import FileSink
     from headgate.sink.storage import Storage
-
-#: How often the job's folder is made while others remove the empty one above it.
-_TRIES: Final = 10
 
 
 class FileCommitter(Committer):
@@ -75,8 +71,10 @@ class FileCommitter(Committer):
         if self._sink.mode == "error":
             refuse_existing(storage)
         facts = JobFacts(self._owner or Owner.of(os.getpid()), tuple(_missing(storage)))
+        path = storage.at(STAGING, self._job, JOB)
         try:
-            self._make(storage.at(STAGING, self._job), facts)
+            with failing("write", path):
+                storage.write_first(path, facts.to_json())
         except BaseException as error:
             abort_after(error, lambda: discard(storage, self._job, facts.made))
             raise
@@ -116,24 +114,14 @@ class FileCommitter(Committer):
                 facts = JobFacts.read(self._storage, self._job)
             discard(self._storage, self._job, facts.made)
 
-    def _make(self, folder: str, facts: JobFacts) -> None:
-        storage = self._storage
-        with failing("make", folder):
-            for attempt in range(_TRIES):
-                # Another job that ends may remove the empty staging folder in between.
-                last = attempt == _TRIES - 1
-                with contextlib.nullcontext() if last else contextlib.suppress(FileNotFoundError):
-                    storage.make_folder(folder, parents=True)
-                    storage.write_atomic(f"{folder}/{JOB}", facts.to_json(), through=folder)
-                    break
-
 
 def _missing(storage: Storage) -> list[str]:
     """Return the folders that must be made for the path, the innermost first."""
     if not storage.is_local:
         return []
     missing, folder = [], storage.root
-    while folder and not storage.is_folder(folder):
-        missing.append(folder)
-        folder = folder.rpartition("/")[0]
+    with failing("look at", storage.root):
+        while folder and not storage.is_folder(folder):
+            missing.append(folder)
+            folder = folder.rpartition("/")[0]
     return missing

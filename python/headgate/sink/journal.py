@@ -95,12 +95,10 @@ def read(storage: Storage, job: str) -> Journal | None:
 
 def write(storage: Storage, journal: Journal) -> None:
     """Decide a commit."""
-    folder = storage.at(STAGING, journal.job)
-    path = f"{folder}/{JOURNAL}"
+    path = storage.at(STAGING, journal.job, JOURNAL)
     try:
         with failing("write", path):
-            storage.make_folder(folder, parents=True)
-            storage.write_atomic(path, journal.to_json(), through=folder)
+            storage.write_first(path, journal.to_json())
     except SinkError as error:
         # Its name may be there, and only the sync after it have failed.
         if storage.is_file(path):

@@ -13,7 +13,7 @@ from headgate.sink import journal as journals
 from headgate.sink.failure import failing
 from headgate.sink.layout import JOB, STAGING
 from headgate.sink.owner import Owner
-from headgate.sink.storage import is_name
+from headgate.sink.storage import PARTIAL, is_name
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
@@ -100,7 +100,7 @@ def recover(
                 journals.roll_forward(storage, journal)
                 finish(storage, journal)
                 completed.append(job)
-        elif _is_dead(storage, info.path, facts, stale_after) and _discard(storage, job, facts):
+        elif _tidy(storage, job, facts, stale_after):
             removed.append(job)
     storage.remove_empty(storage.at(STAGING))
     return Recovered(tuple(completed), tuple(removed))
@@ -129,9 +129,17 @@ def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
             return
 
 
-def _discard(storage: Storage, job: str, facts: JobFacts) -> bool:
+def _tidy(storage: Storage, job: str, facts: JobFacts, stale_after: float) -> bool:
+    """Remove a job that is dead, or was not even begun; return whether it was."""
+    folder = storage.at(STAGING, job)
     try:
-        discard(storage, job, facts.made)
+        with failing("clean up", folder):
+            if _is_unborn(storage, folder):
+                storage.remove_empty(folder)
+            elif not _is_dead(storage, folder, facts, stale_after):
+                return False
+            else:
+                discard(storage, job, facts.made)
     except SinkError as error:
         # Somebody else's remains are invisible; they must not keep this job from writing.
         warnings.warn(_left("a dead job", error), stacklevel=2)
@@ -143,6 +151,19 @@ def _left(whose: str, error: SinkError) -> HeadgateWarning:
     warning = HeadgateWarning(f"what {whose} staged is left: {error.summary}")
     warning.code = error.code
     return warning
+
+
+def _is_unborn(storage: Storage, folder: str) -> bool:
+    """Empty a folder that has nothing but unfinished files; return whether it is empty then.
+
+    Whoever is just making it does so again: see :meth:`Storage.write_first`.
+    """
+    inside = storage.list(folder)
+    if not all(info.is_file and info.path.endswith(PARTIAL) for info in inside):
+        return False
+    for info in inside:
+        storage.delete_file(info.path)
+    return True
 
 
 def _is_dead(storage: Storage, folder: str, facts: JobFacts, stale_after: float) -> bool:

@@ -82,7 +82,15 @@ class Storage:
 
     def make_folder(self, path: str, *, parents: bool) -> None:
         """Make a folder; without ``parents`` only below one that is there."""
-        self.filesystem.create_dir(path, recursive=parents)
+        for attempt in range(_TRIES if parents else 1):
+            try:
+                self.filesystem.create_dir(path, recursive=parents)
+            except FileNotFoundError:
+                # Others that clean up may remove an empty parent in between.
+                if not parents or attempt == _TRIES - 1:
+                    raise
+            else:
+                return
 
     def sync(self, path: str) -> None:
         """Make a file or the names in a folder durable."""
@@ -167,6 +175,22 @@ class Storage:
             if not self.is_file(path):
                 raise
         self.sync(path.rpartition("/")[0] or "/")
+
+    def write_first(self, path: str, data: bytes) -> None:
+        """Write a file, durably, and make its folder if need be.
+
+        Others that clean up may remove the folder while nothing but this is in it.
+        """
+        folder = path.rpartition("/")[0]
+        for attempt in range(_TRIES):
+            try:
+                self.make_folder(folder, parents=True)
+                self.write_atomic(path, data, through=folder)
+            except FileNotFoundError:
+                if attempt == _TRIES - 1:
+                    raise
+            else:
+                return
 
 
 def is_hidden(path: str) -> bool:

@@ -1,0 +1,138 @@
+"""Storages that fail or die at a chosen step, processes to kill, and what is left on the disk."""
+
+import dataclasses
+import errno
+import multiprocessing
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from headgate.sink import FileSink
+from headgate.sink.owner import Owner
+from headgate.sink.storage import Storage, is_hidden
+
+#: What a sink asks of its storage; each call is a step.
+STEPS = (
+    *("info", "list", "open_output", "make_folder", "sync", "move"),
+    *("delete_file", "delete_tree", "remove_empty", "read"),
+)
+
+
+class Crash(BaseException):
+    """The process is gone: no step after this one works."""
+
+
+class Faults:
+    """Counts steps, and crashes or fails before the one with a number.
+
+    Args:
+        at: the step, from 1; None for none.
+        error: raise this once; a crash when it is None.
+    """
+
+    def __init__(self, at=None, error=None):
+        self.at = at
+        self.error = error
+        self.seen = []
+        self.is_dead = False
+
+    def step(self, name, path):
+        if self.is_dead:
+            raise Crash
+        self.seen.append(f"{name} {path}")
+        if len(self.seen) == self.at:
+            if self.error is not None:
+                raise self.error
+            self.is_dead = True
+            raise Crash
+
+
+class FaultyStorage(Storage):
+    """A storage whose steps are counted."""
+
+    def __init__(self, storage, faults):
+        super().__init__(storage.filesystem, storage.root)
+        self.faults = faults
+
+
+def _counted(name):
+    real = getattr(Storage, name)
+
+    def call(self, path, *args, **kwargs):
+        try:
+            self.faults.step(name, path)
+        except OSError:
+            if name == "remove_empty":
+                return False  # it never fails
+            raise
+        return real(self, path, *args, **kwargs)
+
+    return call
+
+
+for _name in STEPS:
+    setattr(FaultyStorage, _name, _counted(_name))
+
+
+class FaultySink(FileSink):
+    """A sink on such a storage; ``faults`` is set after it is made."""
+
+    faults = None
+
+    def storage(self):
+        return FaultyStorage(super().storage(), self.faults)
+
+
+def faulty(path, faults, **options):
+    sink = FaultySink(path, **options)
+    object.__setattr__(sink, "faults", faults)
+    return sink
+
+
+def disk_full():
+    return OSError(errno.ENOSPC, "no space left on device")
+
+
+_HERE = Owner.of(os.getpid())
+
+
+def dead_owner(pid=None):
+    """Name a process as Owner.of does, but one that is gone."""
+    return dataclasses.replace(_HERE, started=0)
+
+
+def numbers(start, stop, chunk=4):
+    """Batches with a column n."""
+    array = pa.array(range(start, stop), pa.int64())
+    return pa.table({"n": array}).to_batches(chunk)
+
+
+def rows(path):
+    """What readers see: the sorted column n."""
+    files = [f for f in Path(path).rglob("*") if f.is_file() and not is_hidden(below(f, path))]
+    found = []
+    for kind in ("parquet", "arrow"):
+        some = [str(file) for file in files if file.suffix == f".{kind}"]
+        table = pa.dataset.dataset(some, format=kind).to_table() if some else {"n": pa.array([])}
+        found += table["n"].to_pylist()
+    assert all(file.suffix in {".parquet", ".arrow"} for file in files)
+    return sorted(found)
+
+
+def left(path):
+    """Everything of ours below a path that is neither data nor a marker, relative to it."""
+    found = [below(file, path) for file in Path(path).rglob("*")]
+    kept = ("_SUCCESS", "_headgate")
+    ours = (name for name in found if is_hidden(name))
+    return sorted(name for name in ours if not name.startswith(kept) or name.endswith(".partial"))
+
+
+def below(file, path):
+    return file.relative_to(path).as_posix()
+
+
+#: Children are forked from a server that has imported what they need.
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["headgate.sink", "pyarrow.parquet", "pyarrow.dataset"])
