@@ -230,9 +230,16 @@ class TestSplits:
 
     def test_spec_13_6_a_reader_that_cannot_pause_may_go_on_unaligned(self):
         rig = Rig(ALIGNED, ["0", "1"], allow_unaligned_splits=True)
-        rig.reader.can_pause = False
+        asked = []
+
+        def refuse(pause, resume):
+            asked.append(pause)
+            raise NotBuiltError("cannot")
+
+        rig.reader.pause_or_resume_splits = refuse
         rig.operator.align(4)
         assert rig.run(emit(5, split="0"), emit(50, split="0")) == [5, 50]
+        assert asked == [["0"]], "once is enough"
         rig.run(emit(5, split="1"))
         assert rig.operator.mode is WAITING, "the reader as a whole still waits"
 
@@ -274,6 +281,16 @@ class TestIdleness:
         rig.operator.align(5)
         rig.pass_by(1.8)
         assert rig.reported[-1] == MAX_WATERMARK
+
+    def test_spec_13_6_the_clock_goes_on_when_neither_reason_is_left(self):
+        rig = Rig(self.STRATEGY, ["0"])
+        rig.operator.align(4)
+        rig.run(emit(5, split="0"))
+        rig.operator.set_back_pressured(True)
+        rig.pass_by(2)
+        rig.operator.set_back_pressured(False)
+        rig.pass_by(5)
+        assert set(rig.reported) == {5}
 
     def test_a_resumed_split_becomes_idle_after_the_whole_timeout(self):
         rig = Rig(self.STRATEGY, ["0", "1"])

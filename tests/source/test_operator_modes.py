@@ -174,6 +174,17 @@ def test_spec_13_4_a_split_can_come_again_after_it_was_finished():
     assert (rig.finished, rig.operator.split_ids) == (["a", "a"], ())
 
 
+def test_a_split_that_comes_again_before_its_end_was_told_stays():
+    rig = Rig(splits=["a"])
+    rig.reader.script(
+        lambda reader, output: (emit(1, 2)(reader, output), release("a")(reader, output))[1]
+    )
+    assert rig.operator.poll() == 1
+    rig.operator.add_splits(3, parts("a"))
+    assert (rig.drain(), rig.finished) == ([2], ["a"])
+    assert rig.operator.split_ids == ("a",)
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("method", "cause"),

@@ -195,6 +195,13 @@ class TestFutures:
         rig.clock.pass_by(LONGEST_DELAY)
         assert rig.operator.poll() == 1
 
+    def test_records_in_between_keep_a_reader_from_being_slowed_down(self):
+        rig = Rig()
+        rig.reader.is_available = lambda: DONE
+        for number in range(5 * PATIENCE):
+            rig.reader.steps.extend([NOTHING, emit(number)])
+            assert rig.operator.poll() == number
+
     def test_an_order_overrides_the_delay(self):
         rig = Rig()
         rig.reader.is_available = lambda: DONE
