@@ -1,0 +1,201 @@
+"""Whose staged files are removed, whose are left alone, and what is completed."""
+
+import dataclasses
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import sink_kit as kit
+
+from headgate.errors import HeadgateWarning, SinkError
+from headgate.sink import FileSink, Recovered, WriterContext, write
+from headgate.sink.owner import Owner
+
+
+def begun(path, owner=None, **options):
+    """Start a job and stage a file; return its committer and committable."""
+    sink = FileSink(path, mode="append", **options)
+    committer = sink.create_committer(owner=owner)
+    committer.start()
+    with sink.create_writer(WriterContext(committer.job)) as writer:
+        writer.write(kit.numbers(0, 3)[0])
+        return committer, writer.prepare_commit()
+
+
+def decided(path, owner=None, **options):
+    """Start a job that dies at its first rename; return its committer."""
+    committer, staged = begun(path, owner, **options)
+    storage = committer._storage
+    faults = kit.Faults()
+    committer._storage = kit.FaultyStorage(storage, faults)
+    faults.step = _crash_at_rename
+    with pytest.raises(kit.Crash):
+        committer.commit([staged])
+    committer._storage = storage
+    return committer
+
+
+def _crash_at_rename(name, path):
+    if name == "move" and path.endswith(".parquet"):
+        raise kit.Crash
+
+
+def elsewhere():
+    return dataclasses.replace(Owner.of(os.getpid()), host="another-machine")
+
+
+def make_old(path, seconds):
+    for file in (path, *path.rglob("*")):
+        os.utime(file, (time.time() - seconds,) * 2)
+
+
+def test_owners():
+    here = Owner.of(os.getpid())
+    assert here.is_alive is True
+    assert kit.dead_owner().is_alive is False
+    assert elsewhere().is_alive is None
+    assert Owner.of(2**22 + 1) is None
+    child = kit.processes.Process(target=time.sleep, args=(60,))
+    child.start()
+    owner = Owner.of(child.pid)
+    assert owner.is_alive is True
+    os.kill(child.pid, 9)
+    child.join()
+    assert owner.is_alive is False
+    parent = Owner.of_ancestor(Path(f"/proc/{os.getppid()}/comm").read_text().strip())
+    assert parent.pid == os.getppid()
+    assert Owner.of_ancestor("no such program") is None
+
+
+def test_a_living_job_is_left_alone(path):
+    committer, staged = begun(path, stale_after=0)
+    assert FileSink(path, stale_after=0).recover() == Recovered()
+    write(kit.numbers(10, 13), FileSink(path, mode="overwrite", stale_after=0))
+    assert committer.commit([staged]).rows == 3
+    assert kit.rows(path) == [0, 1, 2, 10, 11, 12]
+    assert kit.left(path) == []
+
+
+def test_a_dead_job_is_removed(path):
+    committer, _ = begun(path, kit.dead_owner())
+    assert FileSink(path).recover() == Recovered((), (committer.job,))
+    assert not path.exists()
+
+
+def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
+    committer, _ = begun(path, elsewhere())
+    assert FileSink(path).recover() == Recovered()
+    make_old(path, 3600)
+    assert FileSink(path, stale_after="2h").recover() == Recovered()
+    (staged,) = path.rglob("part-*")
+    os.utime(staged)
+    assert FileSink(path, stale_after="30min").recover() == Recovered(), "one file has changed"
+    make_old(path, 3600)
+    assert FileSink(path, stale_after="30min").recover() == Recovered((), (committer.job,))
+    assert not path.exists()
+
+
+def test_a_decided_job_is_completed(path):
+    committer = decided(path, kit.dead_owner())
+    assert kit.rows(path) == []
+    assert FileSink(path).recover() == Recovered((committer.job,), ())
+    assert kit.rows(path) == [0, 1, 2]
+    assert (path / "_SUCCESS").exists()
+    assert kit.left(path) == []
+
+
+def test_a_decided_job_is_not_aborted(path):
+    committer = decided(path)
+    committer.abort()
+    assert FileSink(path).recover() == Recovered(), "its process lives"
+    assert committer.commit([]).rows == 3
+    assert kit.rows(path) == [0, 1, 2]
+
+
+def test_an_overwrite_completes_what_others_have_decided_first(path):
+    decided(path)
+    result = write(kit.numbers(10, 13), FileSink(path, mode="overwrite"))
+    assert kit.rows(path) == [10, 11, 12]
+    assert {file.name for file in path.glob("part-*")} == set(result.files)
+    assert kit.left(path) == []
+
+
+def test_every_mode_completes_dead_jobs_first(path):
+    decided(path, kit.dead_owner())
+    with pytest.raises(SinkError, match="holds data already"):
+        write(kit.numbers(10, 13), FileSink(path))
+    assert kit.rows(path) == [0, 1, 2]
+
+
+def test_a_file_that_is_gone_is_named(path):
+    decided(path, kit.dead_owner())
+    (staged,) = path.glob("_staging/*/*/part-*")
+    staged.unlink()
+    with pytest.raises(SinkError, match="neither") as caught:
+        FileSink(path).recover()
+    assert staged.name in str(caught.value)
+    assert caught.value.details["path"].startswith(str(path))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1, "moves": 3}'])
+def test_a_strange_journal_is_named(path, text):
+    decided(path, kit.dead_owner())
+    (journal,) = path.glob("_staging/*/_commit.json")
+    journal.write_text(text)
+    with pytest.raises(SinkError, match=r"the journal .*_commit\.json"):
+        FileSink(path).recover()
+
+
+def test_a_strange_owner_counts_as_unknown(path):
+    begun(path, kit.dead_owner())
+    (facts,) = path.glob("_staging/*/_job.json")
+    for text in ("", "{", "[]", json.dumps({"owner": {"pid": 1}})):
+        facts.write_text(text)
+        assert FileSink(path).recover() == Recovered()
+    assert FileSink(path, stale_after=0).recover().removed
+
+
+def test_what_cannot_be_removed_is_a_warning(path, monkeypatch):
+    begun(path, kit.dead_owner())
+
+    def refuse(self, path):
+        raise PermissionError(13, "not yours", path)
+
+    monkeypatch.setattr("headgate.sink.storage.Storage.delete_tree", refuse)
+    with pytest.warns(HeadgateWarning, match="a dead job staged is left") as told:
+        assert FileSink(path).recover() == Recovered()
+    assert told[0].message.code == "HG-6004"
+    monkeypatch.undo()
+    assert FileSink(path).recover().removed
+
+
+def test_folders_that_hold_nothing_are_removed_at_once(path):
+    (path / "_staging" / "unborn").mkdir(parents=True)
+    (path / "_staging" / "unborn" / "12ab.partial").write_text("half")
+    FileSink(path).recover()
+    assert kit.left(path) == []
+
+
+def test_foreign_names_in_the_staging_folder_stay(path):
+    (path / "_staging" / ".hidden").mkdir(parents=True)
+    write(kit.numbers(0, 3), FileSink(path, stale_after=0))
+    assert kit.left(path) == ["_staging", "_staging/.hidden"]
+
+
+def _append(path, number, jobs):
+    for job in range(jobs):
+        start = (number * jobs + job) * 10
+        write(kit.numbers(start, start + 10), FileSink(path, mode="append", max_rows_per_file=4))
+
+
+def test_jobs_append_at_the_same_time(path):
+    children = [kit.processes.Process(target=_append, args=(path, n, 12)) for n in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0, 0, 0]
+    assert kit.rows(path) == list(range(480))
+    assert kit.left(path) == []
