@@ -38,7 +38,8 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     identity = here()
-    batches = _in_hand(batches)
+    # Spark uses a worker again only when its input was read to the end; a source's is one number.
+    batches = _in_hand(batches) if task.source is None else list(batches)
     with Control(task.place) as control:
         control.bind(task.run, task.epoch)
         control.send("PRODUCER", identity.fields())

@@ -1,0 +1,325 @@
+"""exchange() of a source: the rows of Spark's own read, where it would put them, and no more."""
+
+import sys
+import threading
+from collections import Counter
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from source_actors import (
+    CLOSED,
+    GreetingEnumerator,
+    GreetingReader,
+    Parts,
+    all_ids,
+    once,
+    read_at_once,
+    wait_for,
+)
+
+from headgate import RoundRobinSelector
+from headgate.errors import (
+    HeadgateWarning,
+    NotBuiltError,
+    OptionError,
+    UnknownColumnError,
+    UnsupportedTypeError,
+)
+from headgate.source import Boundedness, Source, WatermarkStrategy
+from headgate.source.files import FileSource
+from headgate.spark import exchange, last_stats
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+PLACE = "spark_partition_id() as p"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three Parquet files of four row groups, 6,000 rows of many types, some null."""
+    path = tmp_path_factory.mktemp("files")
+    begin = datetime.fromisoformat("2026-01-01")
+    for number in range(3):
+        rows = range(number * 2_000, (number + 1) * 2_000)
+        table = pa.table(
+            {
+                "id": pa.array(rows, pa.int64()),
+                "k": pa.array([n % 97 for n in rows], pa.int32()),
+                "s": pa.array([None if n % 11 == 0 else f"row {n % 50}" for n in rows]),
+                "d": pa.array([Decimal(n) / 100 for n in rows], pa.decimal128(15, 2)),
+                "t": pa.array([begin + timedelta(seconds=n) for n in rows], pa.timestamp("us")),
+                "x": pa.array([n / 8 for n in rows]),
+            }
+        )
+        pq.write_table(table, path / f"{number}.parquet", row_group_size=500)
+    return str(path)
+
+
+def same_rows(left, right):
+    """Whether two DataFrames have the same rows in the same partitions."""
+    left, right = (Counter(df.selectExpr(PLACE, "*").collect()) for df in (left, right))
+    return left == right
+
+
+def ids(df):
+    return sorted(row["id"] for row in df.select("id").collect())
+
+
+def test_the_rows_of_sparks_own_read_where_spark_would_put_them(spark, folder):
+    table = spark.read.parquet(folder)
+    for by in ("k", ["s", "d", "t"]):
+        out = exchange(FileSource(folder), by=by, spark=spark)
+        assert out.dtypes == table.dtypes
+        columns = [by] if isinstance(by, str) else by
+        assert same_rows(out, table.repartition(2, *columns))
+    stats = last_stats()
+    assert stats.state == "done"
+    assert stats.rows == 6_000
+
+
+def test_map_and_reduce(spark, folder):
+    def keep(batches):
+        for batch in batches:
+            yield batch.select(["k", "id"])
+
+    def total(batches):
+        sums = {}
+        for batch in batches:
+            for k, n in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                sums[k] = sums.get(k, 0) + n
+        yield pa.RecordBatch.from_pydict({"k": list(sums), "total": list(sums.values())})
+
+    out = exchange(
+        FileSource(folder),
+        by="k",
+        map=keep,
+        map_schema="k int, id long",
+        reduce=total,
+        schema="k long, total long",
+        spark=spark,
+    )
+    expected = {k: sum(range(k, 6_000, 97)) for k in range(97)}
+    assert {row["k"]: row["total"] for row in out.collect()} == expected
+
+
+def test_the_active_session_is_the_default(spark):
+    spark.range(1).count()
+    assert ids(exchange(Parts(3), by="id")) == all_ids(3)
+
+
+@pytest.mark.parametrize("by", [None, RoundRobinSelector(), lambda batch: batch.column("part")])
+def test_other_ways_to_partition(spark, by):
+    out = exchange(Parts(2), by=by, num_partitions=2, spark=spark)
+    assert ids(out) == all_ids(2)
+    if callable(by):
+        assert out.where("part <> spark_partition_id()").isEmpty()
+
+
+def test_more_readers_than_slots_run_in_waves(spark):
+    out = exchange(Parts(5), by="id", num_partitions=2, parallelism=6, spark=spark)
+    assert ids(out) == all_ids(5)
+    assert last_stats().producers == 6
+
+
+def test_more_readers_than_splits(spark):
+    out = exchange(Parts(1), by="id", num_partitions=1, parallelism=3, spark=spark)
+    assert ids(out) == all_ids(1)
+    stats = last_stats()
+    assert (stats.producers, stats.rows) == (3, 10)
+    assert (stats.splits_done, stats.splits_total) == (1, 1)
+
+
+def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
+    assert exchange(Parts(0), by="id", spark=spark).collect() == []
+    assert last_stats().state == "done"
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+    out = exchange(FileSource(str(tmp_path)), by="a", spark=spark)
+    assert out.dtypes == [("a", "bigint")]
+    assert out.count() == 0
+
+
+def test_each_run_has_an_enumerator_of_its_own_that_is_closed(spark):
+    CLOSED.clear()
+    out = exchange(Parts(4), by="id", spark=spark)
+    assert ids(out) == ids(out) == all_ids(4)
+    wait_for(lambda: len(CLOSED) == 2, "two closed enumerators")
+
+
+def test_a_limit_on_top(spark):
+    out = exchange(Parts(50), by="id", spark=spark)
+    assert len(out.limit(7).collect()) == 7
+    assert len(out.take(3)) == 3
+    assert ids(out) == all_ids(50)
+
+
+def test_a_cached_result_is_read_once(spark):
+    CLOSED.clear()
+    out = exchange(Parts(4), by="id", spark=spark).cache()
+    try:
+        assert ids(out) == ids(out) == all_ids(4)
+        wait_for(lambda: CLOSED, "a closed enumerator")
+        assert len(CLOSED) == 1
+    finally:
+        out.unpersist(blocking=True)
+
+
+def test_a_join_of_two_sources_and_an_exchange_of_an_exchange(spark):
+    left, right = (
+        exchange(Parts(n), by="id", num_partitions=1, parallelism=1, spark=spark) for n in (3, 2)
+    )
+    assert ids(left.join(right, "id").select("id")) == all_ids(2)
+    again = exchange(left, by="part", num_partitions=1)
+    assert ids(again) == all_ids(3)
+
+
+def test_two_sources_at_once_share_the_one_thread_of_all_enumerators(spark):
+    CLOSED.clear()
+    both = [exchange(Parts(n), by="id", num_partitions=1, spark=spark) for n in (3, 2)]
+    assert ids(both[0].union(both[1])) == sorted(all_ids(3) + all_ids(2))
+    wait_for(lambda: len(CLOSED) == 2, "two closed enumerators")
+    (ident,) = CLOSED[0] | CLOSED[1]
+    named = [t for t in threading.enumerate() if t.name == "headgate-enumerators"]
+    assert [t.ident for t in named] == [ident]
+
+
+def test_a_slow_reader_takes_fewer_splits(spark, tmp_path):
+    def read(part, context):
+        if context.index_of_subtask == 0:
+            # Until the others have read everything else: they have to take its share.
+            wait_for(lambda: len(list(tmp_path.iterdir())) == 19, "the other readers")
+        yield from read_at_once(part, context)
+        once(tmp_path, str(part.number))
+
+    out = exchange(Parts(20, read), by="id", num_partitions=1, parallelism=3, spark=spark)
+    parts = {(row["part"], row["reader"]) for row in out.select("part", "reader").collect()}
+    assert len(parts) == 20
+    assert sum(reader == 0 for _, reader in parts) == 1
+
+
+def test_events_go_both_ways(spark):
+    source = Parts(5, enumerator=GreetingEnumerator, reader=GreetingReader)
+    out = exchange(source, by="id", parallelism=3, spark=spark)
+    assert ids(out) == all_ids(5)
+
+
+def test_watermarks_and_alignment_lose_nothing(spark):
+    strategy = (
+        WatermarkStrategy.for_bounded_out_of_orderness(0)
+        .with_timestamp_assigner(lambda batch: batch.column("id").cast(pa.timestamp("ms")))
+        .with_watermark_alignment("group", 50, update_interval=0.05)
+    )
+    out = exchange(Parts(12), by="id", parallelism=2, watermarks=strategy, spark=spark)
+    assert ids(out) == all_ids(12)
+
+
+def test_types_that_spark_spells_another_way(spark):
+    schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
+
+    def read(part, context):
+        columns = [[part.number], [f"part {part.number}"], [part.number * 1_000]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    source = Parts(3, read, schema=schema)
+    out = exchange(source, by=["s"], spark=spark)
+    assert out.dtypes == [("id", "bigint"), ("s", "string"), ("t", "timestamp_ntz")]
+    assert sorted(row["s"] for row in out.collect()) == ["part 0", "part 1", "part 2"]
+    assert same_rows(out, out.repartition(2, "s"))
+    mapped = exchange(source, by="id", map=lambda batches: batches, spark=spark)
+    assert ids(mapped) == [0, 1, 2]
+
+
+# What follows does not depend on where the tasks run.
+local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+
+
+@local
+@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
+def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
+    with pytest.warns(HeadgateWarning):
+        out = exchange(FileSource(folder), by="k", num_partitions=4, spark=spark)
+    assert same_rows(out, spark.read.parquet(folder).repartition(4, "k"))
+
+    def ten(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [10 * i for i in batch["id"].to_pylist()]})
+
+    out = exchange(
+        Parts(3), by="n", map=ten, schema="n long", num_partitions=5, parallelism=2, spark=spark
+    )
+    assert sorted(row["n"] for row in out.collect()) == [10 * n for n in all_ids(3)]
+
+
+@local
+@pytest.mark.parametrize(
+    ("source", "options", "said"),
+    [
+        (Parts(1, boundedness=Boundedness.CONTINUOUS_UNBOUNDED), {}, "never ends.*readStream"),
+        (Parts(1, schema=None), {}, "'parts' has no schema"),
+        (Parts(1, schema=pa.schema([])), {}, "'parts' has no column"),
+        (Parts(1, reader=threading.Lock()), {}, "'parts' cannot travel"),
+        (Parts(1), {"parallelism": 0}, "parallelism=0"),
+        (Parts(1), {"parallelism": "many"}, "parallelism='many'"),
+        (Parts(1), {"watermarks": 5}, "watermarks is a int"),
+        (Parts(1), {"spark": "yes"}, "spark is a str"),
+        (Parts(1), {"schema": "a long"}, "without map and reduce"),
+        ("files", {}, "the first argument is a str"),
+        (Parts, {}, "the first argument is a ABCMeta"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_once(spark, source, options, said):
+    options = {"spark": spark, **options}
+    with pytest.raises(OptionError, match=f"(?s){said}"):
+        exchange(source, by="id", **options)
+
+
+@local
+def test_columns_are_checked_against_the_sources_schema(spark):
+    with pytest.raises(UnknownColumnError, match=r"'idd' in the input"):
+        exchange(Parts(1), by="idd", spark=spark)
+    nested = pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int64()))])
+    with pytest.raises(UnsupportedTypeError, match="'l'"):
+        exchange(Parts(1, schema=nested), by="id", spark=spark)
+    fine = exchange(
+        Parts(1, schema=nested), by="id", map=lambda b: b, schema="id long", spark=spark
+    )
+    assert fine.columns == ["id"]
+
+
+@local
+def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
+    with pytest.raises(OptionError, match="parallelism is for a source"):
+        exchange(numbers, by="k", parallelism=2)
+    with pytest.raises(OptionError, match="watermarks is for a source"):
+        exchange(numbers, by="k", watermarks=WatermarkStrategy.no_watermarks())
+    with pytest.raises(OptionError, match="another session"):
+        exchange(numbers, by="k", spark=spark.newSession())
+    assert exchange(numbers, by="k", spark=spark).columns == ["id", "k", "s"]
+
+
+@local
+def test_the_parallelism_of_a_conf_is_for_sources_alone(spark, numbers):
+    spark.conf.set("spark.headgate.parallelism", "3")
+    try:
+        assert exchange(numbers, by="k").count() == 20_000
+        assert ids(exchange(Parts(2), by="id", num_partitions=1, spark=spark)) == all_ids(2)
+        assert last_stats().producers == 3
+    finally:
+        spark.conf.unset("spark.headgate.parallelism")
+
+
+def test_a_connect_session_is_told_at_once():
+    class Session:
+        __module__ = "pyspark.sql.connect.session"
+
+    with pytest.raises(NotBuiltError, match="this session belongs to Spark Connect"):
+        exchange(Parts(1), by="id", spark=Session())
+
+
+def test_the_parts_are_a_source():
+    assert isinstance(Parts(1), Source)
