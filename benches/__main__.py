@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("scatter", "loopback", "spark")
+NAMES = ("scatter", "loopback", "spark", "pipeline")
 
 
 def main() -> int:

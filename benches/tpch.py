@@ -1,0 +1,31 @@
+"""TPC-H data, made offline by ``tpchgen-cli`` and kept in the cache folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def lineitem(scale: float, parts: int) -> Path:
+    """Return the folder of the table's Parquet files, made if need be.
+
+    Args:
+        scale: 1 is 6,001,215 rows.
+        parts: number of files.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "tpch"
+    folder = cache / f"scale-{scale:g}-in-{parts}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            program = shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent))
+            command = [program or "tpchgen-cli", "parquet", "-s", f"{scale:g}"]
+            command += ["--tables=lineitem", f"--parts={parts}", f"--output-dir={scratch}"]
+            subprocess.run(command, check=True, capture_output=True, timeout=600)
+            # Complete or not there: a broken run must not look like the data.
+            (Path(scratch) / "lineitem").rename(folder)
+    return folder
