@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class SplitPartition(InputPartition):  # type: ignore[misc] # pyspark's own is untyped here
+class SplitPartition(InputPartition):
     """One split for one task.
 
     Attributes:

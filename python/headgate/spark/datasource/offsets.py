@@ -71,7 +71,7 @@ class Offset:
         }
 
     @staticmethod
-    def from_dict(stored: dict[str, Any]) -> Offset:
+    def from_dict(stored: Any) -> Offset:
         """Return the offset of plain values.
 
         Raises:
