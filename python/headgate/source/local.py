@@ -321,6 +321,9 @@ class LocalRead(Generic[T]):
         if self._unconfirmed:
             checkpoint_id, self._unconfirmed = self._unconfirmed, 0
             self._coordinator.checkpoint_complete(checkpoint_id)
+            told = threading.Event()
+            if self._thread.execute(told.set):
+                told.wait()  # a close right after this must not drop it
             for operator in self._operators:
                 operator.notify_checkpoint_complete(checkpoint_id)
 

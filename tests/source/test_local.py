@@ -1,0 +1,408 @@
+"""Sources in plain Python: all records once, checkpoints between any two, nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.source.coordination_kit import (
+    DEADLINE,
+    ListReader,
+    ListSource,
+    ListSplit,
+    OnRequest,
+    ours,
+)
+
+from headgate.errors import (
+    ClosedError,
+    NotBuiltError,
+    OptionError,
+    SourceError,
+    StateVersionError,
+)
+from headgate.source import MAX_WATERMARK, MIN_WATERMARK, NumberSequenceSource, SourceEvent, read
+
+SPLITS = [ListSplit("a", 0, 7), ListSplit("b", 0, 0), ListSplit("c", 0, 3), ListSplit("d", 5, 12)]
+ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left():
+    assert ours() == []
+    yield
+    gc.collect()
+    gone = [t for t in threading.enumerate() if t.name.startswith("headgate")]
+    for thread in gone:  # what the garbage collector closes takes a moment
+        thread.join(DEADLINE)
+    assert ours() == []
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 7])
+def test_all_records_come_once(parallelism):
+    with read(ListSource(SPLITS), parallelism) as reading:
+        assert sorted(reading) == ALL
+        assert list(reading) == []
+        assert reading.finished_splits <= 4
+    assert ours() == []
+
+
+def test_readers_take_turns():
+    splits = [ListSplit("a", 0, 10**9), ListSplit("b", 0, 10**9)]
+    with read(ListSource(splits), 2) as reading:
+        assert any(name == "b" for name, _ in reading)  # now both have their splits
+        names = [name for name, _ in itertools.islice(reading, 100)]
+    assert "".join(names) == "ab" * 50
+
+
+def test_the_readers_live_in_the_callers_thread():
+    seen = set()
+
+    class Watched(ListReader):
+        def poll_next(self, output):
+            seen.add(threading.current_thread())
+            return super().poll_next(output)
+
+    with read(ListSource(SPLITS, reader=Watched), 2) as reading:
+        assert len(list(reading)) == len(ALL)
+    assert seen == {threading.current_thread()}
+
+
+def test_nothing_runs_before_the_first_record_and_nothing_after_the_close():
+    source = ListSource(SPLITS)
+    reading = read(source)
+    assert (ours(), source.enumerators, source.readers) == ([], [], [])
+    next(reading)
+    assert ours() == ["headgate-enumerators"]
+    reading.close()
+    reading.close()
+    assert ours() == []
+    assert source.enumerator.is_closed
+    assert source.readers[0].is_closed
+    with pytest.raises(ClosedError, match="this read of ListSource is closed"):
+        next(reading)
+    with pytest.raises(ClosedError):
+        reading.checkpoint()
+    read(source).close()
+
+
+@pytest.mark.parametrize("taken", range(len(ALL) + 1))
+def test_spec_13_5_a_checkpoint_anywhere_gives_exactly_the_rest(taken):
+    with read(ListSource(SPLITS), 2) as reading:
+        first = list(itertools.islice(reading, taken))
+        checkpoint = reading.checkpoint()
+        rest = list(reading)
+    for parallelism in (1, 2, 3):
+        with read(ListSource(), parallelism, checkpoint=checkpoint) as again:
+            assert sorted(again) == sorted(rest)
+    assert sorted(first + rest) == ALL
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 5), max_size=6),
+    legs=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 8)), min_size=1, max_size=6),
+)
+def test_any_chain_of_restarts_gives_every_record_once(sizes, legs):
+    splits = [ListSplit(f"s{n}", 0, size) for n, size in enumerate(sizes)]
+    source, checkpoint, records = ListSource(splits), None, []
+    for parallelism, taken in [*legs, (2, 1000)]:
+        with read(source, parallelism, checkpoint=checkpoint) as reading:
+            records += itertools.islice(reading, taken)
+            checkpoint = reading.checkpoint()
+    assert sorted(records) == sorted((s.name, n) for s in splits for n in range(s.last))
+
+
+def test_a_split_given_away_during_a_checkpoint_is_in_it_once():
+    """The enumerator answers between its own snapshot and the reader's."""
+    answered = threading.Event()
+
+    class Slow(ListReader):
+        def snapshot_state(self, checkpoint_id):
+            self.context.send_split_request()
+            assert answered.wait(DEADLINE)
+            return super().snapshot_state(checkpoint_id)
+
+    class Noted(OnRequest):
+        def handle_split_request(self, subtask_id, requester_hostname):
+            super().handle_split_request(subtask_id, requester_hostname)
+            if ("snapshot", 1) in self.calls:
+                answered.set()
+
+    source = ListSource(SPLITS, reader=Slow, enumerator=Noted)
+    with read(source) as reading:
+        first = [next(reading) for _ in range(3)]
+        checkpoint = reading.checkpoint()
+        assert [s.name for s in source.enumerator.splits] == ["c", "d"]  # b is on its way
+        rest = list(reading)
+    assert sorted(first + rest) == ALL
+    with read(ListSource(), checkpoint=checkpoint) as again:
+        assert sorted(again) == sorted(rest)
+
+
+def test_a_checkpoint_counts_as_stored_when_reading_goes_on():
+    source = ListSource(SPLITS)
+    with read(source) as reading:
+        next(reading)
+        reading.checkpoint()
+        reading.checkpoint()
+        assert source.readers[0].completed == []
+        next(reading)
+        assert source.readers[0].completed == [2]
+    assert [c for c in source.enumerator.calls if c[0] == "complete"] == [("complete", 2)]
+
+
+def test_a_checkpoint_between_the_records_of_an_element_is_refused_and_reading_goes_on():
+    splits = [ListSplit("a", 0, 3, 3), ListSplit("b", 0, 3, 3)]
+    with read(ListSource(splits), 2) as reading:
+        first = [next(reading)]
+        with pytest.raises(NotBuiltError, match="between the records of one element"):
+            reading.checkpoint()
+        first += [next(reading), next(reading)]
+        checkpoint = reading.checkpoint()  # no other reader is in the middle of one
+        rest = list(reading)
+    assert len(first + rest) == 18
+    with read(ListSource(), checkpoint=checkpoint) as again:
+        assert sorted(again) == sorted(rest)
+
+
+def test_splits_written_by_an_older_version_are_read():
+    with read(ListSource([ListSplit("a", 0, 3)])) as reading:
+        next(reading)
+        checkpoint = reading.checkpoint()
+    old = checkpoint.replace(b"\x03" + checkpoint[14:21], b"\x02" + checkpoint[14:21], 1).replace(
+        b"%c" % 41 + b'{"name":"a","first":1,"last":3,"width":1}',
+        b"\x1f" + b'{"name":"a","first":1,"last":3}',
+    )
+    assert old != checkpoint
+    with read(ListSource(), checkpoint=old) as again:
+        assert list(again) == [("a", 1), ("a", 2)]
+
+
+def test_what_is_no_checkpoint_is_a_clear_error():
+    with read(ListSource(SPLITS)) as reading:
+        next(reading)
+        checkpoint = reading.checkpoint()
+    for size in range(len(checkpoint)):
+        with pytest.raises(StateVersionError):
+            read(ListSource(), checkpoint=checkpoint[:size])
+    for wrong in (checkpoint + b"x", b"something else"):
+        with pytest.raises(StateVersionError):
+            read(ListSource(), checkpoint=wrong)
+    with (
+        read(NumberSequenceSource(0, 10), checkpoint=checkpoint) as other,
+        pytest.raises(StateVersionError),
+    ):
+        next(other)
+    with pytest.raises(OptionError, match="parallelism=0"):
+        read(ListSource(), 0)
+
+
+def test_an_error_of_the_reader_names_its_splits_and_closes_the_read():
+    class Failing(ListReader):
+        def poll_next(self, output):
+            if self.splits and self.splits[0].first == 2:
+                raise OSError("disk gone")
+            return super().poll_next(output)
+
+    source = ListSource(SPLITS, reader=Failing)
+    reading = read(source)
+    assert [next(reading), next(reading)] == [("a", 0), ("a", 1)]
+    with pytest.raises(SourceError, match="OSError: disk gone") as caught:
+        next(reading)
+    assert "split a" in str(caught.value)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert source.enumerator.is_closed
+    assert ours() == []
+    with pytest.raises(ClosedError):
+        next(reading)
+
+
+def test_an_error_of_the_enumerator_reaches_the_caller():
+    class Failing(OnRequest):
+        def handle_split_request(self, subtask_id, requester_hostname):
+            self.context.call_async(lambda: {}["x"], self.found)
+
+        def found(self, result, error):
+            raise error
+
+    with (
+        read(ListSource(SPLITS, enumerator=Failing), 2) as reading,
+        pytest.raises(SourceError, match="the enumerator of ListSource failed in the handler"),
+    ):
+        next(reading)
+    assert ours() == []
+
+
+def test_an_enumerator_that_cannot_give_its_state_fails_the_checkpoint():
+    class Failing(OnRequest):
+        def snapshot_state(self, checkpoint_id):
+            raise LookupError("no state")
+
+    with read(ListSource(SPLITS, enumerator=Failing)) as reading:
+        next(reading)
+        with pytest.raises(SourceError, match="failed in snapshot_state: LookupError: no state"):
+            reading.checkpoint()
+        with pytest.raises(SourceError, match="no state"):
+            next(reading)
+
+
+def test_events_reach_both_sides():
+    seen = []
+
+    class Talking(ListReader):
+        def start(self):
+            super().start()
+            self.context.send_source_event_to_coordinator(SourceEvent("hello", b"\x01"))
+
+        def handle_source_event(self, event):
+            seen.append(event)
+
+    with read(ListSource(SPLITS, reader=Talking)) as reading:
+        assert len(list(reading)) == len(ALL)
+    assert seen == [SourceEvent("hello", b"\x01")]
+
+
+def test_the_watermark_is_the_least_of_all_readers():
+    class Marking(ListReader):
+        def poll_next(self, output):
+            if self.splits and self.splits[0].first < self.splits[0].last:
+                output.emit_watermark(self.splits[0].first * 100)
+            return super().poll_next(output)
+
+    splits = [ListSplit("a", 1, 5), ListSplit("b", 8, 10**9)]
+    with read(ListSource(splits, reader=Marking), 2) as reading:
+        assert reading.current_watermark == MIN_WATERMARK
+        first = [(next(reading), reading.current_watermark) for _ in range(8)]
+        seen = [watermark for _, watermark in first]
+        assert seen == sorted(seen)
+        assert seen[-1] == 400
+        # Once the reader of a has ended, that of b is the least.
+        assert any(800 <= reading.current_watermark < MAX_WATERMARK for _ in reading)
+    with read(ListSource(splits[:1], reader=Marking)) as reading:
+        assert len(list(reading)) == 4
+        assert reading.current_watermark == MAX_WATERMARK
+
+
+def test_ctrl_c_is_answered_at_once_and_reading_can_go_on():
+    waiting = threading.Event()
+
+    class Waiting(ListReader):
+        def is_available(self):
+            waiting.set()
+            return super().is_available()
+
+    source = ListSource([ListSplit("a", 0, 1)], is_bounded=False, reader=Waiting)
+    with read(source) as reading:
+        assert next(reading) == ("a", 0)
+        waiting.clear()
+
+        def interrupt():
+            if waiting.wait(DEADLINE):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            next(reading)
+        helper.join()
+        context = source.enumerator.context
+        context.run_in_coordinator_thread(lambda: context.assign_split(ListSplit("b", 4, 5), 0))
+        assert next(reading) == ("b", 4)
+
+
+def test_a_forgotten_read_is_closed_by_the_garbage_collector():
+    source = ListSource(SPLITS)
+    reading = read(source)
+    next(reading)
+    (thread,) = [t for t in threading.enumerate() if t.name.startswith("headgate")]
+    gone = weakref.ref(reading)
+    reading.itself = reading  # only the collector of circles finds it
+    del reading
+    gc.collect()
+    assert gone() is None
+    thread.join(DEADLINE)
+    assert not thread.is_alive()
+    assert source.enumerator.is_closed
+    assert source.readers[0].is_closed
+
+
+def test_a_process_that_forgets_a_read_ends_quietly():
+    script = (
+        "from headgate.source import NumberSequenceSource, read\n"
+        "reading = read(NumberSequenceSource(0, None), 2)\n"
+        "print(next(reading).num_rows > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("True\n", "", 0)
+
+
+def test_the_fetchers_of_a_real_source_end_with_the_read():
+    with read(NumberSequenceSource(0, 100_000, batch_size=1000), 3) as reading:
+        rows = next(reading).num_rows
+        assert any(name.startswith("headgate-fetcher") for name in ours())
+        checkpoint = reading.checkpoint()
+        rows += sum(batch.num_rows for batch in itertools.islice(reading, 5))
+    assert ours() == []
+    with read(NumberSequenceSource(0, 100_000, batch_size=1000), 2, checkpoint=checkpoint) as rest:
+        numbers = [n for batch in rest for n in batch.column(0).to_pylist()]
+    assert len(numbers) == len(set(numbers)) == 99_000
+    assert rows == 6000
+
+
+class TestToReader:
+    def test_batches_become_an_arrow_stream(self):
+        with read(NumberSequenceSource(0, 5000, batch_size=999), 2) as reading:
+            stream = reading.to_reader()
+            assert isinstance(stream, pa.RecordBatchReader)
+            table = stream.read_all()
+        assert sorted(table.column(0).to_pylist()) == list(range(5000))
+
+    def test_an_unbounded_source_is_read_as_far_as_one_likes(self):
+        with read(NumberSequenceSource(0, None, batch_size=10)) as reading:
+            stream = reading.to_reader()
+            rows = sum(stream.read_next_batch().num_rows for _ in range(20))
+            checkpoint = reading.checkpoint()
+        assert rows == 200
+        with read(NumberSequenceSource(0, None, batch_size=10), checkpoint=checkpoint) as again:
+            assert next(again).column(0)[0].as_py() == 200
+
+    def test_a_source_without_schema_is_refused(self):
+        with pytest.raises(NotBuiltError, match="ListSource has no schema"):
+            read(ListSource(SPLITS)).to_reader()
+
+    def test_records_that_are_no_batches_are_an_error(self):
+        class Lying(ListSource):
+            schema = pa.schema([("x", pa.int64())])
+
+        with (
+            read(Lying(SPLITS)) as reading,
+            pytest.raises(SourceError, match="a record of it is a tuple and no RecordBatch"),
+        ):
+            reading.to_reader().read_all()
+
+    def test_errors_pass_through_the_stream(self):
+        class Failing(ListReader):
+            def poll_next(self, output):
+                raise OSError("disk gone")
+
+        class Batches(ListSource):
+            schema = pa.schema([("x", pa.int64())])
+
+        with (
+            read(Batches(SPLITS, reader=Failing)) as reading,
+            pytest.raises(SourceError, match="disk gone"),
+        ):
+            reading.to_reader().read_all()
