@@ -89,15 +89,13 @@ def test_a_hot_key(wide):
     assert "98 % of the rows" in stats.verdict.text
 
 
-def test_what_follows_is_slow(spark, wide):
-    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(name)
-    spark.conf.set(name, 200)  # else Spark itself takes all the rows before it hands them on
-    try:
-        query = exchange(wide, by="id", **SMALL)
-        stats = final(query.mapInArrow(slow(50, 0.012), query.schema), 20_000)
-    finally:
-        spark.conf.set(name, before)
+def test_what_follows_in_the_jvm_is_slow(spark):
+    # More than the sockets between a worker and its JVM hold.
+    wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")
+    sleep = "reflect('java.lang.Thread', 'sleep', 1L)"
+    slowly = f"length(s) + if(id % 4 = 0, length(coalesce({sleep}, '')), 0) as n"
+    query = exchange(wide, by="id", **SMALL).selectExpr(slowly).distinct()
+    stats = final(query, 2)
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
