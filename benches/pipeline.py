@@ -64,7 +64,6 @@ def main(arguments: Sequence[str]) -> None:
             [
                 harness.Ratio("pipeline", "mapInArrow", "headgate", goal=3.2),
                 harness.Ratio("pipeline_sql", "spark sql", "headgate", goal=1.4),
-                harness.Ratio("pipeline_duckdb", "duckdb", "headgate"),
             ],
             turns=options.turns,
             size=rows * ROW_BYTES,

@@ -1,5 +1,6 @@
 """The benches run. What they measure is not a test's business."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +16,15 @@ ROOT = Path(__file__).resolve().parent.parent
     [
         ("scatter", ["scatter", "scatter_string"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
+        # It compares the answers of all contestants, too.
+        ("pipeline", ["pipeline", "pipeline_sql"]),
     ],
 )
-def test_a_bench_runs_and_names_its_ratios(bench, ratios):
+def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
     command = [sys.executable, "-m", "benches", bench, "--quick", "--turns", "1"]
+    environ = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False, env=environ
     )
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("TRIED")]
@@ -51,4 +55,4 @@ def test_an_unknown_bench_is_refused():
         command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "scatter, loopback, spark" in done.stderr
+    assert "scatter, loopback, spark, pipeline" in done.stderr
