@@ -165,8 +165,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("exchange",),
-            "Progress on the driver: a line on a terminal and a log line each 10 s elsewhere "
-            "(auto), log lines only, or nothing.",
+            "Progress on the driver: a line on a terminal, an output in a notebook and a log line "
+            "each 10 s elsewhere (auto), log lines only, or nothing. See docs/progress.md.",
             choices=("auto", "log", "off"),
         ),
         Option(

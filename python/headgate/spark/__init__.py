@@ -8,6 +8,17 @@ from __future__ import annotations
 from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.stats import ExchangeStats
+from headgate.spark.task_stats import StageStats, TaskStats
+from headgate.spark.verdict import Verdict
 from headgate.spark.write import write
 
-__all__ = ["ExchangeStats", "exchange", "last_stats", "register", "write"]
+__all__ = [
+    "ExchangeStats",
+    "StageStats",
+    "TaskStats",
+    "Verdict",
+    "exchange",
+    "last_stats",
+    "register",
+    "write",
+]
