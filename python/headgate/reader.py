@@ -79,6 +79,7 @@ class RecordReader:
                     "env.create_result_partition(n, schema=...) before address()",
                 )
             same_schema(gate.schema, expected, "the gate reads")
+        self._schema = expected
         self._native = _native.RecordReader(gate._native, expected)  # noqa: SLF001 - one package
 
     def __iter__(self) -> Iterator[Any]:
@@ -105,6 +106,36 @@ class RecordReader:
                 return pickle.loads(record)  # noqa: S301 - asked for by the caller, authenticated
             else:
                 return record
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the batches that are left as pyarrow's reader; it reads through this object.
+
+        Raises:
+            OptionError: the records are no batches.
+        """
+        import pyarrow as pa
+
+        if self._schema is None:
+            raise OptionError(
+                f'records of serializer="{self._serializer}" are no Arrow batches',
+                remedy="for record in reader: ...",
+            )
+        return pa.RecordBatchReader.from_batches(self._schema, self)
+
+    def read_all(self) -> pa.Table:
+        """Return everything that is left as one table; blocks until the producers have ended.
+
+        Beyond half of the budget its batches are copied out of the segments.
+
+        Raises:
+            OptionError: the records are no batches.
+            PeerLostError: a producer vanished; and the other errors of iterating.
+        """
+        return self.to_reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return an Arrow stream of what is left, for ``polars.from_arrow(reader)`` and others."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def totals(self) -> tuple[int, int]:
         """Return rows (or records) and bytes read so far."""
