@@ -225,7 +225,7 @@ def test_it_travels():
 
 def test_state_of_another_version_is_refused():
     source = NumberSequenceSource(0, 5)
-    data = source.enumerator_checkpoint_serializer.serialize(NumberCheckpoint(0, 1))
+    data = source.enumerator_checkpoint_serializer.serialize(NumberCheckpoint(0, 1, 5))
     with pytest.raises(StateVersionError):
         source.enumerator_checkpoint_serializer.deserialize(2, data)
 

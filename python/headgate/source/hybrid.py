@@ -175,8 +175,9 @@ class HybridSourceBuilder(Generic[T]):
             source: a source; or a function of the enumerator of the source before, which returns
                 one. It is called when that enumerator is at its end, on the coordinator, and what
                 it returns makes the enumerator: so it can begin where the one before ended.
-            readers: with a function only, and needed there: the source that makes the readers and
-                the serializers. Readers are made elsewhere and know only what their splits say.
+            readers: with a function only, and needed there: the source that makes the readers, the
+                serializers, and the enumerator of a restore. Readers are made elsewhere and know
+                only what their splits say; a restored enumerator knows what its checkpoint says.
 
         Raises:
             OptionError: ``readers`` is missing, or has no use.

@@ -58,12 +58,14 @@ class NumberCheckpoint:
     Attributes:
         next: the first number that is in no split yet.
         step: how many numbers a split has.
+        end: the number after the last one; None for a sequence without end.
         made: how many splits there have been.
         returned: splits of lost readers, as ``(start, end, position)``.
     """
 
     next: int
     step: int
+    end: int | None
     made: int = 0
     returned: Sequence[Sequence[int]] = ()
 
@@ -156,13 +158,13 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         else:
             splits = self._splits or _SPLITS_PER_READER * context.current_parallelism
             step = max(1, -(-(self._end - self._start) // splits))
-        return self.restore_enumerator(context, NumberCheckpoint(self._start, step))
+        return self.restore_enumerator(context, NumberCheckpoint(self._start, step, self._end))
 
     def restore_enumerator(
         self, context: SplitEnumeratorContext[NumberSplit], checkpoint: NumberCheckpoint
     ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
         """Return an enumerator of the numbers that a checkpoint leaves."""
-        return NumberSplitEnumerator(context, checkpoint, self._end)
+        return NumberSplitEnumerator(context, checkpoint)
 
     def create_reader(
         self, context: SourceReaderContext
@@ -215,14 +217,13 @@ class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
         self,
         context: SplitEnumeratorContext[NumberSplit],
         checkpoint: NumberCheckpoint,
-        end: int | None,
     ) -> None:
         self._context = context
         self._next, self._step = checkpoint.next, checkpoint.step
         self._made = checkpoint.made
         self._returned = [NumberSplit(*numbers) for numbers in checkpoint.returned]
-        self._end = _INT64_MAX if end is None else end
-        self._bounded = end is not None
+        self._last = checkpoint.end
+        self._end = _INT64_MAX if checkpoint.end is None else checkpoint.end
 
     def start(self) -> None:
         """Nothing to begin."""
@@ -245,12 +246,12 @@ class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
     def snapshot_state(self, checkpoint_id: int) -> NumberCheckpoint:  # noqa: ARG002 - the state does not depend on it
         """Return what has not been handed out."""
         returned = [(split.start, split.end, split.position) for split in self._returned]
-        return NumberCheckpoint(self._next, self._step, self._made, tuple(returned))
+        return NumberCheckpoint(self._next, self._step, self._last, self._made, tuple(returned))
 
     @property
     def total_splits(self) -> int | None:
         """How many splits a bounded sequence has."""
-        if not self._bounded:
+        if self._last is None:
             return None
         return self._made + max(0, -(-(self._end - self._next) // self._step))
 

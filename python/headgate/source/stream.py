@@ -343,17 +343,20 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
                 with connection.makefile("rb") as file, ipc.open_stream(file) as reader:
                     self._check(reader.schema, split)
                     for batch in reader:
-                        self._put(batch)
+                        if not self._put(batch):
+                            return
             finally:
                 with self._changed:
                     self._socket = None
 
-    def _put(self, batch: pa.RecordBatch) -> None:
+    def _put(self, batch: pa.RecordBatch) -> bool:
+        """Wait for room and keep a batch; False when nobody will fetch it."""
         known = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
         with self._changed:
             self._changed.wait_for(lambda: len(self._received) < _AHEAD or self._is_closed)
             self._received.append(known)
             self._changed.notify_all()
+            return not self._is_closed
 
     def _check(self, given: pa.Schema, split: SocketSplit) -> None:
         if not given.remove_metadata().equals(self._schema):
