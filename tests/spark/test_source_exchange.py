@@ -38,6 +38,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PLACE = "spark_partition_id() as p"
 
+#: For what does not depend on where the tasks run.
+local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -82,6 +85,7 @@ def test_the_rows_of_sparks_own_read_where_spark_would_put_them(spark, folder):
     assert stats.rows == 6_000
 
 
+@local
 def test_map_and_reduce(spark, folder):
     def keep(batches):
         for batch in batches:
@@ -107,11 +111,13 @@ def test_map_and_reduce(spark, folder):
     assert {row["k"]: row["total"] for row in out.collect()} == expected
 
 
+@local
 def test_the_active_session_is_the_default(spark):
     spark.range(1).count()
     assert ids(exchange(Parts(3), by="id")) == all_ids(3)
 
 
+@local
 @pytest.mark.parametrize("by", [None, RoundRobinSelector(), lambda batch: batch.column("part")])
 def test_other_ways_to_partition(spark, by):
     out = exchange(Parts(2), by=by, num_partitions=2, spark=spark)
@@ -126,6 +132,7 @@ def test_more_readers_than_slots_run_in_waves(spark):
     assert last_stats().producers == 6
 
 
+@local
 def test_more_readers_than_splits(spark):
     out = exchange(Parts(1), by="id", num_partitions=1, parallelism=3, spark=spark)
     assert ids(out) == all_ids(1)
@@ -134,6 +141,7 @@ def test_more_readers_than_splits(spark):
     assert (stats.splits_done, stats.splits_total) == (1, 1)
 
 
+@local
 def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
     assert exchange(Parts(0), by="id", spark=spark).collect() == []
     assert last_stats().state == "done"
@@ -143,6 +151,7 @@ def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
     assert out.count() == 0
 
 
+@local
 def test_each_run_has_an_enumerator_of_its_own_that_is_closed(spark):
     CLOSED.clear()
     out = exchange(Parts(4), by="id", spark=spark)
@@ -157,6 +166,7 @@ def test_a_limit_on_top(spark):
     assert ids(out) == all_ids(50)
 
 
+@local
 def test_a_cached_result_is_read_once(spark):
     CLOSED.clear()
     out = exchange(Parts(4), by="id", spark=spark).cache()
@@ -207,6 +217,7 @@ def test_events_go_both_ways(spark):
     assert ids(out) == all_ids(5)
 
 
+@local
 def test_watermarks_and_alignment_lose_nothing(spark):
     strategy = (
         WatermarkStrategy.for_bounded_out_of_orderness(0)
@@ -217,6 +228,7 @@ def test_watermarks_and_alignment_lose_nothing(spark):
     assert ids(out) == all_ids(12)
 
 
+@local
 def test_types_that_spark_spells_another_way(spark):
     schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
 
@@ -232,10 +244,6 @@ def test_types_that_spark_spells_another_way(spark):
     assert same_rows(out, out.repartition(2, "s"))
     mapped = exchange(source, by="id", map=lambda batches: batches, spark=spark)
     assert ids(mapped) == [0, 1, 2]
-
-
-# What follows does not depend on where the tasks run.
-local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 @local

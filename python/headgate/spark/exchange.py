@@ -129,7 +129,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     from headgate.spark.coordinator import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.jobs import Plan  # noqa: PLC0415
     from headgate.spark.producer import RESULT  # noqa: PLC0415
-    from headgate.spark.task import ConsumerTask, ProducerTask, SourcePlan  # noqa: PLC0415
+    from headgate.spark.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
     owner = application.of(request.context)
     exchange_id, secret = os.urandom(16), os.urandom(32)
@@ -144,7 +144,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     }
 
     given = request.source
-    source = None if given is None else SourcePlan(given.source, readers, given.watermarks)
+    source = None if given is None else given.plan(readers)
 
     def producers(run: int, epoch: int) -> DataFrame:
         task = ProducerTask(
@@ -153,7 +153,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
         return df.mapInArrow(_produce(task), RESULT)
 
-    name = "" if given is None else f" {given.source.name}"
+    name = "" if given is None else f" {given.name}"
     words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     facts = ExchangeFacts(partitions, options["on_no_slots"] == "shuffle")
     plan = Plan(producers, words, options["progress"], source)

@@ -132,8 +132,7 @@ class Jobs:
 
         if self._enumerators is None:
             self._enumerators = CoordinatorThread()
-        enumeration = SourceRun(source, run, self._enumerators, self._server.post)
-        run.readers = Readers(run, enumeration)
+        run.readers = Readers(run, SourceRun(source, run, self._enumerators, self._server.post))
         run.readers.start()
 
     def warn(self, text: str) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
+    from headgate.spark.task import SourcePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +23,21 @@ class SourceInput:
 
     Attributes:
         source: bounded, its records are batches.
+        name: the source's.
         schema: Spark's schema of the batches.
         watermarks: the strategy of its readers, or None.
     """
 
     source: Source[Any, Any, Any]
+    name: str
     schema: StructType
     watermarks: WatermarkStrategy | None
+
+    def plan(self, parallelism: int) -> SourcePlan:
+        """Return what readers and enumerator of a run need, with so many readers."""
+        from headgate.spark.task import SourcePlan  # noqa: PLC0415 - loads the native module
+
+        return SourcePlan(self.source, self.name, parallelism, self.watermarks)
 
 
 def source_input(source: Any, watermarks: Any) -> SourceInput:
@@ -47,10 +56,11 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
             f"the first argument is a {type(source).__name__}, not a DataFrame or a source",
             remedy="a DataFrame of a classic session · a headgate.source.Source",
         )
+    name = source.name
     if source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED:
         raise OptionError(
-            f"source {source.name!r} never ends, and a run of an exchange must",
-            asked=f"exchange() of {source.name!r}",
+            f"source {name!r} never ends, and a run of an exchange must",
+            asked=f"exchange() of {name!r}",
             have="boundedness CONTINUOUS_UNBOUNDED",
             remedy='spark.readStream.format("headgate") · headgate.source.read() · a bounded source',
         )
@@ -59,21 +69,21 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
             f"watermarks is a {type(watermarks).__name__}, not a WatermarkStrategy",
             remedy="watermarks=WatermarkStrategy.for_bounded_out_of_orderness(ms)",
         )
-    _check_travels(source, watermarks)
+    _check_travels(name, source, watermarks)
     schema = source.schema
     if schema is None:
         raise OptionError(
-            f"source {source.name!r} has no schema: its records are no batches",
-            asked=f"exchange() of {source.name!r}",
+            f"source {name!r} has no schema: its records are no batches",
+            asked=f"exchange() of {name!r}",
             have="schema None",
             remedy="return the batches' schema from Source.schema · headgate.source.read()",
         )
     if not schema.names:
         raise OptionError(
-            f"source {source.name!r} has no column, so there is nothing to send",
+            f"source {name!r} has no column, so there is nothing to send",
             remedy="keep one column at least",
         )
-    return SourceInput(source, spark_schema(schema), watermarks)
+    return SourceInput(source, name, spark_schema(schema), watermarks)
 
 
 def session_of(spark: Any) -> SparkSession:
@@ -142,13 +152,13 @@ def _is_connect(thing: Any) -> bool:
     return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(thing).__mro__)
 
 
-def _check_travels(source: Any, watermarks: Any) -> None:
+def _check_travels(name: str, source: Any, watermarks: Any) -> None:
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
     try:
         cloudpickle.dumps((source, watermarks))  # type: ignore[no-untyped-call]
     except Exception as error:
         raise OptionError(
-            f"source {source.name!r} cannot travel to the workers: {type(error).__name__}: {error}",
+            f"source {name!r} cannot travel to the workers: {type(error).__name__}: {error}",
             remedy="open files and connections in create_reader() and create_enumerator()",
         ) from error

@@ -41,7 +41,7 @@ class SourceRun:
         thread: CoordinatorThread,
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        self.name = plan.source.name
+        self.name = plan.name
         self._thread = thread
         self._gateway = _Gateway(self.name, run, post)
         self._coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(

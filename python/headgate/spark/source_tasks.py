@@ -56,7 +56,7 @@ class _Context(SourceReaderContext):
         self._control.send("SPLIT_REQUEST", {"host": self._host})
 
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
-        self._control.send("SOURCE_EVENT", event_fields(self._plan.source.name, event))
+        self._control.send("SOURCE_EVENT", event_fields(self._plan.name, event))
 
 
 class Reading:
@@ -72,7 +72,7 @@ class Reading:
     def __init__(
         self, task: ProducerTask, plan: SourcePlan, control: Control, subtask: int
     ) -> None:
-        self._name = plan.source.name
+        self._name = plan.name
         self._control = control
         self._context = _Context(task, plan, control, subtask)
         self._operator: SourceOperator[Any] = SourceOperator(

@@ -51,11 +51,13 @@ class SourcePlan:
 
     Attributes:
         source: what is read.
+        name: the source's; asked for once, where user code may run.
         parallelism: how many readers there will be, in waves where slots are few.
         watermarks: the strategy of the readers, or None.
     """
 
     source: Source[pa.RecordBatch, Any, Any]
+    name: str
     parallelism: int
     watermarks: WatermarkStrategy | None = None
 
