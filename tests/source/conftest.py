@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from tests.source.base_kit import NumberOutput, NumbersReader
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,22 @@ def no_thread_is_left():
         thread.join(max(0.0, deadline - time.monotonic()))
     still = [t.name for t in left if t.is_alive()]
     assert not still, f"threads are left: {still}"
+
+
+@pytest.fixture
+def readers():
+    """Makes readers of numbers and closes them."""
+    made = []
+
+    def make(*args, **options):
+        made.append(NumbersReader(*args, **options))
+        return made[-1]
+
+    yield make
+    for reader in made:
+        reader.close()
+
+
+@pytest.fixture
+def output():
+    return NumberOutput()
