@@ -5,9 +5,9 @@ from __future__ import annotations
 import atexit
 import logging
 import socket
-import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
@@ -16,7 +16,7 @@ from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source.api.reader import SourceReaderContext
 from headgate.source.coordination.context import check_event
 from headgate.source.coordination.coordinator import SourceCoordinator
-from headgate.source.coordination.local import LocalCheckpoint, LocalGateway
+from headgate.source.coordination.local import Bell, LocalCheckpoint, LocalGateway
 from headgate.source.coordination.thread import CoordinatorThread
 from headgate.source.runtime.operator import SourceOperator
 
@@ -128,9 +128,9 @@ class LocalRead(Generic[T]):
     ) -> None:
         self._source = source
         self._restored = None if checkpoint is None else LocalCheckpoint.from_bytes(checkpoint)
-        self._wake = threading.Event()
+        self._bell = Bell()
         self._thread = CoordinatorThread()
-        self._gateway = LocalGateway(self._wake.set)
+        self._gateway = LocalGateway(self._bell.ring)
         self._coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(
             source, parallelism, self._gateway, self._thread, watermarks=watermarks
         )
@@ -172,7 +172,7 @@ class LocalRead(Generic[T]):
             self._start()
             self._confirm()
             while True:
-                self._wake.clear()
+                self._bell.clear()
                 if self._gateway.error is not None:
                     raise self._gateway.error
                 for _ in self._operators:
@@ -186,7 +186,7 @@ class LocalRead(Generic[T]):
                     self._pass_turn()
                 if all(operator.is_finished for operator in self._operators):
                     break
-                self._wake.wait(self._timeout())
+                self._bell.wait(self._timeout())
         except Exception:
             self._close_after_failure()
             raise
@@ -310,7 +310,7 @@ class LocalRead(Generic[T]):
         restored, self._restored = self._restored, None
         self._coordinator.start(None if restored is None else restored.enumerator)
         for subtask, operator in enumerate(self._operators):
-            operator.attach_wake_up(self._wake.set)
+            operator.attach_wake_up(self._bell.ring)
             if restored is not None and (own := restored.splits[subtask :: len(self._operators)]):
                 operator.add_splits(restored.split_version, own)
             # First registered: its start() may ask for a split.
@@ -321,9 +321,9 @@ class LocalRead(Generic[T]):
         if self._unconfirmed:
             checkpoint_id, self._unconfirmed = self._unconfirmed, 0
             self._coordinator.checkpoint_complete(checkpoint_id)
-            told = threading.Event()
-            if self._thread.execute(told.set):
-                told.wait()  # a close right after this must not drop it
+            told: Future[None] = Future()
+            if self._thread.execute(lambda: told.set_result(None)):
+                told.result()  # a close right after this must not drop it
             for operator in self._operators:
                 operator.notify_checkpoint_complete(checkpoint_id)
 
