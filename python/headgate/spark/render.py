@@ -14,6 +14,8 @@ MAX_TASKS: Final = 64
 _BAR: Final = 8
 #: Columns from which a line has a bar.
 _WIDE: Final = 100
+#: Part of a task's time below which it is no news that it is the busiest.
+_WORTH_SAYING: Final = 0.1
 #: Flink's colours, and the words beside them for who does not see these.
 _COLOURS: Final = (("idle", "#5db1ff"), ("busy", "#ee6464"), ("blocked", "#333333"))
 _CELL: Final = "padding:1px 8px;text-align:left"
@@ -54,49 +56,58 @@ def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) 
 
 def text(stats: ExchangeStats) -> str:
     """Return a few lines: state and numbers, the stages, the verdict."""
-    head = f"headgate exchange {stats.exchange_id[:4]}, run {stats.run}: {stats.state}"
-    if stats.error:
-        head += f" [{stats.error}] {stats.error_summary}"
-    numbers = (
-        f"  {count(stats.rows)} rows  {size(stats.bytes)}"
-        f"  {count(stats.rows_per_second)} rows/s  {size(stats.bytes_per_second)}/s"
-        f"  {stats.producers} producers  {stats.consumers} consumers"
-        f"  pool peak {size(stats.peak_bytes)}"
-    )
-    lines = [f"{head} after {stats.seconds:.1f} s", numbers]
-    if stats.splits_done or stats.splits_total:
-        total = "" if stats.splits_total is None else f" of {stats.splits_total}"
-        lines.append(f"  splits done: {stats.splits_done}{total}")
-    lines += [
-        f"  {stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
+    stages = [
+        f"{stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
         f"  busy {_share(stage.busy_ms, stage):>5}"
         f"  blocked {_share(stage.back_pressured_ms, stage):>5}{_busiest(stage)}"
-        for stage in stats.stages
-        if _wall(stage)
+        for stage in _timed(stats)
     ]
-    if stats.verdict is not None:
-        lines.append(f"  slowest: {stats.verdict.text}")
-        lines.append(f"  may help: {stats.verdict.advice}")
-    return "\n".join(lines)
+    return "\n  ".join([_head(stats), *_numbers(stats), *stages, *_verdict(stats)])
 
 
 def html(stats: ExchangeStats) -> str:
     """Return a piece of HTML: what :func:`text` says, a bar per stage, and the tasks."""
-    head, *rest = text(stats).split("\n")
-    said = [row for row in rest if not row.startswith("  may help") and "  blocked " not in row]
-    verdict = ""
-    if stats.verdict is not None:
-        verdict = f"<div>{escape(stats.verdict.advice)}</div>"
     share = stats.share_done
-    bar = "" if share is None else _bar([(share, "#5db1ff")])
-    rows = "".join(_stage_row(stage) for stage in stats.stages if _wall(stage))
-    table = f"<table>{rows}</table>" if rows else ""
+    done = "" if share is None else _bar([(share, _COLOURS[0][1])])
+    rows = "".join(_stage_row(stage) for stage in _timed(stats))
+    said = [*_numbers(stats), *_verdict(stats)]
     return (
         '<div style="font-family:sans-serif;font-size:13px">'
-        f"<div><b>{escape(head)}</b></div>{bar}"
-        + "".join(f"<div>{escape(row.strip())}</div>" for row in said)
-        + f"{verdict}{table}{_task_table(stats)}</div>"
+        f"<div><b>{escape(_head(stats))}</b></div>{done}"
+        + "".join(f"<div>{escape(words)}</div>" for words in said)
+        + (f"<table>{rows}</table>" if rows else "")
+        + f"{_task_table(stats)}</div>"
     )
+
+
+def _head(stats: ExchangeStats) -> str:
+    failure = f" [{stats.error}] {stats.error_summary}" if stats.error else ""
+    name = f"headgate exchange {stats.exchange_id[:4]}, run {stats.run}"
+    return f"{name}: {stats.state}{failure} after {stats.seconds:.1f} s"
+
+
+def _numbers(stats: ExchangeStats) -> list[str]:
+    found = [
+        (
+            f"{count(stats.rows)} rows  {size(stats.bytes)}"
+            f"  {count(stats.rows_per_second)} rows/s  {size(stats.bytes_per_second)}/s"
+            f"  {stats.producers} producers  {stats.consumers} consumers"
+            f"  pool peak {size(stats.peak_bytes)}"
+        )
+    ]
+    if stats.splits_done or stats.splits_total:
+        total = "" if stats.splits_total is None else f" of {stats.splits_total}"
+        found.append(f"splits done: {stats.splits_done}{total}")
+    return found
+
+
+def _verdict(stats: ExchangeStats) -> list[str]:
+    found = stats.verdict
+    return [] if found is None else [f"slowest: {found.text}", f"may help: {found.advice}"]
+
+
+def _timed(stats: ExchangeStats) -> list[StageStats]:
+    return [stage for stage in stats.stages if _wall(stage)]
 
 
 def _task_table(stats: ExchangeStats) -> str:
@@ -142,7 +153,7 @@ def _bar(parts: list[tuple[float, str]]) -> str:
 
 
 def _busiest(stage: StageStats) -> str:
-    if stage.busiest is None or stage.tasks < 2:
+    if stage.tasks < 2 or stage.busiest_share < _WORTH_SAYING:
         return ""
     return f"  (task {stage.busiest}: {100 * stage.busiest_share:.0f} % busy)"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.members import State
@@ -65,8 +65,8 @@ class ExchangeStats:
     splits_done: int = 0
     splits_total: int | None = None
     error_summary: str = ""
-    tasks: tuple[TaskStats, ...] = ()
-    stages: tuple[StageStats, ...] = ()
+    tasks: tuple[TaskStats, ...] = field(default=(), repr=False)
+    stages: tuple[StageStats, ...] = field(default=(), repr=False)
     verdict: Verdict | None = None
     schema_version: int = SCHEMA_VERSION
 
