@@ -31,6 +31,8 @@ from headgate.errors import (
 )
 from headgate.source import Boundedness, Source, WatermarkStrategy
 from headgate.source.files import FileSource
+from headgate.source.hybrid import HybridSource
+from headgate.source.numbers import NumberSequenceSource
 from headgate.spark import exchange, last_stats
 
 # Executors cannot import the tests.
@@ -218,6 +220,15 @@ def test_events_go_both_ways(spark):
 
 
 @local
+def test_one_source_after_another_in_waves(spark):
+    first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
+    source = HybridSource.builder(first).add_source(second).build()
+    out = exchange(source, by="id", num_partitions=2, parallelism=4, spark=spark)
+    assert ids(out) == list(range(150))
+    assert last_stats().producers == 4
+
+
+@local
 def test_watermarks_and_alignment_lose_nothing(spark):
     strategy = (
         WatermarkStrategy.for_bounded_out_of_orderness(0)
@@ -260,7 +271,17 @@ def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
     out = exchange(
         Parts(3), by="n", map=ten, schema="n long", num_partitions=5, parallelism=2, spark=spark
     )
+    assert out.rdd.getNumPartitions() == 5
     assert sorted(row["n"] for row in out.collect()) == [10 * n for n in all_ids(3)]
+
+
+@local
+@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
+def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
+    source = Parts(2, enumerator=GreetingEnumerator, reader=GreetingReader)
+    out = exchange(source, by="id", num_partitions=4, spark=spark)
+    with pytest.raises(Exception, match=r"HG-2201.*send events to its enumerator"):
+        out.collect()
 
 
 @local
