@@ -25,7 +25,7 @@ HONEST = (
 )
 SEEDS = int(os.environ.get("HEADGATE_TEST_SEEDS", "40"))
 #: Above the handshake's deadline, which is what ends a damaged handshake at the latest.
-LIMIT = 7.0
+LIMIT = 14.0
 BATCHES = [numbers(3000, 3000 * turn) for turn in range(20)]
 EXPECTED = numbers(60_000)
 

@@ -6,6 +6,7 @@
 mod environment;
 mod errors;
 mod gate;
+mod heartbeat;
 mod interrupt;
 mod partition;
 mod reader;
@@ -20,6 +21,8 @@ mod _native {
     use crate::environment::Environment;
     #[pymodule_export]
     use crate::gate::InputGate;
+    #[pymodule_export]
+    use crate::heartbeat::HeartbeatManager;
     #[pymodule_export]
     use crate::partition::ResultPartition;
     #[pymodule_export]

@@ -5,7 +5,7 @@
 //! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]). A
 //! CRC32C ([`Crc32c`]) covers every byte of every frame.
 //! The producer's half is one [`SendQueue`] per connection, the consumer's half one
-//! [`ReceiveChannel`] per channel.
+//! [`ReceiveChannel`] per channel. [`HeartbeatMonitor`] tells who has fallen silent.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod deque;
 mod frame;
 mod frame_error;
 mod handshake;
+mod heartbeat;
 mod ids;
 mod ledger;
 mod receive;
@@ -40,6 +41,7 @@ pub use handshake::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer, Refusal,
     ServerHandshake, Step, VERSION, VersionRange,
 };
+pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
 pub use ledger::{BufferKind, LedgerError, ReceiveLedger, Recycled};
 pub use receive::{Arrival, ReceiveChannel, ReceiveError};

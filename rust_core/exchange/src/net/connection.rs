@@ -21,8 +21,9 @@ use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
 use crate::random::random;
 
-/// A peer that has not proved itself by then is dropped.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
+/// A peer that has not proved itself by then is dropped. Longer than a process may be stopped without
+/// being taken for lost: either end may be in the middle of it.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(12);
 /// Read ahead for headers; payloads beyond it go straight into their segments.
 const STAGING: usize = 4096;
 /// Bytes read from one connection before others get their turn.

@@ -11,6 +11,7 @@ mod deque;
 mod frames;
 mod golden;
 mod handshake;
+mod heartbeat;
 mod interleavings;
 mod receive;
 mod send_queue;

@@ -1,0 +1,240 @@
+//! A thread that sends and hears heartbeats, whatever the interpreter does.
+//!
+//! A function of the user may hold Python's lock for minutes, so the beats of a process, and its ear
+//! for those of others, cannot live in a Python thread. A beat is one byte of any value; who owns a
+//! socket here has authenticated its peer before.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::lock::lock;
+
+const BEAT: [u8; 1] = [0];
+/// Most reads of one socket in one round: a peer that floods is heard, and no more.
+const MAX_READS: usize = 16;
+
+#[derive(Default)]
+struct Targets {
+    monitor: HeartbeatMonitor,
+    sockets: BTreeMap<u64, TcpStream>,
+    number: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    targets: Mutex<Targets>,
+    silent: AtomicUsize,
+    closing: AtomicBool,
+}
+
+/// Beats to and from any number of peers, by one thread that waits for nobody.
+///
+/// Sockets come in through a door, a Unix socket: passing a descriptor by `SCM_RIGHTS` makes it ours
+/// without a word of `unsafe`, wherever it came from.
+pub struct HeartbeatManager {
+    shared: Arc<Shared>,
+    owner: u32,
+    running: Mutex<Option<Running>>,
+}
+
+/// What there is until it is closed.
+struct Running {
+    inside: UnixStream,
+    outside: UnixStream,
+    thread: JoinHandle<()>,
+}
+
+impl HeartbeatManager {
+    /// Starts the thread; it sleeps while there is nobody to watch.
+    ///
+    /// # Errors
+    /// When the process has no descriptors or threads left.
+    pub fn new() -> io::Result<Self> {
+        let (inside, outside) = UnixStream::pair()?;
+        let shared = Arc::new(Shared::default());
+        let thread = thread::Builder::new().name("headgate-beat".to_owned()).stack_size(128 * 1024);
+        let thread = thread.spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.run()
+        })?;
+        let running = Mutex::new(Some(Running { inside, outside, thread }));
+        Ok(Self { shared, owner: std::process::id(), running })
+    }
+
+    /// A new descriptor of the door; the caller owns it and sends sockets through it.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left; in a forked child, after [`close`](Self::close).
+    pub fn door(&self) -> io::Result<OwnedFd> {
+        self.running(|running| running.outside.try_clone().map(OwnedFd::from))?
+    }
+
+    /// Takes the connected socket that was sent through the door, beats on it and listens. Returns
+    /// the number that stands for it.
+    ///
+    /// # Errors
+    /// When no socket was sent; in a forked child, after [`close`](Self::close).
+    pub fn monitor(&self, timeout: Duration) -> io::Result<u64> {
+        self.running(|running| {
+            let socket = TcpStream::from(receive(&running.inside)?);
+            socket.set_nonblocking(true)?;
+            let number = lock(&self.shared.targets).add(socket, timeout);
+            running.thread.thread().unpark();
+            Ok(number)
+        })?
+    }
+
+    /// Watches a target no longer and closes its socket.
+    ///
+    /// # Errors
+    /// In a forked child, after [`close`](Self::close).
+    pub fn unmonitor(&self, target: u64) -> io::Result<()> {
+        self.running(|_| {
+            let mut targets = lock(&self.shared.targets);
+            targets.monitor.unmonitor(target);
+            targets.sockets.remove(&target);
+            self.shared.silent.store(targets.monitor.num_silent(), Ordering::Release);
+        })
+    }
+
+    /// How many targets have fallen silent; takes no lock.
+    #[must_use]
+    pub fn num_silent(&self) -> usize {
+        self.shared.silent.load(Ordering::Acquire)
+    }
+
+    /// For how long a target has been silent, if it is taken for lost.
+    ///
+    /// # Errors
+    /// In a forked child, after [`close`](Self::close).
+    pub fn silence(&self, target: u64) -> io::Result<Option<Duration>> {
+        self.running(|_| lock(&self.shared.targets).monitor.silence(target))
+    }
+
+    /// Ends the thread and closes all sockets; in a forked child it does nothing.
+    pub fn close(&self) {
+        if self.owner != std::process::id() {
+            return;
+        }
+        self.shared.closing.store(true, Ordering::Release);
+        let running = lock(&self.running).take();
+        if let Some(Running { thread, .. }) = running {
+            thread.thread().unpark();
+            // It does not panic; if it did, there is nothing left to end.
+            let _ = thread.join();
+        }
+        *lock(&self.shared.targets) = Targets::default();
+    }
+
+    /// Does something until it is closed: a forked child must not even take its locks.
+    fn running<T>(&self, call: impl FnOnce(&Running) -> T) -> io::Result<T> {
+        let (owner, child) = (self.owner, std::process::id());
+        if owner != child {
+            let text =
+                format!("the heartbeats belong to process {owner}, this is its child {child}");
+            return Err(io::Error::other(text));
+        }
+        let running = lock(&self.running);
+        let running =
+            running.as_ref().ok_or_else(|| io::Error::other("the heartbeats are closed"))?;
+        Ok(call(running))
+    }
+}
+
+impl Drop for HeartbeatManager {
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            self.close();
+        } else if let Ok(running) = self.running.get_mut() {
+            // The child has no such thread: nothing to detach from.
+            std::mem::forget(running.take());
+        }
+    }
+}
+
+impl Targets {
+    fn add(&mut self, socket: TcpStream, timeout: Duration) -> u64 {
+        self.number += 1;
+        self.monitor.monitor(self.number, timeout);
+        self.sockets.insert(self.number, socket);
+        self.number
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        while !self.closing.load(Ordering::Acquire) {
+            if !self.round() {
+                thread::park();
+                continue;
+            }
+            let due = Instant::now() + HEARTBEAT_INTERVAL;
+            while !self.closing.load(Ordering::Acquire) {
+                let left = due.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                thread::park_timeout(left);
+            }
+        }
+    }
+
+    /// Hears and beats; returns whether there is anybody to hear.
+    fn round(&self) -> bool {
+        let mut targets = lock(&self.targets);
+        let Targets { monitor, sockets, .. } = &mut *targets;
+        for (target, socket) in sockets.iter() {
+            if has_spoken(socket) {
+                monitor.heard(*target);
+            }
+            // A full buffer, or a connection that is gone: this beat is not heard, that is all.
+            let _ = (&mut &*socket).write(&BEAT);
+        }
+        monitor.end_round();
+        self.silent.store(monitor.num_silent(), Ordering::Release);
+        !monitor.is_idle()
+    }
+}
+
+/// Whether anything came; a connection that has ended says nothing from then on.
+fn has_spoken(mut socket: &TcpStream) -> bool {
+    let mut scratch = [0; 512];
+    let mut heard = false;
+    for _ in 0..MAX_READS {
+        match socket.read(&mut scratch) {
+            Ok(0) => break,
+            Ok(_) => heard = true,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    heard
+}
+
+fn receive(door: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(
+        door,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
+    )?;
+    let passed = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    passed.ok_or_else(|| io::Error::other("no socket came through the door"))
+}
