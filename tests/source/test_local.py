@@ -1,4 +1,4 @@
-"""Sources in plain Python: all records once, checkpoints between any two, nothing left behind."""
+"""Sources in plain Python: all records once, in the caller's thread, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import weakref
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.source.coordination_kit import (
     DEADLINE,
     ListReader,
@@ -27,9 +25,7 @@ from tests.source.coordination_kit import (
 from headgate.errors import (
     ClosedError,
     NotBuiltError,
-    OptionError,
     SourceError,
-    StateVersionError,
 )
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, NumberSequenceSource, SourceEvent, read
 from headgate.source.coordination import local as local_module
@@ -91,118 +87,6 @@ def test_nothing_runs_before_the_first_record_and_nothing_after_the_close():
     with pytest.raises(ClosedError):
         reading.checkpoint()
     read(source).close()
-
-
-@pytest.mark.parametrize("taken", range(len(ALL) + 1))
-def test_spec_13_5_a_checkpoint_anywhere_gives_exactly_the_rest(taken):
-    with read(ListSource(SPLITS), 2) as reading:
-        first = list(itertools.islice(reading, taken))
-        checkpoint = reading.checkpoint()
-        rest = list(reading)
-    for parallelism in (1, 2, 3):
-        with read(ListSource(), parallelism, checkpoint=checkpoint) as again:
-            assert sorted(again) == sorted(rest)
-    assert sorted(first + rest) == ALL
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    sizes=st.lists(st.integers(0, 5), max_size=6),
-    legs=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 8)), min_size=1, max_size=6),
-)
-def test_any_chain_of_restarts_gives_every_record_once(sizes, legs):
-    splits = [ListSplit(f"s{n}", 0, size) for n, size in enumerate(sizes)]
-    source, checkpoint, records = ListSource(splits), None, []
-    for parallelism, taken in [*legs, (2, 1000)]:
-        with read(source, parallelism, checkpoint=checkpoint) as reading:
-            records += itertools.islice(reading, taken)
-            checkpoint = reading.checkpoint()
-    assert sorted(records) == sorted((s.name, n) for s in splits for n in range(s.last))
-
-
-def test_a_split_given_away_during_a_checkpoint_is_in_it_once():
-    """The enumerator answers between its own snapshot and the reader's."""
-    answered = threading.Event()
-
-    class Slow(ListReader):
-        def snapshot_state(self, checkpoint_id):
-            self.context.send_split_request()
-            assert answered.wait(DEADLINE)
-            return super().snapshot_state(checkpoint_id)
-
-    class Noted(OnRequest):
-        def handle_split_request(self, subtask_id, requester_hostname):
-            super().handle_split_request(subtask_id, requester_hostname)
-            if ("snapshot", 1) in self.calls:
-                answered.set()
-
-    source = ListSource(SPLITS, reader=Slow, enumerator=Noted)
-    with read(source) as reading:
-        first = [next(reading) for _ in range(3)]
-        checkpoint = reading.checkpoint()
-        assert [s.name for s in source.enumerator.splits] == ["c", "d"]  # b is on its way
-        rest = list(reading)
-    assert sorted(first + rest) == ALL
-    with read(ListSource(), checkpoint=checkpoint) as again:
-        assert sorted(again) == sorted(rest)
-
-
-def test_a_checkpoint_counts_as_stored_when_reading_goes_on():
-    source = ListSource(SPLITS)
-    with read(source) as reading:
-        next(reading)
-        reading.checkpoint()
-        reading.checkpoint()
-        assert source.readers[0].completed == []
-        next(reading)
-        assert source.readers[0].completed == [2]
-    assert [c for c in source.enumerator.calls if c[0] == "complete"] == [("complete", 2)]
-
-
-def test_a_checkpoint_between_the_records_of_an_element_is_refused_and_reading_goes_on():
-    splits = [ListSplit("a", 0, 3, 3), ListSplit("b", 0, 3, 3)]
-    with read(ListSource(splits), 2) as reading:
-        first = [next(reading)]
-        with pytest.raises(NotBuiltError, match="between the records of one element"):
-            reading.checkpoint()
-        first += [next(reading), next(reading)]
-        checkpoint = reading.checkpoint()  # no other reader is in the middle of one
-        rest = list(reading)
-    assert len(first + rest) == 18
-    with read(ListSource(), checkpoint=checkpoint) as again:
-        assert sorted(again) == sorted(rest)
-
-
-def test_splits_written_by_an_older_version_are_read():
-    with read(ListSource([ListSplit("a", 0, 3)])) as reading:
-        next(reading)
-        checkpoint = reading.checkpoint()
-    old = checkpoint.replace(b"\x03" + checkpoint[14:21], b"\x02" + checkpoint[14:21], 1).replace(
-        b"%c" % 41 + b'{"name":"a","first":1,"last":3,"width":1}',
-        b"\x1f" + b'{"name":"a","first":1,"last":3}',
-    )
-    assert old != checkpoint
-    with read(ListSource(), checkpoint=old) as again:
-        assert list(again) == [("a", 1), ("a", 2)]
-
-
-def test_what_is_no_checkpoint_is_a_clear_error():
-    with read(ListSource(SPLITS)) as reading:
-        next(reading)
-        checkpoint = reading.checkpoint()
-    for size in range(len(checkpoint)):
-        with pytest.raises(StateVersionError):
-            read(ListSource(), checkpoint=checkpoint[:size])
-    for wrong in (checkpoint + b"x", b"something else"):
-        with pytest.raises(StateVersionError):
-            read(ListSource(), checkpoint=wrong)
-    with (
-        read(NumberSequenceSource(0, 10), checkpoint=checkpoint) as other,
-        pytest.raises(StateVersionError),
-    ):
-        next(other)
-    with pytest.raises(OptionError, match="parallelism=0"):
-        read(ListSource(), 0)
 
 
 def test_an_error_of_the_reader_names_its_splits_and_closes_the_read():

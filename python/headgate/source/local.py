@@ -6,24 +6,25 @@ import atexit
 import logging
 import socket
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from headgate.errors import ClosedError, NotBuiltError, SourceError
-from headgate.source.api.reader import SourceReaderContext
-from headgate.source.coordination.context import check_event
 from headgate.source.coordination.coordinator import SourceCoordinator
-from headgate.source.coordination.local import Bell, LocalCheckpoint, LocalGateway
+from headgate.source.coordination.local import (
+    Bell,
+    LocalCheckpoint,
+    LocalGateway,
+    LocalReaderContext,
+)
 from headgate.source.coordination.thread import CoordinatorThread
 from headgate.source.runtime.operator import SourceOperator
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.source.api.event import SourceEvent
     from headgate.source.api.source import Source
     from headgate.source.watermark.strategy import WatermarkStrategy
 
@@ -66,47 +67,6 @@ def read(
         checkpoint=checkpoint,
         allow_unaligned_splits=allow_unaligned_splits,
     )
-
-
-class LocalReaderContext(SourceReaderContext):
-    """The surroundings of a reader in the process of its coordinator."""
-
-    def __init__(
-        self, coordinator: SourceCoordinator[Any, Any], subtask: int, parallelism: int
-    ) -> None:
-        self._coordinator = coordinator
-        self._subtask = subtask
-        self._parallelism = parallelism
-        self._host = socket.gethostname()
-
-    @property
-    def index_of_subtask(self) -> int:
-        """This reader's number."""
-        return self._subtask
-
-    @property
-    def current_parallelism(self) -> int:
-        """How many readers there are."""
-        return self._parallelism
-
-    @property
-    def local_host_name(self) -> str:
-        """The name of this host."""
-        return self._host
-
-    @property
-    def configuration(self) -> Mapping[str, str]:
-        """Nothing: there is no job around."""
-        return MappingProxyType({})
-
-    def send_split_request(self) -> None:
-        """Ask the enumerator for a split."""
-        self._coordinator.request_split(self._subtask, self._host)
-
-    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
-        """Send an event to the enumerator."""
-        check_event(event)
-        self._coordinator.source_event(self._subtask, event)
 
 
 class LocalRead(Generic[T]):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import queue
+import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import HeadgateError, StateVersionError
+from headgate.source.api.reader import SourceReaderContext
+from headgate.source.coordination.context import check_event
 
 if TYPE_CHECKING:
     from headgate.source.api.event import SourceEvent
@@ -83,6 +87,47 @@ class LocalCheckpoint:
                 remedy="what LocalRead.checkpoint() returned",
             ) from error
         return cls(parts[0], version, list(zip(ids, parts[2::2], strict=True)))
+
+
+class LocalReaderContext(SourceReaderContext):
+    """The surroundings of a reader in the process of its coordinator."""
+
+    def __init__(
+        self, coordinator: SourceCoordinator[Any, Any], subtask: int, parallelism: int
+    ) -> None:
+        self._coordinator = coordinator
+        self._subtask = subtask
+        self._parallelism = parallelism
+        self._host = socket.gethostname()
+
+    @property
+    def index_of_subtask(self) -> int:
+        """This reader's number."""
+        return self._subtask
+
+    @property
+    def current_parallelism(self) -> int:
+        """How many readers there are."""
+        return self._parallelism
+
+    @property
+    def local_host_name(self) -> str:
+        """The name of this host."""
+        return self._host
+
+    @property
+    def configuration(self) -> Mapping[str, str]:
+        """Nothing: there is no job around."""
+        return MappingProxyType({})
+
+    def send_split_request(self) -> None:
+        """Ask the enumerator for a split."""
+        self._coordinator.request_split(self._subtask, self._host)
+
+    def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
+        """Send an event to the enumerator."""
+        check_event(event)
+        self._coordinator.source_event(self._subtask, event)
 
 
 class Bell:
