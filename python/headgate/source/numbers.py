@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.errors import UnknownColumnError
 from headgate.source.api import (
@@ -278,5 +277,7 @@ def _numbers(start: int, end: int) -> pa.Array:
     """Return the numbers from ``start`` to before ``end``, made without a Python object for each."""
     if hasattr(pa, "arange"):
         return pa.arange(start, end)
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only old versions need it
+
     counted = pc.subtract(pc.cumulative_sum(pa.repeat(1, end - start)), 1)
     return pc.add(counted, start)

@@ -1,6 +1,6 @@
 """Files as a source."""
 
-from headgate.source.files.csv import CsvOptions
+from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.source import FileSource
 from headgate.source.files.split import FileCheckpoint, FileSplit
 

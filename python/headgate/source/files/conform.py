@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
-from pyarrow import acero
 
 from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
 
 #: Types between which a column is cast, when no value changes by it.
 _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
@@ -121,6 +122,8 @@ class RowFilter:
         return batch.filter(mask)
 
     def _evaluate(self, table: pa.Table) -> pa.ChunkedArray:
+        from pyarrow import acero  # noqa: PLC0415 - slow to import, and only filters need it
+
         plan = acero.Declaration.from_sequence(
             [
                 acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),

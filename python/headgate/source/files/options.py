@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
 from headgate.source.arguments import Texts
-from headgate.source.files.csv import CsvOptions
+from headgate.source.files.csv_options import CsvOptions
 
 _CSV: Final = (
     "delimiter",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
@@ -88,6 +87,8 @@ def _possible_row_groups(
         kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         if kinds != [cut.schema.field(name).type] or (not plain and pt.is_floating(kinds[0])):
             return None
+    import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
+
     fragment = ds.ParquetFileFormat().make_fragment(file.path, filesystem=files.filesystem)
     return {group.id for group in fragment.subset(filter=cut.filter, schema=schema).row_groups}
 

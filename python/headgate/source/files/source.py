@@ -23,14 +23,11 @@ from headgate.source.api import (
 )
 from headgate.source.arguments import duration, refuse, size, whole_number
 from headgate.source.files.conform import RowFilter, plain_schema, select
-from headgate.source.files.csv import CsvFormat, CsvOptions
+from headgate.source.files.csv_options import CsvOptions
 from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import Cut, FileFormat
-from headgate.source.files.ipc import ArrowFormat
-from headgate.source.files.json_lines import JsonLinesFormat
 from headgate.source.files.listing import Files
 from headgate.source.files.options import arguments_of
-from headgate.source.files.parquet import ParquetFormat
 from headgate.source.files.reading import SplitOpener, columns_to_read, first_schema
 from headgate.source.files.split import (
     FileCheckpoint,
@@ -268,22 +265,33 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
 
 def _format(name: str, csv: CsvOptions | None) -> FileFormat:
+    """Return a format; imports what reads it, and no other."""
     if csv is not None and name != "csv":
         raise OptionError(
             f"csv=CsvOptions(...) has no use with format={name!r}",
             asked=f"format={name!r}, csv={csv!r}",
             remedy='format="csv" · leave csv out',
         )
-    formats: dict[str, Callable[[], FileFormat]] = {
-        "parquet": ParquetFormat,
-        "arrow": ArrowFormat,
-        "csv": lambda: CsvFormat(csv or CsvOptions()),
-        "json": JsonLinesFormat,
-    }
-    if name not in formats:
-        takes = " or ".join(f'"{known}"' for known in formats)
-        raise refuse("format", name, "is no format of files", takes)
-    return formats[name]()
+    match name:
+        case "parquet":
+            from headgate.source.files.parquet import ParquetFormat  # noqa: PLC0415 - see above
+
+            return ParquetFormat()
+        case "arrow":
+            from headgate.source.files.ipc import ArrowFormat  # noqa: PLC0415 - see above
+
+            return ArrowFormat()
+        case "csv":
+            from headgate.source.files.csv import CsvFormat  # noqa: PLC0415 - see above
+
+            return CsvFormat(csv or CsvOptions())
+        case "json":
+            from headgate.source.files.json_lines import JsonLinesFormat  # noqa: PLC0415 - see above
+
+            return JsonLinesFormat()
+        case _:
+            takes = '"parquet" or "arrow" or "csv" or "json"'
+            raise refuse("format", name, "is no format of files", takes)
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
