@@ -9,6 +9,7 @@ import types
 import pytest
 from actors import EXCHANGE, OTHER, Theatre
 from conftest import our_threads, wait_until
+from screens import FakeDisplay, FakeTerminal
 
 from headgate.spark.jobs import Plan
 from headgate.spark.progress import Progress, Screen
@@ -32,39 +33,6 @@ def run(theatre):
     theatre.say(producer, "PROGRESS", {**BUSY, "blocked_ms": 0}, run.number)
     theatre.say(consumers[0], "PROGRESS", {"rows": 700, "bytes": 1_000_000}, run.number)
     return run
-
-
-class FakeTerminal(io.StringIO):
-    """A terminal that knows what is on its last line."""
-
-    def isatty(self):
-        return True
-
-    @property
-    def visible(self):
-        text = self.getvalue()
-        assert "\n" not in text
-        line = ""
-        for piece in text.split("\r"):
-            line = piece + line[len(piece) :]
-        return line.rstrip()
-
-
-class FakeDisplay(types.ModuleType):
-    """IPython.display, as far as it is used."""
-
-    def __init__(self):
-        super().__init__("IPython.display")
-        self.outputs = []
-
-    @staticmethod
-    def HTML(text):  # noqa: N802 - IPython's name
-        return text
-
-    def display(self, page, *, display_id):
-        assert display_id is True
-        self.outputs.append([page])
-        return types.SimpleNamespace(update=self.outputs[-1].append)
 
 
 @pytest.fixture
@@ -95,6 +63,14 @@ def test_a_line_tells_the_rates_and_the_slowest_stage(run):
         assert words in line
     assert "map takes 90 % of the time of producer 0" in line
     assert len(Shown(snapshot(run, run.started + 3.0), 0.0).line(60)) == 60
+
+
+def test_a_line_before_the_first_row(theatre):
+    theatre.stage(1, 1)
+    theatre.consumer(0)
+    (run,) = theatre.submitted
+    stats = snapshot(run, run.started + 1.5)
+    assert Shown(stats, 0.0).line(140) == "headgate 7878/1  no rows yet"
 
 
 def test_rates_are_those_of_the_last_seconds(run):

@@ -1,15 +1,21 @@
 """What the statistics say of whole runs on Spark: the slowest stage by its name, live and final."""
 
+import sys
 import time
 
 import pytest
 from conftest import wait_until
+from screens import FakeTerminal
 
+from headgate.source.numbers import NumberSequenceSource
 from headgate.spark import exchange, last_stats
 from headgate.spark.coordinator import Coordinator
 
 #: Pools that the rows below fill many times over.
 SMALL = {"num_partitions": 2, "memory": "4m", "segment_size": "64k"}
+
+#: For what does not depend on where the tasks run.
+local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 def slow(rows, seconds):
@@ -52,11 +58,13 @@ def watched(monkeypatch):
     return watch
 
 
-def test_a_slow_map_live_and_at_the_end(spark, watched):
+def test_a_slow_map_live_and_at_the_end(spark, watched, monkeypatch):
     seen = []
     watched(lambda _: seen.append(last_stats()))
-    query = exchange(spark.range(0, 24_000, 1, 2), by="id", num_partitions=2, map=slow(500, 0.1))
-    stats = final(query, 24_000)
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    options = {"num_partitions": 2, "map": slow(500, 0.1), "progress": "auto"}
+    stats = final(exchange(spark.range(0, 24_000, 1, 2), by="id", **options), 24_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("map-busy", "map")
     assert (stats.state, stats.producers, stats.consumers) == ("done", 2, 2)
     assert stats.rows == stats.rows_received == 24_000
@@ -71,34 +79,53 @@ def test_a_slow_map_live_and_at_the_end(spark, watched):
     live = [was for was in seen if was is not None and was.run == stats.run and was.rows]
     assert (live[0].state, live[0].producers) == ("running", 0)
     assert live[0].rows < 24_000
+    wait_until(lambda: terminal.visible == "", "a line")
+    assert f"headgate {stats.exchange_id[:4]}/{stats.run}  " in terminal.getvalue()
 
 
-def test_a_slow_reduce(wide):
-    stats = final(exchange(wide, by="id", reduce=slow(50, 0.012), **SMALL), 20_000)
+@local
+def test_a_slow_source(spark, watched):
+    seen = []
+    watched(lambda _: seen.append(last_stats()))
+    source = NumberSequenceSource(0, 3_000, batch_size=50, splits=6, rows_per_second=1_000)
+    stats = final(exchange(source, spark=spark, parallelism=2, num_partitions=2), 3_000)
+    assert (stats.verdict.kind, stats.verdict.stage) == ("source-busy", "source")
+    assert (stats.splits_done, stats.splits_total, stats.share_done) == (6, 6, 1.0)
+    done = [was.splits_done for was in seen if was is not None and was.run == stats.run]
+    assert done == sorted(done)
+    assert {1, 2, 3, 4, 5} & set(done), "it is told while the run goes on"
+
+
+@local
+def test_a_slow_reduce(spark, wide):
+    stats = final(exchange(wide, by="id", reduce=slow(50, 0.018), **SMALL), 20_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
     blocked = max(task.blocked_ms / task.wall_ms for task in stats.tasks if task.role == "map")
     assert blocked > 0.5
 
 
-def test_a_hot_key(wide):
+@local
+def test_a_hot_key(spark, wide):
     def hot(batch):
         return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
 
-    stats = final(exchange(wide, by=hot, reduce=slow(50, 0.007), **SMALL), 20_000)
+    stats = final(exchange(wide, by=hot, reduce=slow(50, 0.01), **SMALL), 20_000)
     assert (stats.verdict.kind, stats.verdict.task) == ("skew", 0)
     assert "98 % of the rows" in stats.verdict.text
 
 
+@local
 def test_what_follows_in_the_jvm_is_slow(spark):
     # More than the sockets between a worker and its JVM hold.
     wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")
     sleep = "reflect('java.lang.Thread', 'sleep', 1L)"
-    slowly = f"length(s) + if(id % 4 = 0, length(coalesce({sleep}, '')), 0) as n"
+    slowly = f"length(s) + if(id % 3 = 0, length(coalesce({sleep}, '')), 0) as n"
     query = exchange(wide, by="id", **SMALL).selectExpr(slowly).distinct()
     stats = final(query, 2)
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
+@local
 def test_a_run_whose_progress_is_lost_ends_as_it_should(spark, watched):
     dropped = []
 

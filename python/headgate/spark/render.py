@@ -44,9 +44,10 @@ def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) 
     if stats.splits_done or stats.splits_total:
         total = "" if stats.splits_total is None else f"/{stats.splits_total}"
         parts.append(f"splits {stats.splits_done}{total}")
-    elif not stats.rows:
-        parts.append("waits for its first rows")
-    parts.append(f"{count(stats.rows)} rows  {count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+    if stats.rows:
+        parts.append(f"{count(stats.rows)} rows  {count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+    else:
+        parts.append("no rows yet" if stats.state == "running" else "no rows")
     if stats.verdict is not None:
         parts.append(stats.verdict.text)
     elif stats.error:
