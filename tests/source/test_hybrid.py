@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,14 +15,10 @@ from tests.source.shipped_kit import (
 
 from headgate.errors import (
     NotBuiltError,
-    OptionError,
-    SchemaMismatchError,
     SourceError,
-    StateVersionError,
 )
 from headgate.source import (
     Boundedness,
-    FileSource,
     HybridSource,
     InputStatus,
     NumberSequenceSource,
@@ -360,52 +351,3 @@ def test_plans_go_on_from_each_other():
         assert len(planned.splits) <= 2
     assert len(set(ids)) == len(ids) == 9
     assert [split_id[0] for split_id in ids] == ["0"] * 4 + ["1"] * 5
-
-
-def test_columns_and_filters_go_to_every_source(tmp_path):
-    for name in "ab":
-        pq.write_table(pa.table({"id": [1, 2], "x": [name, "c"]}), tmp_path / f"{name}.parquet")
-    files = [FileSource(tmp_path / f"{name}.parquet") for name in "ab"]
-    chain = HybridSource.builder(files[0]).add_source(files[1]).build()
-    assert chain.schema.names == ["id", "x"]
-    less = chain.with_columns(["x"]).with_filter(pc.field("id") == 1)
-    assert [batch.to_pylist() for batch in read(less)] == [[{"x": "a"}], [{"x": "b"}]]
-    mixed = HybridSource.builder(A).add_source(B).build()
-    assert mixed.with_filter(pc.field("id") == 1) is None
-
-
-def test_schemas_that_differ():
-    chain = HybridSource.builder(A).add_source(NumberSequenceSource(0, 1, column="n")).build()
-    with pytest.raises(SchemaMismatchError, match="another schema"):
-        _ = chain.schema
-
-
-def test_what_a_builder_refuses():
-    endless = NumberSequenceSource(0)
-    with pytest.raises(OptionError, match=r"source 0 of the chain, .* has no end"):
-        HybridSource.builder(endless).add_source(A).build()
-    with pytest.raises(OptionError, match="needs readers"):
-        HybridSource.builder(A).add_source(lambda _: B)
-    with pytest.raises(OptionError, match="has no use"):
-        HybridSource.builder(A).add_source(B, readers=B)
-
-
-def test_state_of_another_version_or_chain():
-    for serializer in (CHAIN.split_serializer, CHAIN.enumerator_checkpoint_serializer):
-        for version, data in ((2, b""), (1, b"x")):
-            with pytest.raises(StateVersionError):
-                serializer.deserialize(version, data)
-    longer = HybridSource.builder(A).add_source(B).add_source(C).build()
-    split = HybridSplit(2, C.split_serializer.deserialize(1, b'{"start":0,"end":4}'))
-    data = longer.split_serializer.serialize(split)
-    assert longer.split_serializer.deserialize(1, data) == split
-    with pytest.raises(StateVersionError, match="HybridSource"):
-        CHAIN.split_serializer.deserialize(1, data)
-
-
-def test_it_travels():
-    chain = pickle.loads(pickle.dumps(CHAIN))
-    assert (
-        chain.name == "HybridSource(NumberSequenceSource(0, 20) -> NumberSequenceSource(100, 120))"
-    )
-    assert sorted(numbers_of(read(chain))) == ALL
