@@ -129,7 +129,7 @@ def test_a_reader_lost_before_it_registered_gives_its_splits_back_and_the_run_go
     play.finish(reader, "a")
     play.hang_up(reader)
     assert play.enumerator.heard[-1] == ("lost", 1)
-    assert not play.asked
+    play.verdict("FAILED", GONE)
     assert play.run.splits_done == 0
     again = play.reader(1, attempt=99, registered=True)
     assert play.kinds(again) == ["GO"]
@@ -139,6 +139,29 @@ def test_a_reader_lost_before_it_registered_gives_its_splits_back_and_the_run_go
     play.job_ended(play.run, [0, 1])
     assert play.last(play.only).kind == "SEALED"
     assert play.last(play.only)["producers"] == 2
+
+
+def test_a_lost_reader_that_spark_thinks_is_running_fails_the_run_by_name(play):
+    reader = play.reader(1, attempt=70)
+    play.give(reader, "a")
+    play.hang_up(reader)
+    play.verdict("RUNNING")
+    said = play.last(play.only)
+    assert said["code"] == "HG-3001"
+    assert "reader 1 of source 'numbers' on host-1" in said["summary"]
+    assert said["summary"].endswith("unfinished splits: a")
+
+
+@pytest.mark.parametrize("status", ["FAILED", "KILLED", "", "RUNNING"])
+def test_what_spark_says_of_a_lost_reader_does_not_matter_once_it_is_replaced(play, status):
+    play.hang_up(play.reader(1))
+    again = play.reader(1, registered=True)
+    play.verdict(status)
+    play.wait(10)
+    assert not play.run.is_over
+    play.done(again, play.run.number)
+    play.job_ended(play.run, [1])
+    assert play.last(play.only).kind == "SEALED"
 
 
 def test_a_second_attempt_that_came_before_the_loss_takes_over(play):

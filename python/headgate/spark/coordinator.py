@@ -119,9 +119,8 @@ class Coordinator:
         elif isinstance(member, Consumer) and status == "KILLED":
             member.state = State.FAILED
             run.cancel()
-        elif status == "KILLED":
-            member.state = State.FAILED
-            run.suspect(_lost(member, text), now)
+        elif isinstance(member, Producer):
+            run.producer_lost(member, status, _lost(member, text), now)
         else:
             member.state = State.FAILED
             run.fail(_lost(member, text))

@@ -15,7 +15,7 @@ from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.facts import SparkFacts, is_gone
 from headgate.spark.progress import Progress
 from headgate.spark.readers import Readers
-from headgate.spark.run import Run, RunState
+from headgate.spark.run import ENDED, Run, RunState
 from headgate.spark.stats import ExchangeStats, snapshot
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _LOOK: Final = 0.25
 _IDLE: Final = 1.0
 #: Seconds that Spark gets to say what became of a task.
 VERDICT: Final = 3.0
-_TERMINAL: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +211,7 @@ class Jobs:
         left = []
         for member, run, deadline in self._verdicts:
             status, text = self._facts.task(member.stage, member.attempt)
-            if status in _TERMINAL or now >= deadline:
+            if status in ENDED or now >= deadline:
                 self._server.post(self._verdict(member, run, status, text))
             else:
                 left.append((member, run, deadline))
@@ -221,7 +220,7 @@ class Jobs:
     def _tell_fates(self) -> None:
         for consumer in self._doubted:
             status, text = self._facts.task(consumer.stage, consumer.attempt)
-            if status in _TERMINAL:
+            if status in ENDED:
                 self._server.post(self._fate(consumer, status, text))
 
     def _fate(self, consumer: Consumer, status: str, text: str) -> Callable[[], None]:

@@ -135,12 +135,17 @@ class Readers:
 
     def lost(self, producer: Producer) -> None:
         """Take back what a reader had that never registered its partition."""
-        producer.state = State.FAILED
+        producer.state = State.LOST
         self.losses[producer.partition] = self.loss(producer, "")
         self._given.pop(producer.partition, None)
         self._done.pop(producer.partition, None)
         if producer.host:
             self._enumeration.lost(producer.partition)
+
+    @staticmethod
+    def may_replace(first: Producer) -> bool:
+        """Whether nothing of a lost reader can be at a consumer, so that another may begin anew."""
+        return first.state in {State.LOST, State.FAILED} and not first.place
 
     def replaced(self, producer: Producer) -> None:
         """A further attempt of a lost reader has come."""

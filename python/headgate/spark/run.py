@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 FINISH_GRACE: Final = 2.0
 #: Seconds that a broken connection waits for a better cause: which process was lost, and why.
 SUSPECT_GRACE: Final = 2.0
+#: Spark's words for a task that does not run any more.
+ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 class RunState(Enum):
@@ -164,7 +166,7 @@ class Run:
         ):
             producer.state = State.STOPPED
             self._send(producer, "FINISH")
-        elif first is not None and not self._may_replace(first):
+        elif first is not None and not (self.readers and self.readers.may_replace(first)):
             producer.state = State.PARKED
             self.parked.append(producer)
             self._send(producer, "WAIT")
@@ -209,11 +211,8 @@ class Run:
             self._end(None)
         elif error is not None and error.is_cancelled:
             self.cancel()
-        elif error is not None and error.is_second_hand and self._asking():
-            # Spark was asked about the very task that made the job fail: its name is worth a while.
-            self._suspect = self._suspect or (error, 0.0)
         elif error is not None:
-            self.fail(error if self.readers is None else self.readers.better(error))
+            self._job_failed(error if self.readers is None else self.readers.better(error))
         else:
             self._seal(partitions)
 
@@ -234,11 +233,20 @@ class Run:
         if self.is_over or self.state is RunState.FINISHING:
             member.state = State.STOPPED
             return
-        if isinstance(member, Producer) and self._may_be_replaced(member):
-            self._replace(member)
-            return
         member.state = State.LOST
         self._effects.append(AskVerdict(member, self))
+        if self.readers is not None and isinstance(member, Producer) and not member.place:
+            self.readers.lost(member)
+            self._replace(member)
+
+    def producer_lost(self, producer: Producer, status: str, cause: Cause, now: float) -> None:
+        """Spark has said what became of a producer's task, or does not know it either."""
+        producer.state = State.FAILED
+        if self.readers is None or producer.place:
+            self.suspect(cause, now) if status == "KILLED" else self.fail(cause)
+        elif status not in ENDED and self.producers.get(producer.partition) is producer:
+            # For Spark it still runs, so no other attempt will come.
+            self.fail(self.readers.losses.get(producer.partition, cause))
 
     def suspect(self, cause: Cause, now: float) -> None:
         """A connection between workers broke: fail, unless a better cause comes soon."""
@@ -278,16 +286,15 @@ class Run:
     def _asking(self) -> bool:
         return any(member.state is State.LOST for member in self.members)
 
-    def _may_replace(self, first: Producer) -> bool:
-        return first.state is State.FAILED and self._may_be_replaced(first)
-
-    def _may_be_replaced(self, producer: Producer) -> bool:
-        """Whether nothing of it can be at a consumer, and what it read can be read again."""
-        return self.readers is not None and not producer.place
+    def _job_failed(self, error: Cause) -> None:
+        lost = [p for p in self.producers.values() if p.state is State.LOST and p.place]
+        if error.is_second_hand and lost:
+            # Spark was asked about the very task that made the job fail: its name is worth a while.
+            self._suspect = self._suspect or (error, 0.0)
+        else:
+            self.fail(error)
 
     def _replace(self, producer: Producer) -> None:
-        assert self.readers is not None  # noqa: S101 - see _may_be_replaced
-        self.readers.lost(producer)
         for copy in self.parked:
             if copy.partition == producer.partition and copy.state is State.PARKED:
                 self.parked.remove(copy)
