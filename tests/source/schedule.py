@@ -9,6 +9,7 @@ from tests.source.simulator import Lost, SimSplit, SimSplitReader, Simulator
 from headgate.errors import SourceError
 from headgate.source import InputStatus
 from headgate.source.base import (
+    AVAILABLE,
     RecordEmitter,
     SingleThreadFetcherManager,
     SourceReaderBase,
@@ -150,7 +151,7 @@ class Life:
         )
         self.reader = Reader(self.manager, world)
         self.output = Output(world)
-        self.waiting = None
+        self.waiting, self.in_vain = None, 0
         self.told_no_more = False
         self.to_pause = self.removed = frozenset()
         self.stopped = []
@@ -217,6 +218,9 @@ class Life:
             return False
         status = self.reader.poll_next(self.output)
         self.waiting = self.reader.is_available() if status is NOTHING else None
+        self.in_vain = self.in_vain + 1 if status is NOTHING and self.waiting.done() else 0
+        if self.in_vain > 100:
+            raise Lost("a busy loop: nothing is available, and the future is done")
         if status is END:
             if self.world.pool or not self.told_no_more:
                 raise Lost("end of input before the last split was added")
@@ -229,7 +233,7 @@ class Life:
     def mail(self):
         """Do one of the things that a task does between two polls."""
         calm = (self.add_splits, self.check_and_save, self.tell_no_more)
-        wild = (self.pause_splits, self.pause_splits, self.pause_threads, self.wake, self.remove)
+        wild = (self.pause_splits, self.pause_threads, self.wake, self.remove, self.reap)
         kinds = calm + wild if self.habits["disturbs"] else calm
         kinds[int(self.rng.random() * len(kinds))]()
 
@@ -262,6 +266,11 @@ class Life:
     def wake(self):
         for fetcher in self.manager.fetchers():
             fetcher.wake_up()
+
+    def reap(self):
+        """Shut idle fetchers down before the end, as a manager may when there is no batch in hand."""
+        if self.reader.is_available() is not AVAILABLE:
+            self.manager.maybe_shutdown_finished_fetchers()
 
     def remove(self):
         known = list(self.reader.generations)

@@ -32,7 +32,7 @@ def test_spec_13_01_ten_splits_of_ten(readers, output):
     reader.start()
     reader.add_splits(ten_splits())
     poll(reader, output, lambda: len(output.numbers) == 100)
-    poll(reader, output, lambda: len(reader.finished) > 0 and not reader.manager.fetchers())
+    assert poll(reader, output, lambda: sum(map(len, reader.finished)) == 10) is not END
     assert reader.poll_next(output) is NOTHING, "a split may still come"
     reader.notify_no_more_splits()
     assert [reader.poll_next(output) for _ in range(3)] == [END] * 3
@@ -116,6 +116,19 @@ def test_a_split_goes_to_the_fetcher_that_runs(readers, output):
     reader.notify_no_more_splits()
     read_to_end(reader, output)
     assert sorted(output.numbers) == list(range(100))
+
+
+def test_the_fetcher_is_kept_while_splits_may_follow(readers, output):
+    reader = readers()
+    for round_ in range(3):
+        reader.add_splits([NumberSplit(f"s{round_}")])
+        poll(reader, output, lambda: len(reader.finished) == round_ + 1)  # noqa: B023 - called at once
+        reader.poll_next(output)
+    (split_reader,) = reader.split_readers
+    assert split_reader.closed == 0
+    reader.notify_no_more_splits()
+    assert read_to_end(reader, output) is END
+    assert reader.manager.fetchers() == []
 
 
 def test_spec_13_04_a_snapshot_covers_what_was_emitted(readers, output):

@@ -65,6 +65,19 @@ def test_schedules_find_a_future_that_is_not_completed(monkeypatch):
     assert "all wait" in first_failure()
 
 
+def test_schedules_find_a_future_that_stays_done(monkeypatch):
+    def poll(self):
+        with self._lock:
+            element = self._elements.popleft() if self._elements else None
+            putter = self._waiting.popleft() if self._waiting else None
+        if putter is not None:
+            putter.parker.unpark()
+        return element
+
+    monkeypatch.setattr(queue_module.FutureCompletingBlockingQueue, "poll", poll)
+    assert "busy loop" in first_failure()
+
+
 def test_schedules_find_an_early_end(monkeypatch):
     def is_idle(self):
         return not self._assigned

@@ -233,7 +233,7 @@ class SplitFetcher(Generic[E, SplitT]):
         """Return the error with the names of the splits at work, the original as its cause."""
         if isinstance(error, SourceError):
             return error
-        splits = list(self._assigned)
+        splits = self.assigned_splits()
         more = f" and {len(splits) - _NAMED} more" if len(splits) > _NAMED else ""
         at_work = f"split {', '.join(splits[:_NAMED])}{more}" if splits else "no split"
         named = SourceError(

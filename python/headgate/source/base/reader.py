@@ -227,15 +227,18 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
             del self._outputs[split_id]
             if self._output is not None:
                 self._output.release_output_for_split(split_id)
-        if finished:
-            self.on_split_finished(finished)
-        batch.recycle()
+        try:
+            if finished:
+                self.on_split_finished(finished)
+        finally:
+            batch.recycle()
 
     def _finished_or_available_later(self) -> InputStatus:
         # The empty poll may have taken back the notification of an error: look again, after it.
         self._manager.check_errors()
-        all_shut_down = self._manager.maybe_shutdown_finished_fetchers()
-        if not (self._no_more_splits and all_shut_down):
+        # Unlike Flink, an idle fetcher is kept while splits may follow: asked for one by one, each
+        # would cost a thread and a split reader, with all that it has opened.
+        if not self._no_more_splits or not self._manager.maybe_shutdown_finished_fetchers():
             return _NOTHING
         if not self._queue.is_empty():
             return _MORE  # what a fetcher put before it ended
