@@ -367,3 +367,12 @@ def test_checkpoints_that_wait_are_answered_when_all_ends():
     bench.close()
     assert len(answers) == 2
     assert ours() == []
+
+
+def test_a_checkpoint_is_refused_once_the_thread_is_closed():
+    bench = Bench(ListSource())
+    bench.thread.close()
+    bench.coordinator.start()
+    data, error = bench.checkpoint(1)
+    assert data is None
+    assert isinstance(error, ClosedError)

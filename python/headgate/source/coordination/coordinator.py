@@ -191,8 +191,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             if (waiting := self._waiting.pop(token, None)) is not None:
                 waiting(data, None)
 
-        self._post("snapshot_state", take)
-        if self._is_over:
+        if not self._post("snapshot_state", take) or self._is_over:
             self._answer_waiting()
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -246,8 +245,8 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             raise ClosedError(f"the coordinator of {self._name} was not started")
         return self._enumerator
 
-    def _post(self, callback: str, action: Callable[[], None]) -> None:
-        self._thread.execute(lambda: self._run(callback, action))
+    def _post(self, callback: str, action: Callable[[], None]) -> bool:
+        return self._thread.execute(lambda: self._run(callback, action))
 
     def _run(self, callback: str, action: Callable[[], None]) -> None:
         if self._is_over:
