@@ -5,6 +5,7 @@ import logging
 import sys
 import threading
 import types
+from dataclasses import replace
 
 import pytest
 from actors import EXCHANGE, OTHER, Theatre
@@ -59,10 +60,24 @@ def screen(monkeypatch, mode, stderr):
 def test_a_line_tells_the_rates_and_the_slowest_stage(run):
     run.splits_done, run.splits_total = 5, 8
     line = Shown(snapshot(run, run.started + 3.0), run.started + 3.0).line(140)
-    for words in ("62 % #####---", "splits 5/8", "1.5K rows", "500 rows/s", "1.0 MB/s"):
+    for words in ("62 % #####---", "splits 5/8", "500 rows/s", "1.0 MB/s"):
         assert words in line
     assert "map takes 90 % of the time of producer 0" in line
     assert len(Shown(snapshot(run, run.started + 3.0), 0.0).line(60)) == 60
+
+
+def test_a_verdict_loses_its_last_clauses_first(run):
+    stats = snapshot(run, run.started + 3.0)
+    found = replace(
+        stats.verdict, text="reduce 3 is busy 97 %, the others at most 41 %; it got all"
+    )
+    stats = replace(stats, verdict=found)
+    whole = Shown(stats, 0.0).line(140)
+    assert whole.endswith("  1.5K rows  500 rows/s  1.0 MB/s  " + found.text)
+    assert Shown(stats, 0.0).line(len(whole) - 1).endswith(" the others at most 41 %")
+    assert Shown(stats, 0.0).line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
+    assert Shown(stats, 0.0).line(60).endswith("...")
+    assert Shown(stats, 0.0).line(2) == whole[:2]
 
 
 def test_a_line_before_the_first_row(theatre):

@@ -45,13 +45,14 @@ def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) 
         total = "" if stats.splits_total is None else f"/{stats.splits_total}"
         parts.append(f"splits {stats.splits_done}{total}")
     if stats.rows:
-        parts.append(f"{count(stats.rows)} rows  {count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+        total = f"{count(stats.rows)} rows  " if share is None else ""
+        parts.append(f"{total}{count(rows_rate)} rows/s  {size(bytes_rate)}/s")
     else:
         parts.append("no rows yet" if stats.state == "running" else "no rows")
-    if stats.verdict is not None:
-        parts.append(stats.verdict.text)
-    elif stats.error:
+    if stats.error:
         parts.append(stats.error)
+    elif stats.verdict is not None:
+        parts.append(_fitting(stats.verdict.text, width - len("  ".join([*parts, ""]))))
     return _cut("  ".join(parts), width)
 
 
@@ -174,6 +175,13 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
         index += 1
     digits = 0 if index == 0 or number >= 99.95 else 1
     return f"{number:.{digits}f}{units[index]}"
+
+
+def _fitting(sentence: str, width: int) -> str:
+    """Return the first clauses of a sentence that fit; at least one."""
+    while len(sentence) > width and (end := max(sentence.rfind(", "), sentence.rfind("; "))) > 0:
+        sentence = sentence[:end]
+    return sentence
 
 
 def _cut(words: str, width: int) -> str:
