@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,12 +77,17 @@ def test_help_lists_every_target():
 
 
 @pytest.mark.timeout(180)
-def test_the_example_runs(tmp_path):
+def test_the_examples_run(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        assert len([line for line in example.splitlines() if line.strip()]) <= 15
+    rows = pa.table({"user": [n % 10 for n in range(1000)], "price": [1.5] * 1000})
+    (tmp_path / "orders").mkdir()
+    pq.write_table(rows, tmp_path / "orders" / "1.parquet", row_group_size=100)
     done = subprocess.run(
-        [sys.executable, "-c", example],
+        [sys.executable, "-c", "\n".join([*examples, "print(df.count(), stream.isStreaming)"])],
         check=False,
         capture_output=True,
         text=True,
@@ -91,3 +98,7 @@ def test_the_example_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     for user in range(3):
         assert re.search(rf"\| +{user}\|1000\|", done.stdout), done.stdout
+    assert "1000 True" in done.stdout
+    written = pq.read_table(tmp_path / "totals")
+    assert sorted(written["user"].to_pylist()) == list(range(10))
+    assert set(written["price_sum"].to_pylist()) == {150.0}
