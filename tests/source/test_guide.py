@@ -24,7 +24,7 @@ def guide():
 
 
 def test_the_blocks_run(guide):
-    assert len(BLOCKS) >= 11
+    assert len(BLOCKS) >= 10
     assert guide.StationSource().schema == guide.SCHEMA
 
 
