@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
 
 
 def conformer(
-    file: pa.Schema, wanted: pa.Schema, path: str
+    file: pa.Schema, wanted: pa.Schema, path: str, fixed: Mapping[str, pa.Scalar] | None = None
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """Return what makes a batch of a file one of the wanted schema.
 
@@ -73,11 +73,17 @@ def conformer(
         file: the schema of the file's batches.
         wanted: the schema to give.
         path: of the file, for errors.
+        fixed: columns that have one value in all rows, whatever the file says.
 
     Raises:
         SchemaMismatchError: names file and column; at once, or when a value does not fit.
     """
-    makers = [_column(file, field, path) for field in wanted]
+    makers = [
+        _repeated(fixed[field.name])
+        if fixed and field.name in fixed
+        else _column(file, field, path)
+        for field in wanted
+    ]
 
     def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([make(batch) for make in makers], schema=wanted)
@@ -139,6 +145,10 @@ def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
     if "FieldPath(" in text:
         return list(schema.names)
     return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
+
+
+def _repeated(value: pa.Scalar) -> Callable[[pa.RecordBatch], pa.Array]:
+    return lambda batch: pa.repeat(value, batch.num_rows)
 
 
 def _is_view(kind: Any, of: str) -> bool:

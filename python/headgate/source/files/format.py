@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
@@ -38,6 +38,8 @@ class Cut:
         schema: the source's own, all columns.
         filter: rows for which it is not true need not be read; None for all rows.
         bytes: what a split weighs at most, where it can be cut so small.
+        fixed: columns that the file's folders say, and the value; its own of that name do not
+            count.
         share: bytes of a whole file that make a split when all readers shall get some.
     """
 
@@ -46,6 +48,7 @@ class Cut:
     filter: pc.Expression | None
     bytes: int
     share: float
+    fixed: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     def limit(self, fraction: float = 1.0) -> int:
         """Return what a split weighs at most when that fraction of a file's bytes is read."""

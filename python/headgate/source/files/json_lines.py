@@ -44,7 +44,8 @@ class JsonLinesFormat(FileFormat):
         """Yield the objects as batches; fields that nobody wants are not kept."""
         options = paj.ParseOptions(
             explicit_schema=pa.schema([_parsed_as(field) for field in wanted]),
-            unexpected_field_behavior="ignore",
+            # Without any column there would be no rows.
+            unexpected_field_behavior="ignore" if len(wanted) else "infer",
         )
         parsed = (
             batch

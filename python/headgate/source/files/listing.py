@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow.fs as pafs
 
 from headgate.errors import OptionError, SourceError
+from headgate.source.files.partitions import folder_values
 from headgate.source.files.split import FileSplit, ListedFile
 
 #: Files and folders whose names begin so are not data: work of writers, markers, checksums.
@@ -62,6 +63,14 @@ class Files:
             for info in self._list_path(path, missing_ok=missing_ok):
                 found[info.path] = ListedFile(info.path, info.size or 0, _modified(info))
         return [found[path] for path in sorted(found)]
+
+    def folder_values(self, path: str) -> dict[str, str | None]:
+        """Return the columns that the folders of a file say: ``day=2026-01-31``."""
+        roots = [
+            _GLOB.split(root, maxsplit=1)[0].rpartition("/")[0] if _GLOB.search(root) else root
+            for root in self.paths
+        ]
+        return folder_values(path, roots)
 
     def check(self, split: FileSplit) -> None:
         """Make sure that a split's file is the one that was listed.

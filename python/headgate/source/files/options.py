@@ -34,6 +34,7 @@ _KNOWN: Final = (
     "splitSize",
     "batchRows",
     "discoveryInterval",
+    "partitioning",
     *_CSV,
 )
 
@@ -81,6 +82,7 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
         "split_size": texts.get("splitSize", parse_size, 64 * 1024 * 1024, 'a size such as "64m"'),
         "batch_rows": texts.integer("batchRows"),
         "discovery_interval": interval,
+        "partitioning": texts.text("partitioning"),
         **given,
     }
 

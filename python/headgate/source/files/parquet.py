@@ -12,6 +12,7 @@ import pyarrow.types as pt
 
 from headgate.source.files.conform import filter_columns
 from headgate.source.files.format import Cut, FileFormat, grouped, rows_per_batch, split_of, width
+from headgate.source.files.partitions import guarantee
 
 if TYPE_CHECKING:
     from headgate.source.files.listing import Files
@@ -85,11 +86,19 @@ def _possible_row_groups(
     for name in filter_columns(cut.filter, cut.schema):
         # What the statistics are compared with must be of the type that the filter was made for.
         kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
-        if kinds != [cut.schema.field(name).type] or (not plain and pt.is_floating(kinds[0])):
+        if not kinds:
+            schema = schema.append(cut.schema.field(name))
+        elif (
+            name in cut.fixed  # the file's own column is another one
+            or kinds != [cut.schema.field(name).type]
+            or (not plain and pt.is_floating(kinds[0]))
+        ):
             return None
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
 
-    fragment = ds.ParquetFileFormat().make_fragment(file.path, filesystem=files.filesystem)
+    fragment = ds.ParquetFileFormat().make_fragment(
+        file.path, files.filesystem, partition_expression=guarantee(cut.fixed)
+    )
     return {group.id for group in fragment.subset(filter=cut.filter, schema=schema).row_groups}
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate.errors import HeadgateError, SourceError
-from headgate.source.files.conform import RowFilter, conformer, filter_columns
+from headgate.source.files.conform import RowFilter, conformer, filter_columns, plain_schema
 from headgate.source.files.listing import failed
+from headgate.source.files.partitions import constants, with_folder_columns
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
@@ -30,6 +31,7 @@ class SplitOpener:
         columns: names of the columns to give, in this order.
         row_filter: rows for which it is not true are left out; None for all rows.
         batch_rows: rows in a batch, at most, before the filter; None for about 4 MiB.
+        by_folders: whether the names of folders say columns.
     """
 
     def __init__(
@@ -40,7 +42,10 @@ class SplitOpener:
         columns: Sequence[str],
         row_filter: pc.Expression | None,
         batch_rows: int | None,
+        *,
+        by_folders: bool = False,
     ) -> None:
+        self._by_folders = by_folders
         self._files, self._kind, self._batch_rows = files, kind, batch_rows
         self._columns = list(columns)
         self._read = pa.schema(
@@ -69,11 +74,14 @@ class SplitOpener:
     def _batches(self, split: FileSplit) -> Iterator[Positioned]:
         self._files.check(split)
         position = split.position
+        values = self._files.folder_values(split.path) if self._by_folders else {}
+        fixed = constants(values, self._read, split.path)
+        stored = pa.schema([field for field in self._read if field.name not in fixed])
         known, conform = None, None
-        for batch in self._kind.read(self._files, split, self._read, self._batch_rows):
+        for batch in self._kind.read(self._files, split, stored, self._batch_rows):
             if conform is None or batch.schema != known:
                 known = batch.schema
-                conform = conformer(known, self._read, split.path)
+                conform = conformer(known, self._read, split.path, fixed)
             position += batch.num_rows
             rows = conform(batch)
             if self._filter is not None:
@@ -93,17 +101,18 @@ def columns_to_read(
     return [*columns, *also]
 
 
-def first_schema(files: Files, kind: FileFormat) -> pa.Schema:
-    """Return the schema of the first file, in the order of the paths.
+def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Schema:
+    """Return the schema of the first file by path, with the columns of all files' folders.
 
     Raises:
         SourceError: there is no file, or it cannot be read.
     """
-    for file in files.listed(missing_ok=False):
+    listed = files.listed(missing_ok=False)
+    for file in listed:
         if file.size == 0:
             continue
         try:
-            return kind.schema(files, file)
+            schema = plain_schema(kind.schema(files, file))
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise SourceError(
@@ -112,6 +121,9 @@ def first_schema(files: Files, kind: FileFormat) -> pa.Schema:
                 remedy="give the format that the files have · leave the file out",
                 details={"path": file.path},
             ) from error
+        if not by_folders:
+            return schema
+        return with_folder_columns(schema, [files.folder_values(one.path) for one in listed])
     raise SourceError(
         f"no file below {', '.join(files.paths)} says what columns there are",
         asked=f"format={kind.name!r}",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from headgate.errors import OptionError, SourceError
+from headgate.errors import HeadgateError, OptionError, SourceError
 from headgate.source.api import (
     Boundedness,
     JsonSerializer,
@@ -28,6 +28,7 @@ from headgate.source.files.enumerator import FileEnumerator, FileWork
 from headgate.source.files.format import Cut, FileFormat
 from headgate.source.files.listing import Files
 from headgate.source.files.options import arguments_of
+from headgate.source.files.partitions import constants, may_match
 from headgate.source.files.reading import SplitOpener, columns_to_read, first_schema
 from headgate.source.files.split import (
     FileCheckpoint,
@@ -75,6 +76,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             are smaller when there is little to read, so that all readers get some.
         batch_rows: rows in a batch, at most; by default as many as make about 4 MiB.
         discovery_interval: seconds (or ``"5s"``) between two listings; None to list once.
+        partitioning: ``"hive"`` when names of folders below the paths say columns, as
+            ``day=2026-01-31``: these are then columns, in place of a file's own of that name,
+            64-bit integers or texts unless ``schema`` says another type. A filter on them leaves
+            whole files out.
         hosts: path -> the hosts where reading it is cheap; readers there get those splits first.
         csv: how CSV files are written.
 
@@ -94,6 +99,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         split_size: str | int = "64m",
         batch_rows: int | None = None,
         discovery_interval: str | float | None = None,
+        partitioning: str | None = None,
         hosts: Callable[[str], Sequence[str]] | None = None,
         csv: CsvOptions | None = None,
     ) -> None:
@@ -109,6 +115,9 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._interval: float | None = None
         if discovery_interval is not None:
             self._interval = duration("discovery_interval", discovery_interval, 0.001)
+        if partitioning not in {None, "hive"}:
+            raise refuse("partitioning", partitioning, "is not known", '"hive"')
+        self._by_folders = partitioning is not None
         self._hosts = hosts
         self._lock = threading.Lock()
 
@@ -117,7 +126,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         """Return the source of ``path`` (or ``paths``), ``format`` and the others as texts.
 
         Names are those of the arguments in lower camel case: ``columns``, ``splitSize``,
-        ``batchRows``, ``discoveryInterval``, ``filesystem``, ``schema`` (as ``"id int64, name
+        ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``, ``schema`` (as ``"id int64, name
         string"``); for CSV ``delimiter``, ``quoteChar``, ``escapeChar``, ``header``,
         ``columnNames``, ``newlinesInValues``, ``nullValues``, ``stringsCanBeNull``.
 
@@ -184,6 +193,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             self.schema.names,
             self._filter,
             self._batch_rows,
+            by_folders=self._by_folders,
         )
 
     @property
@@ -235,7 +245,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     def _all_columns(self) -> pa.Schema:
         with self._lock:
             if self._given is None:
-                self._given = plain_schema(first_schema(self._files, self._format))
+                self._given = first_schema(self._files, self._format, by_folders=self._by_folders)
             schema = self._given
         if self._filter is not None:
             RowFilter(self._filter, schema)
@@ -251,8 +261,11 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         splits: list[FileSplit] = []
         for file in files:
             try:
-                planned = self._format.plan(self._files, file, cut)
+                own = self._cut_of(file, cut)
+                planned = [] if own is None else self._format.plan(self._files, file, own)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
+            except HeadgateError:
+                raise
             except Exception as error:
                 text = str(error).strip().partition("\n")[0]
                 raise SourceError(
@@ -262,6 +275,15 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
                 ) from error
             splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned
         return splits
+
+    def _cut_of(self, file: ListedFile, cut: Cut) -> Cut | None:
+        """Return how one file is cut; None when its folders say that no row passes the filter."""
+        if not self._by_folders:
+            return cut
+        fixed = constants(self._files.folder_values(file.path), cut.schema, file.path)
+        if cut.filter is not None and not may_match(cut.filter, fixed, cut.schema):
+            return None
+        return replace(cut, fixed=fixed)
 
 
 def _format(name: str, csv: CsvOptions | None) -> FileFormat:

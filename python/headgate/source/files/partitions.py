@@ -1,0 +1,123 @@
+"""Columns that are written in the names of folders, as Hive and Spark do: ``/data/day=2026-01-31/``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from headgate.errors import SchemaMismatchError
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+#: Stands for null in the name of a folder.
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+
+Values = Mapping[str, str | None]
+
+
+def folder_values(path: str, roots: Sequence[str]) -> dict[str, str | None]:
+    """Return the columns in the names of the folders between a root and a file.
+
+    Args:
+        path: of the file.
+        roots: the paths that the source was given; the names of their own folders do not count.
+    """
+    above = [root for root in roots if path.startswith(root.rstrip("/") + "/")]
+    below = path[max((len(root) for root in above), default=0) :]
+    values: dict[str, str | None] = {}
+    for part in below.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if name and equals:
+            values[unquote(name)] = None if value == _NULL else unquote(value)
+    return values
+
+
+def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schema:
+    """Return a schema with the columns of folders at its end, in place of those of the same name.
+
+    A column is one of 64-bit integers where all its values are written as ``str()`` writes
+    integers, else one of texts.
+
+    Args:
+        schema: of the files.
+        values: of each file's folders.
+    """
+    found: dict[str, list[str]] = {}
+    for one in values:
+        for name, value in one.items():
+            known = found.setdefault(name, [])
+            if value is not None:
+                known.append(value)
+    fields = [field for field in schema if field.name not in found]
+    for name, texts in found.items():
+        fields.append(pa.field(name, pa.int64() if _are_integers(texts) else pa.string()))
+    return pa.schema(fields)
+
+
+def constants(values: Values, schema: pa.Schema, path: str) -> dict[str, pa.Scalar]:
+    """Return the values of a file's folders in the types of a schema, as far as it has them.
+
+    Raises:
+        SchemaMismatchError: a value that is none of its type; names file and column.
+    """
+    found = {}
+    for name, value in values.items():
+        if name not in schema.names:
+            continue
+        field = schema.field(name)
+        try:
+            found[name] = pa.array([value], pa.string()).cast(field.type)[0]
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"{name}={value} in the path {path} is no {field.type}",
+                asked=f"{name} {field.type}",
+                have=f"{name}={value}",
+                remedy="give a schema with another type",
+                details={"path": path, "column": name},
+            ) from error
+    return found
+
+
+def guarantee(fixed: Mapping[str, pa.Scalar]) -> pc.Expression | None:
+    """Return the expression that columns have these values; None for no columns."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only filters need it
+
+    known = [
+        pc.field(name) == value if value.is_valid else pc.field(name).is_null()
+        for name, value in fixed.items()
+    ]
+    return reduce(and_, known) if known else None
+
+
+def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema: pa.Schema) -> bool:
+    """Whether an expression can be true for a row whose columns have these values."""
+    import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
+    import pyarrow.fs as pafs  # noqa: PLC0415 - see above
+
+    known = guarantee(fixed)
+    if known is None:
+        return True
+    kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
+    # Only the partition expression is looked at: no such file is opened.
+    fragment = kind.make_fragment("/", nowhere, partition_expression=known)
+    dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
+    return any(True for _ in dataset.get_fragments(expression))
+
+
+def _are_integers(texts: Sequence[str]) -> bool:
+    if not texts:
+        return False
+    for text in texts:
+        try:
+            number = int(text)
+        except ValueError:
+            return False
+        if str(number) != text or not -(2**63) <= number < 2**63:
+            return False
+    return True
