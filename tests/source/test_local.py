@@ -28,7 +28,7 @@ from headgate.errors import (
     SourceError,
 )
 from headgate.source import MAX_WATERMARK, MIN_WATERMARK, NumberSequenceSource, SourceEvent, read
-from headgate.source.coordination import local as local_module
+from headgate.source.runtime import bell
 
 SPLITS = [ListSplit("a", 0, 7), ListSplit("b", 0, 0), ListSplit("c", 0, 3), ListSplit("d", 5, 12)]
 ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
@@ -38,7 +38,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 def _no_wake_up_is_missed(monkeypatch, request):
     """Sleep for ever where nothing wakes, but where that is meant."""
     if "ctrl_c" not in request.node.name:
-        monkeypatch.setattr(local_module, "_NAP", 1000)
+        monkeypatch.setattr(bell, "_NAP", 1000)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 7])

@@ -22,7 +22,8 @@ from headgate.errors import (
     StateVersionError,
 )
 from headgate.source import NumberSequenceSource, read
-from headgate.source.coordination import local as local_module
+from headgate.source.coordination.local import LocalCheckpoint
+from headgate.source.runtime import bell
 
 SPLITS = [ListSplit("a", 0, 7), ListSplit("b", 0, 0), ListSplit("c", 0, 3), ListSplit("d", 5, 12)]
 ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
@@ -31,7 +32,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 @pytest.fixture(autouse=True)
 def _no_wake_up_is_missed(monkeypatch):
     """Sleep for ever where nothing wakes."""
-    monkeypatch.setattr(local_module, "_NAP", 1000)
+    monkeypatch.setattr(bell, "_NAP", 1000)
 
 
 @pytest.mark.parametrize("taken", range(len(ALL) + 1))
@@ -116,7 +117,7 @@ def test_a_checkpoint_between_the_records_of_an_element_is_refused_and_reading_g
 
 def test_splits_written_by_an_older_version_are_read():
     enumerator = (7).to_bytes(4, "big") + b'{"splits":[["b",0,1,1]]}'
-    old = local_module.LocalCheckpoint(enumerator, 2, [("a", b'{"name":"a","first":1,"last":3}')])
+    old = LocalCheckpoint(enumerator, 2, [("a", b'{"name":"a","first":1,"last":3}')])
     with read(ListSource(), checkpoint=old.to_bytes()) as again:
         assert list(again) == [("a", 1), ("a", 2), ("b", 0)]
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from headgate.errors import ClosedError, NotBuiltError, SourceError
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.local import (
-    Bell,
     LocalCheckpoint,
     LocalGateway,
     LocalReaderContext,
 )
 from headgate.source.coordination.thread import CoordinatorThread
+from headgate.source.runtime.bell import Bell
 from headgate.source.runtime.operator import SourceOperator
 
 if TYPE_CHECKING:

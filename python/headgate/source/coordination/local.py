@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 #: What a checkpoint begins with: its kind and the version of this layout.
 _MAGIC: Final = b"HGLR\x01"
 _NUMBER: Final = struct.Struct(">Q")
-#: Longest sleep in seconds, see Bell.wait.
-_NAP: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +124,6 @@ class LocalReaderContext(SourceReaderContext):
         """Send an event to the enumerator."""
         check_event(event)
         self._coordinator.source_event(self._subtask, event)
-
-
-class Bell:
-    """Wakes one thread that waits, from any other; made of C calls that nothing can interrupt.
-
-    A ``threading.Event`` is Python code with a lock inside: Ctrl-C at the wrong moment leaves it
-    held for ever.
-    """
-
-    __slots__ = ("_rung",)
-
-    def __init__(self) -> None:
-        self._rung: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def ring(self) -> None:
-        """Wake the thread that waits, or that will next."""
-        if self._rung.empty():
-            self._rung.put(None)
-
-    def clear(self) -> None:
-        """Forget that it rang."""
-        while not self._rung.empty():
-            self._rung.get()
-
-    def wait(self, timeout: float | None) -> None:
-        """Wait until it rings, at most ``timeout`` seconds, and never longer than half a second.
-
-        A signal that comes while a thread goes to sleep is only seen when it wakes: so it wakes.
-        """
-        with suppress(queue.Empty):
-            self._rung.get(timeout=_NAP if timeout is None else min(timeout, _NAP))
 
 
 @dataclass

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
+
+from headgate.source.runtime.bell import Bell
 
 Action = Callable[[], None]
 
@@ -18,7 +19,7 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._actions: deque[Action] = deque()
-        self._signal = threading.Event()
+        self._bell = Bell()
         self._wake_up: Action | None = None
 
     @property
@@ -29,7 +30,7 @@ class Mailbox:
     @property
     def is_signalled(self) -> bool:
         """Whether something has happened since the owner last cleared the signal."""
-        return self._signal.is_set()
+        return self._bell.has_rung
 
     def post(self, action: Action) -> None:
         """Put an action for the owner; from any thread."""
@@ -38,27 +39,27 @@ class Mailbox:
 
     def signal(self) -> None:
         """Wake the owner; from any thread."""
-        if self._signal.is_set():
+        if self._bell.has_rung:
             return
-        self._signal.set()
+        self._bell.ring()
         if self._wake_up is not None:
             self._wake_up()
 
     def attach(self, wake_up: Action | None) -> None:
         """Call this, too, with every signal; at once if there is one."""
         self._wake_up = wake_up
-        if wake_up is not None and self._signal.is_set():
+        if wake_up is not None and self._bell.has_rung:
             wake_up()
 
     def clear(self) -> None:
         """Forget the signal; owner only, before it looks."""
-        if self._signal.is_set():
-            self._signal.clear()
+        if self._bell.has_rung:
+            self._bell.clear()
 
     def take(self) -> Action | None:
         """Return the next action, or None; owner only."""
         return self._actions.popleft() if self._actions else None
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there is a signal, at most ``timeout`` seconds; owner only."""
-        self._signal.wait(timeout)
+        """Block until there is a signal, at most ``timeout`` seconds, or a moment; owner only."""
+        self._bell.wait(timeout)
