@@ -126,18 +126,19 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         """
         if self._closed:
             raise ClosedError("add_splits() of a closed reader")
-        ids = [split.split_id for split in splits]
-        for split_id in ids:
-            if self._ended or split_id in self._states or ids.count(split_id) > 1:
+        states: dict[str, StateT] = {}
+        for split in splits:
+            split_id = split.split_id
+            if self._ended or split_id in self._states or split_id in states:
                 raise SourceError(
                     f"split {split_id} was added "
                     + ("after the end of input" if self._ended else "twice"),
                     remedy="an enumerator that assigns each split once, and none after "
                     "signal_no_more_splits()",
                 )
-        for split in splits:
-            self._states[split.split_id] = self.initialized_state(split)
-            self._without_output.append(split.split_id)
+            states[split_id] = self.initialized_state(split)
+        self._states.update(states)
+        self._without_output.extend(states)
         if splits:
             self._manager.add_splits(splits)
 

@@ -32,7 +32,8 @@ class SourceTestBase:
     it. Where records are ``pyarrow.RecordBatch`` their rows are compared: where a batch ends does not
     matter. Rows of one split must always come in the same order; splits come in any order.
 
-    An unbounded source is read until all expected rows are there; its end is not looked at.
+    An unbounded source is read until all expected rows are there and its readers wait; they must be
+    all that it has.
     """
 
     #: How many splits the source has; None when that is not to be checked.
@@ -254,6 +255,8 @@ class SourceTestBase:
         else:
             total = len(self._rows()) if count is None else count
             job.run(lambda: len(job.emitted) >= total, f"{total} rows")
+            # One row too many is worth waiting for: until the readers have nothing more, too.
+            job.run(lambda: len(job.emitted) > total or job.is_idle, "readers to wait")
 
     def _count_elements(self, parallelism: int) -> int:
         with self._job(parallelism) as job:
@@ -279,7 +282,7 @@ class SourceTestBase:
         def is_idle() -> bool:
             nonlocal polls
             polls += slot.waits_for is not None
-            return slot.waits_for is not None and not slot.waits_for.done()
+            return slot.is_idle
 
         def is_over() -> bool:
             return is_idle() or slot.ended or polls > _IDLE_POLLS

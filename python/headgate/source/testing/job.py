@@ -95,6 +95,11 @@ class ReaderSlot:
         context.on_event = lambda event: job.enumerator.handle_source_event(index, event)
         self.reader: SourceReader[Any, Any] = job.source.create_reader(context)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a future that is open, or has ended."""
+        return self.ended or (self.waits_for is not None and not self.waits_for.done())
+
     def poll(self) -> InputStatus:
         """Poll once and hold the answer against the contract."""
         status = self.reader.poll_next(self.output)
@@ -229,7 +234,7 @@ class Job:
             moved = self.context.run_mail()
             ready = False
             for slot in self.readers:
-                if slot.ended or (slot.waits_for is not None and not slot.waits_for.done()):
+                if slot.is_idle:
                     continue
                 ready |= slot.poll() is not InputStatus.NOTHING_AVAILABLE
                 if until():
@@ -238,12 +243,12 @@ class Job:
                 deadline = time.monotonic() + self.timeout
             elif time.monotonic() > deadline:
                 raise AssertionError(f"waited {self.timeout:g} s for {what}; {self._standstill()}")
-            elif not ready and not self.context.run_async():
+            elif not (ready or self.context.mail or self.context.run_async()):
                 self._nap()
 
     def _nap(self) -> None:
         waiting = [s.waits_for for s in self.readers if s.waits_for is not None and not s.ended]
-        if not any(future.done() for future in waiting):
+        if self.is_idle:
             wait(waiting, timeout=_NAP, return_when=FIRST_COMPLETED)
 
     def _standstill(self) -> str:
@@ -269,6 +274,11 @@ class Job:
         self.run(lambda: self.num_elements >= count, f"record {count}")
 
     # What came of it.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do until a future is done."""
+        return not self.context.mail and all(slot.is_idle for slot in self.readers)
 
     @property
     def num_elements(self) -> int:
