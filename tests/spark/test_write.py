@@ -1,0 +1,266 @@
+"""write() and df.write: all rows or none, whatever happens to the tasks (see conftest for the end)."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark import cloudpickle
+
+from headgate.errors import OptionError, SchemaMismatchError, SinkError, UnknownColumnError
+from headgate.sink import FileSink
+from headgate.spark import write
+from headgate.spark.datasource.writer import batch_writer
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class SinkThatKills(FileSink):
+    """Its first writer, over all tasks and tries, kills its process at the second batch."""
+
+    def create_writer(self, context, schema=None, **options):
+        writer = super().create_writer(context, schema, **options)
+        real, flag = writer.write, f"{self.path}.killed"
+
+        def once(batch):
+            real(batch)
+            if context.index == 1 and _first(flag):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        writer.write = once
+        return writer
+
+
+def _first(flag):
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+#: For what does not depend on where the tasks run.
+on_local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+
+
+@pytest.fixture
+def numbers(spark):
+    """2,000 rows in 3 partitions: id, a key of 10 values, a string."""
+    return spark.range(0, 2_000, 1, 3).selectExpr("id", "id % 10 as k", "concat('row ', id) as s")
+
+
+def read(spark, path):
+    return sorted(tuple(row) for row in spark.read.parquet(str(path)).collect())
+
+
+def rows_of(df):
+    return sorted(tuple(row) for row in df.collect())
+
+
+def hidden(path):
+    """What is left of the two phases."""
+    return [file for file in path.rglob("_*") if file.name != "_SUCCESS"]
+
+
+def is_local(spark):
+    return spark.sparkContext.master.startswith("local[")
+
+
+def test_a_dataframe_is_written_by_its_tasks(spark, numbers, tmp_path):
+    wide = numbers.selectExpr("*", "array(id, k) as a", "timestamp_millis(id) as t", "null as v")
+    wide = wide.withColumn("v", wide.v.cast("decimal(9,2)"))
+    result = write(wide, FileSink(tmp_path / "out"))
+    assert (result.rows, len(result.files)) == (2_000, 3)
+    assert spark.read.parquet(str(tmp_path / "out")).dtypes == wide.dtypes
+    assert read(spark, tmp_path / "out") == rows_of(wide)
+    assert hidden(tmp_path) == []
+
+
+def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
+    result = write(numbers, FileSink(tmp_path / "by"), by="k", num_partitions=2)
+    assert (result.rows, len(result.files)) == (2_000, 2)
+    assert read(spark, tmp_path / "by") == rows_of(numbers)
+    keys = [set(parquet.read_table(tmp_path / "by" / f)["k"].to_pylist()) for f in result.files]
+    assert not keys[0] & keys[1]
+
+    def halve(batches):
+        for batch in batches:
+            yield batch.slice(0, batch.num_rows // 2).select(["k", "id"])
+
+    def count(batches):
+        # As int32, where the schema says long.
+        yield pa.record_batch({"n": pa.array([sum(b.num_rows for b in batches)], pa.int32())})
+
+    halved = numbers.mapInArrow(halve, "k long, id long")
+    schema = "k long, id long"
+    result = write(numbers, FileSink(tmp_path / "map"), map=halve, schema=schema, num_partitions=2)
+    assert read(spark, tmp_path / "map") == rows_of(halved)
+    options = {"map_schema": schema, "schema": "n long", "num_partitions": 3}
+    sink = FileSink(tmp_path / "both", format="arrow")
+    result = write(numbers, sink, by="k", map=halve, reduce=count, **options)
+    assert result.rows == 3
+    tables = [pa.ipc.open_file(tmp_path / "both" / f).read_all() for f in result.files]
+    assert tables[0].schema == pa.schema([("n", pa.int64())])
+    assert sum(t["n"][0].as_py() for t in tables) == halved.count()
+    assert hidden(tmp_path) == []
+
+
+def test_a_source_is_written_without_a_dataframe(spark, tmp_path):
+    from headgate.source import NumberSequenceSource
+
+    source = NumberSequenceSource(0, 1000)
+    result = write(source, FileSink(tmp_path / "out"), spark=spark, num_partitions=2)
+    assert result.rows == 1000
+    assert [row[0] for row in read(spark, tmp_path / "out")] == list(range(1000))
+
+
+@on_local
+def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
+    for name, df, more in (
+        ("limit", numbers.limit(0), {}),
+        ("where", numbers.where("id < 0"), {}),
+        ("exchange", numbers.where("id < 0"), {"by": "k", "num_partitions": 2}),
+    ):
+        result = write(df, FileSink(tmp_path / name), **more)
+        assert (result.rows, len(result.files)) == (0, 1)
+        assert spark.read.parquet(str(tmp_path / name)).dtypes == numbers.dtypes
+
+
+@on_local
+def test_modes(spark, numbers, tmp_path):
+    out = tmp_path / "out"
+    few = numbers.where("id < 10")
+    write(few, FileSink(out))
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    with pytest.raises(SinkError, match="holds data already"):
+        write(few, FileSink(out))
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+    write(few, FileSink(out, mode="append"), by="k", num_partitions=1)
+    assert read(spark, out) == sorted(rows_of(few) * 2)
+    write(numbers, FileSink(out, mode="overwrite"))
+    assert read(spark, out) == rows_of(numbers)
+    assert hidden(tmp_path) == []
+
+
+@pytest.mark.parametrize("way", ["reduce", "alone"])
+def test_a_failing_function_leaves_nothing(spark, numbers, tmp_path, way):
+    def fail(batches):
+        yield from batches
+        raise KeyError("not today")
+
+    sink = FileSink(tmp_path / "deep" / "out", max_rows_per_file=100)
+    df, how = numbers, {"by": "k", "num_partitions": 2, way: fail}
+    if way == "alone":
+        df, how = numbers.mapInArrow(fail, numbers.schema), {}
+    with pytest.raises(Exception, match="not today") as caught:
+        write(df, sink, **how)
+    assert type(caught.value).__module__.startswith("pyspark"), "the action's own error"
+    assert list(tmp_path.iterdir()) == []
+
+
+@on_local
+def test_a_sink_that_fails_in_a_task_says_why(spark, numbers, tmp_path):
+    def strings(batches):
+        yield pa.record_batch({"n": ["no number"] * sum(b.num_rows for b in batches)})
+
+    sink = FileSink(tmp_path / "out")
+    with pytest.raises(Exception, match="does not fit its schema"):
+        write(numbers, sink, by="k", reduce=strings, schema="n long", num_partitions=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_writer_is_run_again_or_nothing_is_left(spark, numbers, tmp_path):
+    sink = SinkThatKills(tmp_path / "out")
+    if is_local(spark):
+        with pytest.raises(Exception, match="Python worker"):
+            write(numbers, sink)
+        assert [p.name for p in tmp_path.iterdir()] == ["out.killed"]
+    else:
+        assert write(numbers, sink).rows == 2_000
+        assert read(spark, tmp_path / "out") == rows_of(numbers)
+        assert (tmp_path / "out.killed").exists()
+    assert hidden(tmp_path) == []
+
+
+def test_a_killed_consumer_leaves_nothing(numbers, tmp_path):
+    sink = SinkThatKills(tmp_path / "out")
+    with pytest.raises(Exception, match=r"HG-3001|Python worker"):
+        write(numbers, sink, by="k", num_partitions=2)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.killed"]
+
+
+@on_local
+def test_mistakes_are_named_before_anything_runs(spark, numbers, tmp_path):
+    sink = FileSink(tmp_path / "out")
+    with pytest.raises(OptionError, match=r"not a headgate\.sink\.Sink"):
+        write(numbers, str(tmp_path))
+    with pytest.raises(OptionError, match="schema without map"):
+        write(numbers, sink, schema="n long")
+    with pytest.raises(OptionError, match="memroy"):
+        write(numbers, sink, memroy="1m")
+    with pytest.raises(OptionError, match="parallelism"):
+        write(numbers, sink, parallelism=2)
+    with pytest.raises(UnknownColumnError, match="kk"):
+        write(numbers, sink, by="kk")
+    with pytest.raises(SchemaMismatchError, match="at least one column"):
+        write(numbers.select(), sink)
+    with pytest.raises(OptionError, match="not a DataFrame or a source"):
+        write([1, 2], sink, spark=spark)
+    with pytest.raises(OptionError, match="another session"):
+        write(numbers, sink, spark=spark.newSession())
+    assert write(numbers.limit(3), sink, spark=spark).rows == 3
+
+
+def test_the_format_headgate_appends_and_overwrites(spark, numbers, tmp_path):
+    out = tmp_path / "out"
+    few = numbers.where("id < 500")
+    few.write.format("headgate").mode("append").option("maxRowsPerFile", "50").save(str(out))
+    assert len(list(out.glob("part-*.parquet"))) == 10
+    numbers.write.format("headgate").mode("append").save(str(out))
+    assert read(spark, out) == sorted(rows_of(few) + rows_of(numbers))
+    few.limit(0).write.format("headgate").mode("overwrite").save(str(out))
+    assert spark.read.parquet(str(out)).dtypes == few.dtypes
+    assert read(spark, out) == []
+    assert hidden(tmp_path) == []
+
+
+@on_local
+def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_path):
+    def fail(batches):
+        yield from batches
+        raise KeyError("not today")
+
+    failing = numbers.mapInArrow(fail, numbers.schema)
+    with pytest.raises(Exception, match="not today"):
+        failing.write.format("headgate").mode("append").save(str(tmp_path / "deep" / "out"))
+    assert list(tmp_path.iterdir()) == []
+    writer = numbers.write.format("headgate").mode("append").option("fromat", "parquet")
+    with pytest.raises(Exception, match=r"HG-1001[\s\S]*'fromat' is no option"):
+        writer.save(str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "needs a path"),
+        ({"path": "/tmp/x", "max_rows_per_file": "many"}, "no whole number"),
+        ({"path": "/tmp/x", "format": "csv"}, "format='csv'"),
+        ({"path": "/tmp/x", "partitionOverwriteMode": "dynamic"}, "partitionoverwritemode"),
+    ],
+)
+def test_options_of_the_format_are_refused_by_name(options, said):
+    with pytest.raises(OptionError, match=said):
+        batch_writer(options, None, overwrite=False)
+
+
+def test_the_driver_owns_what_the_format_stages(tmp_path):
+    # Here no Java is above this process: nobody can be seen, and only age tells.
+    batch_writer({"path": str(tmp_path / "out")}, None, overwrite=False)
+    (facts,) = Path(tmp_path).rglob("_job.json")
+    assert '"owner"' in facts.read_text()
+    assert FileSink(tmp_path / "out", stale_after=0).recover().removed == ()
