@@ -95,9 +95,11 @@ def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     sums = pa.Table.from_batches(found).group_by(["supplier", "month"], use_threads=False)
     grouped = sums.aggregate([("revenue", "sum")])
     names = ["supplier", "month", "revenue"]
-    yield from grouped.rename_columns(
-        [name.removesuffix("_sum") for name in grouped.column_names]
-    ).select(names).to_batches()
+    yield from (
+        grouped.rename_columns([name.removesuffix("_sum") for name in grouped.column_names])
+        .select(names)
+        .to_batches()
+    )
 
 
 def by_headgate(spark: SparkSession, folder: Path) -> DataFrame:

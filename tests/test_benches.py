@@ -55,4 +55,4 @@ def test_an_unknown_bench_is_refused():
         command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "scatter, loopback, spark, pipeline" in done.stderr
+    assert "scatter, loopback, spark, pipeline, straggler" in done.stderr
