@@ -36,12 +36,14 @@ def folder(tmp_path):
 
 def failure_of(source, splits, kind=SourceError):
     reader = source.create_reader(FakeReaderContext())
-    reader.start()
-    reader.add_splits(splits)
-    reader.notify_no_more_splits()
-    with pytest.raises(kind) as caught:
-        polled(reader, Collected(), is_end)
-    reader.close()
+    try:
+        reader.start()
+        reader.add_splits(splits)
+        reader.notify_no_more_splits()
+        with pytest.raises(kind) as caught:
+            polled(reader, Collected(), is_end)
+    finally:
+        reader.close()
     return caught.value
 
 
@@ -175,6 +177,18 @@ class TestSchemas:
         assert error.details["column"] == "more"
         assert error.details["path"] == path
         assert error.details["splits"] == [f"{path}[row groups 0:5]"]
+
+    def test_two_columns_of_one_name(self, tmp_path):
+        twice = pa.table([[1], [2]], names=["x", "x"])
+        pq.write_table(twice, tmp_path / "b.parquet")
+        with pytest.raises(SchemaMismatchError, match=r"b\.parquet has more than one column 'x'"):
+            _ = FileSource(tmp_path).schema
+        with pytest.raises(SchemaMismatchError, match="the schema has more than one column 'x'"):
+            FileSource(tmp_path, schema=twice.schema)
+        pq.write_table(pa.table({"x": [3]}), tmp_path / "a.parquet")
+        source = FileSource(tmp_path)
+        error = failure_of(source, enumerated(source), SchemaMismatchError)
+        assert error.summary == f"{tmp_path / 'b.parquet'} has more than one column 'x'"
 
     def test_nulls_where_none_may_be(self, tmp_path):
         pq.write_table(pa.table({"id": pa.array([1, None])}), tmp_path / "a.parquet")

@@ -34,8 +34,20 @@ _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
 )
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without metadata; a dictionary's type is that of its values."""
+def plain_schema(schema: pa.Schema, whose: str) -> pa.Schema:
+    """Return a schema without metadata; a dictionary's type is that of its values.
+
+    Raises:
+        SchemaMismatchError: two columns have the same name.
+    """
+    twice = [name for place, name in enumerate(schema.names) if name in schema.names[:place]]
+    if twice:
+        raise SchemaMismatchError(
+            f"{whose} has more than one column {twice[0]!r}",
+            have=", ".join(schema.names),
+            remedy="rename one of the columns",
+            details={"column": twice[0]},
+        )
     return pa.schema(
         pa.field(
             field.name,

@@ -68,7 +68,7 @@ class ParquetFormat(FileFormat):
                 return
             columns = [name for name in wanted.names if name in parquet.schema_arrow.names]
             columns = columns or parquet.schema_arrow.names[:1]
-            rows = rows_per_batch(batch_rows, _bytes_per_row(parquet, groups, columns))
+            rows = batch_rows or _even_rows(parquet, groups, columns)
             for batch in parquet.iter_batches(rows, groups, columns, use_threads=False):
                 begin = min(skip, batch.num_rows)
                 skip -= begin
@@ -117,9 +117,16 @@ def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
     return found
 
 
-def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str]) -> float:
+def _even_rows(parquet: Any, groups: Sequence[int], columns: Sequence[str]) -> int:
+    """Return how many rows a batch should have, so that the last one is as large as the others."""
     footer = parquet.metadata
     rows: int = sum(footer.row_group(group).num_rows for group in groups)
+    batches = -(-rows // rows_per_batch(None, _bytes_per_row(parquet, groups, columns, rows)))
+    return -(-rows // batches)
+
+
+def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str], rows: int) -> float:
+    footer = parquet.metadata
     leaves = _leaves(footer, columns)
     stored: int = sum(
         footer.row_group(group).column(leaf).total_uncompressed_size
@@ -127,6 +134,5 @@ def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str]) 
         for leaf in leaves
     )
     # Encoded columns are narrower than what they become; fixed widths are known.
-    return max(
-        stored / max(1, rows), sum(width(parquet.schema_arrow.field(name).type) for name in columns)
-    )
+    known = sum(width(field.type) for field in parquet.schema_arrow if field.name in columns)
+    return max(stored / max(1, rows), known)

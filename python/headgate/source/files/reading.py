@@ -112,7 +112,9 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Sche
         if file.size == 0:
             continue
         try:
-            schema = plain_schema(kind.schema(files, file))
+            schema = plain_schema(kind.schema(files, file), file.path)
+        except HeadgateError:
+            raise
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise SourceError(

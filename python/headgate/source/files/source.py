@@ -107,7 +107,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._format = _format(format, csv)
         self._columns = None if columns is None else _names(columns)
         self._filter = filter
-        self._given = None if schema is None else plain_schema(schema)
+        self._given = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
             batch_rows = whole_number("batch_rows", batch_rows, 1, 2**31 - 1)
