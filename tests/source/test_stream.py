@@ -14,6 +14,7 @@ from headgate.errors import OptionError, SchemaMismatchError, SourceError
 from headgate.source import Boundedness, SocketSource, read
 from headgate.source.base.split_reader import SplitsAddition
 from headgate.source.stream import SocketSplit, SocketSplitReader
+from headgate.source.testing import SourceTestBase
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -90,6 +91,29 @@ def then_break(*batches):
 
 def ids(records):
     return [number for record in records for number in record["id"].to_pylist()]
+
+
+class TestContract(SourceTestBase):
+    """Against a server that begins anew for each connection."""
+
+    num_splits = 1
+    batches = tuple(batch(n * 3) for n in range(10))
+
+    # A socket cannot be read again from where a checkpoint was: at most once, as it says.
+    test_a_restored_checkpoint_gives_exactly_the_rest = None
+    test_a_checkpoint_of_a_restored_job_is_a_checkpoint = None
+
+    @pytest.fixture(autouse=True)
+    def server(self):
+        with Server(*[stream(*self.batches)] * 100) as server:
+            self.port = server.port
+            yield
+
+    def create_source(self):
+        return SocketSource("127.0.0.1", self.port, SCHEMA, reconnect=False)
+
+    def expected_records(self):
+        return pa.Table.from_batches(self.batches)
 
 
 def test_a_stream_to_its_end():
