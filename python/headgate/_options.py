@@ -161,6 +161,17 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum="1h",
         ),
         Option(
+            "heartbeat_timeout",
+            "duration",
+            "10s",
+            ("exchange",),
+            "How long a task, or the driver, may give no sign of life before it is taken for lost. "
+            "Signs come each half a second from a thread of their own, so that a busy function or "
+            "program is none of those.",
+            minimum="2s",
+            maximum="1h",
+        ),
+        Option(
             "progress",
             "choice",
             "auto",

@@ -3,7 +3,7 @@
 from headgate.spark.cause import Cause
 from headgate.spark.coordinator import Coordinator, ExchangeFacts
 from headgate.spark.formation import StageFacts
-from headgate.spark.members import AskVerdict, Cancel, Ended, Send, Submit, Warn
+from headgate.spark.members import AskVerdict, Cancel, Ended, Kill, Send, Submit, Warn
 from headgate.spark.messages import Message
 
 EXCHANGE = b"x" * 16
@@ -26,6 +26,7 @@ class Theatre:
         self.sent = {}
         self.known = {}
         self.submitted, self.cancelled, self.asked, self.ended, self.warned = [], [], [], [], []
+        self.killed = []
 
     def settle(self):
         """Do a round of the loop."""
@@ -42,6 +43,8 @@ class Theatre:
                     self.cancelled.append(run)
                 case AskVerdict(member=member, run=run):
                     self.asked.append((member, run))
+                case Kill(member=member):
+                    self.killed.append(member)
                 case Ended(run=run, cause=cause):
                     self.ended.append((run, cause))
                 case Warn(text=text):

@@ -35,6 +35,7 @@ EXAMPLES = {
     "DONE": TOTALS,
     "STOPPED": TOTALS,
     "FAILED": CAUSE,
+    "HEARTBEAT": {"control": "0a" * 16},
     "START": {"indexes": [0, 2]},
     "END": {},
     "PARTITION": {"producer": 1, "attempt": 78, **PLACE},

@@ -22,6 +22,7 @@ class Side:
 
     def __init__(self):
         self.submitted, self.cancelled, self.asked, self.results, self.texts = [], [], [], [], []
+        self.killed = []
 
     def submit(self, run):
         self.submitted.append(run)
@@ -31,6 +32,9 @@ class Side:
 
     def ask_verdict(self, member, run):
         self.asked.append((member, run))
+
+    def kill(self, member, reason):
+        self.killed.append((member, reason))
 
     def ended(self, run, cause):
         self.results.append((run, cause))

@@ -8,6 +8,8 @@ Both ends prove that they know the key of the exchange before anything else is r
     PROOF   proof                            ->
     then frames both ways: u32 length, message, 16-byte tag
 
+Behind a HEARTBEAT message there are no more frames, only bytes of any value.
+
 A proof is an HMAC-SHA256 over the whole transcript with a label of its own for each side. The tag of
 a frame covers its direction and number, so that frames cannot be altered, dropped or repeated.
 """
@@ -55,6 +57,12 @@ class Link:
         self._labels = (b"", b"")
         self._sent = 0
         self._seen = 0
+        self._is_heartbeat = False
+
+    @property
+    def token(self) -> str:
+        """What only the two ends of this connection know of it; once established."""
+        return _mac(self._session, b"heartbeat")[:16].hex()
 
     @property
     def pending(self) -> int:
@@ -89,8 +97,9 @@ class Link:
         while not self.established:
             if not self._handshake():
                 return messages
-        while (body := self._frame()) is not None:
+        while not self._is_heartbeat and (body := self._frame()) is not None:
             messages.append(decode(body))
+            self._is_heartbeat = messages[-1].kind == "HEARTBEAT"
         return messages
 
     def _handshake(self) -> bool:

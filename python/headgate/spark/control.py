@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import select
-import socket
 import threading
 import time
 from dataclasses import dataclass, field
@@ -12,30 +9,23 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
 from headgate.spark.cause import Cause
-from headgate.spark.channel import WorkerLink, control_key
+from headgate.spark.heartbeat import Heartbeats
 from headgate.spark.messages import Message
+from headgate.spark.worker_connection import Place, WorkerConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.spark.timing import Clock
 
-_CHUNK: Final = 64 * 1024
+__all__ = ["Control", "Counts", "Place"]
+
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
 #: Seconds that a task which has said its last word waits for the coordinator's.
 LAST_WORD: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the coordinator of an exchange is, and what proves to it that one belongs there."""
-
-    host: str
-    port: int
-    exchange_id: bytes
-    secret: bytes = field(repr=False)
-    timeout: float = 60.0
+#: Seconds between two looks at the driver's heartbeats while there is nothing to read.
+_LOOK: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -55,7 +45,7 @@ class Counts:
 
 
 class Control:
-    """One control connection. A context manager; leaving it hangs up.
+    """One control connection, and the heartbeats beside it. A context manager; leaving it hangs up.
 
     Raises:
         CoordinatorError: the driver could not be reached.
@@ -63,7 +53,6 @@ class Control:
     """
 
     def __init__(self, place: Place) -> None:
-        self._link = WorkerLink(control_key(place.secret, place.exchange_id), place.exchange_id)
         self._place = place
         self._lock = threading.Lock()
         self._inbox: list[Message] = []
@@ -74,12 +63,14 @@ class Control:
         self._closed = False
         #: What handling a message in the thread raised, if anything.
         self.error: Exception | None = None
-        self._sock = self._connect(time.monotonic() + place.timeout)
+        self._heartbeats: Heartbeats | None = None
+        self._driver = 0
+        self._connection = WorkerConnection(place)
 
     @property
     def host(self) -> str:
         """This worker's own address on the way to the driver."""
-        return str(self._sock.getsockname()[0])
+        return str(self._connection.sock.getsockname()[0])
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -92,11 +83,12 @@ class Control:
     def close(self) -> None:
         """Hang up and end the thread."""
         self._closed = True
-        with contextlib.suppress(OSError):  # the coordinator may have hung up first
-            self._sock.shutdown(socket.SHUT_RDWR)
+        self._connection.shut_down()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(LAST_WORD)
-        self._sock.close()
+        self._connection.sock.close()
+        if self._heartbeats is not None:
+            self._heartbeats.close()
 
     def bind(self, run: int, epoch: int) -> None:
         """Tag all further messages with a run and an epoch."""
@@ -109,8 +101,7 @@ class Control:
             CoordinatorError: the connection is gone.
         """
         with self._lock:
-            self._link.send(Message(kind, self._run, self._epoch, fields or {}))
-            self._flush()
+            self._connection.send(Message(kind, self._run, self._epoch, fields or {}))
 
     def progress(self, counts: Counts) -> None:
         """Send a PROGRESS message, unless the driver is behind with reading: then drop it.
@@ -118,17 +109,22 @@ class Control:
         Raises:
             CoordinatorError: the connection is gone.
         """
-        if select.select([], [self._sock], [], 0.0)[1]:
+        if self._connection.is_writable:
             self.send("PROGRESS", counts.fields())
 
     def receive(self) -> Message:
         """Wait for the next message; only before :meth:`listen`.
 
+        The first call starts the heartbeats: the coordinator has something to do meanwhile, and no
+        function of the user has run.
+
         Raises:
-            CoordinatorError: the connection is gone.
+            CoordinatorError: the connection is gone, or the driver silent.
         """
+        if self._heartbeats is None:
+            self._start_heartbeats()
         while not self._inbox:
-            self._inbox += self._link.receive(self._read())
+            self._inbox += self._read(_LOOK)
         return self._inbox.pop(0)
 
     def listen(self, handle: Callable[[Message], None], counts: Counts) -> None:
@@ -158,10 +154,7 @@ class Control:
             for message in messages:
                 self._handle(handle, message)
                 self._note(message.kind, message.fields)
-            messages = []
-            ready, _, _ = select.select([self._sock], [], [], max(0.0, due - time.monotonic()))
-            if ready:
-                messages = self._link.receive(self._read())
+            messages = self._read(min(_LOOK, max(0.0, due - time.monotonic())))
             if time.monotonic() >= due and not self._closed:
                 self.progress(counts)
                 due = time.monotonic() + PROGRESS
@@ -178,50 +171,28 @@ class Control:
             self._said[kind] = Message(kind, self._run, self._epoch, fields)
             self._news.notify_all()
 
-    def _connect(self, deadline: float) -> socket.socket:
-        address = (self._place.host, self._place.port)
-        while True:
+    def _read(self, timeout: float) -> list[Message]:
+        """Return what comes within ``timeout`` seconds; what has come goes before a silence."""
+        if self._connection.is_readable(timeout):
+            return self._connection.receive()
+        silence = None if self._heartbeats is None else self._heartbeats.silence(self._driver)
+        if silence is not None:
+            raise errors.CoordinatorError(
+                f"no heartbeat from the driver for {silence:.0f} s",
+                asked=self._place.address,
+                have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
+                remedy="look at the driver: is it stopped, or its host gone · "
+                "a larger heartbeat_timeout",
+            )
+        return []
+
+    def _start_heartbeats(self) -> None:
+        beside = WorkerConnection(self._place, self._connection)
+        with beside.sock:
+            beside.send(Message("HEARTBEAT", fields={"control": self._connection.token}))
+            self._heartbeats = Heartbeats()
             try:
-                sock = socket.create_connection(address, timeout=10.0)
-                break
+                timeout = self._place.heartbeat_timeout
+                self._driver = self._heartbeats.hand_over(beside.sock, timeout)
             except OSError as error:
-                if time.monotonic() >= deadline:
-                    raise self._unreachable(error) from error
-                time.sleep(0.2)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._sock = sock
-        try:
-            self._flush()
-            while not self._link.established:
-                self._inbox += self._link.receive(self._read())
-            self._flush()
-        except BaseException:
-            sock.close()
-            raise
-        sock.settimeout(None)
-        return sock
-
-    def _flush(self) -> None:
-        try:
-            while self._link.pending:
-                self._link.written(self._sock.send(self._link.output()))
-        except OSError as error:
-            raise self._unreachable(error) from error
-
-    def _read(self) -> bytes:
-        try:
-            data = self._sock.recv(_CHUNK)
-        except OSError as error:
-            raise self._unreachable(error) from error
-        if not data:
-            raise self._unreachable(None)
-        return data
-
-    def _unreachable(self, error: OSError | None) -> errors.CoordinatorError:
-        said = "it hung up" if error is None else str(error)
-        return errors.CoordinatorError(
-            "the coordinator on the driver cannot be reached",
-            asked=f"{self._place.host}:{self._place.port}",
-            have=said,
-        )
+                raise beside.unreachable(error) from error

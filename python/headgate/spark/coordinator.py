@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate import errors
 from headgate.errors import ProtocolError
 from headgate.spark.cause import CANCELLED, Cause
 from headgate.spark.formation import Formation, StageFacts, first_attempt
-from headgate.spark.members import Consumer, Effect, Ended, Member, Producer, Send, State
+from headgate.spark.losses import lost, silent
+from headgate.spark.members import Consumer, Effect, Ended, Kill, Member, Producer, Send, State
 from headgate.spark.messages import Message
-from headgate.spark.readers import is_gone
 from headgate.spark.relief import Relief
 from headgate.spark.run import Run, RunState
 
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 _MAX_FAILED: Final = 1000
 #: Seconds that Spark's word is waited for on a task that stopped early.
 DOUBT: Final = 60.0
+#: What to do about a silent worker.
+_SILENT: Final = (
+    "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ class ExchangeFacts:
 
     num_partitions: int
     may_hand_over: bool
+    heartbeat_timeout: float = 10.0
 
 
 class Coordinator:
@@ -110,6 +114,23 @@ class Coordinator:
         else:
             run.lost(member)
 
+    def silent(self, connection: int, host: str, seconds: float) -> None:
+        """Handle a worker that no heartbeat comes from; its connection is closed for good.
+
+        Spark thinks that its task runs: it is told to end it, so that the next attempt is answered.
+        """
+        member = self.members.pop(connection, None)
+        if member is None or not member.is_present:
+            return
+        cause = silent(member, host, seconds)
+        self.effects.append(Kill(member, cause.summary))
+        run = self._run_of(member)
+        if isinstance(member, Consumer):
+            self.formation.drop(member)
+        if run is not None and not run.is_over and not _is_leaving(member):
+            run.silent(member, cause)
+        member.state = State.FAILED
+
     def verdict(self, member: Member, run: Run, status: str, text: str, now: float) -> None:
         """Handle what Spark says of a task whose connection ended without a goodbye."""
         if run.state in {RunState.FINISHING, RunState.OVER} or member.state is not State.LOST:
@@ -120,10 +141,10 @@ class Coordinator:
             member.state = State.FAILED
             run.cancel()
         elif isinstance(member, Producer):
-            run.producer_lost(member, status, _lost(member, text), now)
+            run.producer_lost(member, status, lost(member, text), now)
         else:
             member.state = State.FAILED
-            run.fail(_lost(member, text))
+            run.fail(lost(member, text))
 
     def fate(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         """Handle what became of a task that stopped early, or of which a second attempt waits.
@@ -134,7 +155,7 @@ class Coordinator:
         if self.doubted.pop(consumer.attempt, None) is None or status == "SUCCESS":
             return
         if status == "FAILED":
-            self._doom(consumer, _lost(consumer, text))
+            self._doom(consumer, lost(consumer, text))
             return
         for copy in [c for c, first in self._parked.items() if first == consumer.attempt]:
             del self._parked[copy]
@@ -347,18 +368,3 @@ def _count(member: Member, message: Message) -> None:
 
 def _is_leaving(member: Member) -> bool:
     return isinstance(member, Consumer) and member.leaving
-
-
-def _lost(member: Member, text: str) -> Cause:
-    if isinstance(member, Producer) and member.run is not None and member.run.readers is not None:
-        return member.run.readers.loss(member, text)
-    role = "producer" if isinstance(member, Producer) else "consumer"
-    where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
-    if is_gone(text):
-        summary = f"a {role} is gone without a goodbye: {where}"
-        return Cause(errors.PeerLostError.code, summary, text=text, where=where)
-    summary = f"a {role} failed in Spark, outside of Headgate: {where}"
-    if isinstance(member, Producer):
-        return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)
-    remedy = "mend the cause below · run the action again"
-    return Cause(errors.PeerLostError.code, summary, remedy=remedy, text=text, where=where)

@@ -70,7 +70,7 @@ def exchange(
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``on_no_slots``, ``progress``,
-            ``consumer_timeout`` and ``map_schema``; see ``docs/options.md``.
+            ``consumer_timeout``, ``heartbeat_timeout`` and ``map_schema``; see ``docs/options.md``.
 
     Raises:
         OptionError: an unknown option, or a value that it does not take; a source that never ends
@@ -135,7 +135,14 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     exchange_id, secret = os.urandom(16), os.urandom(32)
     options = request.options
     common = {
-        "place": Place(owner.host, owner.port, exchange_id, secret, options["consumer_timeout"]),
+        "place": Place(
+            owner.host,
+            owner.port,
+            exchange_id,
+            secret,
+            options["consumer_timeout"],
+            options["heartbeat_timeout"],
+        ),
         "schema": request.wire_schema,
         "num_partitions": partitions,
         "memory": options["memory"],
@@ -155,7 +162,8 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
 
     name = "" if given is None else f" {given.name}"
     words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
-    facts = ExchangeFacts(partitions, options["on_no_slots"] == "shuffle")
+    may_hand_over = options["on_no_slots"] == "shuffle"
+    facts = ExchangeFacts(partitions, may_hand_over, options["heartbeat_timeout"])
     plan = Plan(producers, words, options["progress"], source)
     owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)

@@ -65,6 +65,11 @@ class SparkFacts:
                     return True
         return False
 
+    def kill(self, attempt: int, reason: str) -> None:
+        """End a task attempt; Spark starts another one, and does not count this one as failed."""
+        # Without an interrupt: one that hits the start of a worker makes Spark restart the daemon.
+        self._scala.killTaskAttempt(attempt, False, reason)
+
     def slots(self) -> int:
         """Return how many tasks can run at the same time."""
         return self._slots.count().number

@@ -119,6 +119,10 @@ class Jobs:
         deadline = time.monotonic() + VERDICT
         self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
 
+    def kill(self, member: Member, reason: str) -> None:
+        """End a task that Spark thinks is running."""
+        self._asked.put(lambda: self._facts.kill(member.attempt, reason))
+
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Say how a run ended; who waits for it gets the error itself."""
         _LOG.info("run %d ended: %s", run.number, "well" if cause is None else cause.summary)

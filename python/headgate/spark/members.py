@@ -135,6 +135,14 @@ class AskVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Kill:
+    """Have Spark end a task that it thinks is running, and try it again."""
+
+    member: Member
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A run is over; ``cause`` is None when it went well."""
 
@@ -149,4 +157,4 @@ class Warn:
     text: str
 
 
-Effect = Send | Submit | Cancel | AskVerdict | Ended | Warn
+Effect = Send | Submit | Cancel | AskVerdict | Kill | Ended | Warn

@@ -149,6 +149,8 @@ FIELDS: Final[dict[str, Checks]] = {
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,
+    # worker -> coordinator, the only message of its connection; the token of the control connection
+    "HEARTBEAT": {"control": _is_id},
     # reader (a producer that reads a source) -> coordinator
     "READER": {"host": _is_text},
     "SPLIT_REQUEST": {"host": _is_text},

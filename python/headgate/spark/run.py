@@ -248,6 +248,17 @@ class Run:
             # For Spark it still runs, so no other attempt will come.
             self.fail(self.readers.losses.get(producer.partition, cause))
 
+    def silent(self, member: Member, cause: Cause) -> None:
+        """No heartbeat comes from a task. Spark thinks that it runs, so it is not asked."""
+        if member.state is not State.LIVE or self.state is RunState.FINISHING:
+            return
+        member.state = State.FAILED
+        if self.readers is not None and isinstance(member, Producer) and not member.place:
+            self.readers.lost(member)
+            self._replace(member)
+        else:
+            self.fail(cause)
+
     def suspect(self, cause: Cause, now: float) -> None:
         """A connection between workers broke: fail, unless a better cause comes soon."""
         if self._suspect is None and not self.is_over:

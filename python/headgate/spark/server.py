@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.channel import CoordinatorLink
 from headgate.spark.coordinator import Coordinator
-from headgate.spark.members import AskVerdict, Cancel, Effect, Ended, Member, Send, Submit, Warn
+from headgate.spark.heartbeat import Heartbeats, keep_alive
+from headgate.spark.members import (
+    AskVerdict,
+    Cancel,
+    Effect,
+    Ended,
+    Kill,
+    Member,
+    Send,
+    Submit,
+    Warn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +34,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("headgate.spark")
 
-#: Seconds that a peer has to prove itself.
-HANDSHAKE: Final = 5.0
+#: Seconds that a peer has to prove itself; it may be stopped for a while in the middle of it.
+HANDSHAKE: Final = 12.0
 #: Most connections that have not proved themselves; further ones close the oldest.
 MAX_PENDING: Final = 64
 #: Most bytes that wait for one worker that does not read.
@@ -46,6 +57,9 @@ class SparkSide(Protocol):
     def ask_verdict(self, member: Member, run: Run) -> None:
         """Find out what became of a task."""
 
+    def kill(self, member: Member, reason: str) -> None:
+        """End a task that Spark thinks is running."""
+
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Take note of the end of a run."""
 
@@ -57,10 +71,16 @@ class SparkSide(Protocol):
 
 
 class _Connection:
-    def __init__(self, sock: socket.socket, link: CoordinatorLink, now: float) -> None:
+    def __init__(self, sock: socket.socket, host: str, link: CoordinatorLink, now: float) -> None:
         self.sock = sock
+        self.host = host
         self.link = link
-        self.accepted = now
+        #: When it was accepted, later when it was established; by the server's own clock.
+        self.since = now
+        #: Of its exchange; 0 until it is established.
+        self.heartbeat_timeout = 0.0
+        #: The worker's number among the heartbeats.
+        self.target: int | None = None
 
 
 class Server:
@@ -82,6 +102,10 @@ class Server:
         self._keys = keys
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
+        self._tokens: dict[str, int] = {}
+        self._heartbeats = Heartbeats()
+        #: Seconds that the loop was at work: what it was kept from by others counts for nobody.
+        self._clock, self._looked = 0.0, time.monotonic()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._selector = selectors.DefaultSelector()
@@ -136,7 +160,11 @@ class Server:
 
     def _round(self) -> None:
         timeout = _TICK if self.coordinator.members or self.coordinator.runs else _IDLE
-        for key, events in self._selector.select(timeout):
+        ready = self._selector.select(timeout)
+        now = time.monotonic()
+        self._clock += min(_IDLE, now - self._looked)
+        self._looked = now
+        for key, events in ready:
             if key.data == 0:
                 self._accept()
             elif key.data == -1:
@@ -145,23 +173,20 @@ class Server:
                 self._serve(key.data, events)
         while not self._inbox.empty():
             self._inbox.get()()
-        now = time.monotonic()
-        self._expire(now)
-        self.coordinator.tick(now)
+        self._expire()
+        self.coordinator.tick(time.monotonic())
         self._side.tick(self.coordinator)
         self._do_all(self.coordinator.take_effects())
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listener.accept()
+            sock, address = self._listener.accept()
         except OSError:
             return  # the peer gave up before we looked
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._numbers += 1
-        link = CoordinatorLink(self._keys)
-        self._connections[self._numbers] = _Connection(sock, link, time.monotonic())
+        connection = _Connection(sock, address[0], CoordinatorLink(self._keys), self._clock)
+        self._connections[self._numbers] = connection
         self._selector.register(sock, selectors.EVENT_READ, self._numbers)
         pending = [n for n, c in self._connections.items() if not c.link.established]
         if len(pending) > MAX_PENDING:
@@ -174,7 +199,8 @@ class Server:
         try:
             if events & selectors.EVENT_READ:
                 self._read(number, connection)
-            self._write(number, connection)
+            if number in self._connections:
+                self._write(number, connection)
         except BlockingIOError:
             return
         except OSError:
@@ -188,9 +214,37 @@ class Server:
         if not data:
             raise ConnectionResetError("the worker hung up")
         link = connection.link
-        for message in link.receive(data):
+        messages = link.receive(data)
+        if link.established and not connection.heartbeat_timeout:
+            self._established(number, connection)
+        for message in messages:
+            if message.kind == "HEARTBEAT":
+                self._hear(number, connection, message["control"])
+                return
             now = time.monotonic()
             self.coordinator.message(number, link.exchange_id, message, now)
+
+    def _established(self, number: int, connection: _Connection) -> None:
+        facts = self.coordinator.exchanges[connection.link.exchange_id]
+        connection.heartbeat_timeout = facts.heartbeat_timeout
+        connection.since = self._clock
+        keep_alive(connection.sock, facts.heartbeat_timeout)
+        self._tokens[connection.link.token] = number
+
+    def _hear(self, number: int, beside: _Connection, token: str) -> None:
+        """Let the native thread have a connection that carries a worker's heartbeats."""
+        if number in self.coordinator.members:
+            raise ProtocolError("an unexpected HEARTBEAT message")
+        connection = self._connections.get(self._tokens.get(token, 0))
+        if connection is None or connection.target is not None:
+            self._close(number)  # that worker is gone already
+            return
+        self._forget(number)
+        try:
+            timeout = connection.heartbeat_timeout
+            connection.target = self._heartbeats.hand_over(beside.sock, timeout)
+        except OSError as error:
+            _LOG.error("a worker's heartbeats cannot be heard, it will count as lost: %s", error)
 
     def _write(self, number: int, connection: _Connection) -> None:
         link = connection.link
@@ -205,14 +259,24 @@ class Server:
         if self._selector.get_key(connection.sock).events != wanted:
             self._selector.modify(connection.sock, wanted, number)
 
-    def _expire(self, now: float) -> None:
-        late = [
-            number
-            for number, connection in self._connections.items()
-            if not connection.link.established and now - connection.accepted > HANDSHAKE
-        ]
-        for number in late:
-            self._close(number)
+    def _expire(self) -> None:
+        for number, connection in list(self._connections.items()):
+            waited = self._clock - connection.since
+            if not connection.link.established:
+                if waited > HANDSHAKE:
+                    self._close(number)
+            elif (silence := self._silence(connection, waited)) is not None:
+                host = connection.host
+                _LOG.warning(
+                    "no heartbeat for %.0f s from %s, connection %d", silence, host, number
+                )
+                self.coordinator.silent(number, host, silence)
+                self._close(number)
+
+    def _silence(self, connection: _Connection, waited: float) -> float | None:
+        if connection.target is not None:
+            return self._heartbeats.silence(connection.target)
+        return waited if waited > connection.heartbeat_timeout else None
 
     def _do_all(self, effects: list[Effect]) -> None:
         touched: set[int] = set()
@@ -223,30 +287,47 @@ class Server:
                     if number in self._connections:
                         self._connections[number].link.send(message)
                         touched.add(number)
-                case Submit(run=run):
-                    self._side.submit(run)
-                case Cancel(run=run):
-                    self._side.cancel(run)
-                case AskVerdict(member=member, run=run):
-                    self._side.ask_verdict(member, run)
-                case Ended(run=run, cause=cause):
-                    self._side.ended(run, cause)
-                case Warn(text=text):
-                    self._side.warn(text)
+                case _:
+                    self._ask_spark(effect)
         for number in touched:
             self._serve(number, 0)
 
+    def _ask_spark(self, effect: Effect) -> None:
+        match effect:
+            case Submit(run=run):
+                self._side.submit(run)
+            case Cancel(run=run):
+                self._side.cancel(run)
+            case AskVerdict(member=member, run=run):
+                self._side.ask_verdict(member, run)
+            case Kill(member=member, reason=reason):
+                self._side.kill(member, reason)
+            case Ended(run=run, cause=cause):
+                self._side.ended(run, cause)
+            case Warn(text=text):
+                self._side.warn(text)
+
     def _close(self, number: int) -> None:
+        connection = self._forget(number)
+        if connection is not None:
+            connection.sock.close()
+            self.coordinator.closed(number)
+
+    def _forget(self, number: int) -> _Connection | None:
         connection = self._connections.pop(number, None)
         if connection is not None:
             self._selector.unregister(connection.sock)
-            connection.sock.close()
-            self.coordinator.closed(number)
+            if connection.link.established:
+                self._tokens.pop(connection.link.token, None)
+            if connection.target is not None:
+                self._heartbeats.let_go(connection.target)
+        return connection
 
     def _close_all(self) -> None:
         for connection in self._connections.values():
             connection.sock.close()
         self._connections.clear()
+        self._heartbeats.close()
         self._selector.close()
         for sock in (self._listener, self._wake_in, self._wake_out):
             sock.close()

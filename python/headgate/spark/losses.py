@@ -1,0 +1,49 @@
+"""What the loss of a task is called, by how it was noticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from headgate import errors
+from headgate.spark.cause import Cause
+from headgate.spark.members import Member, Producer
+from headgate.spark.readers import is_gone
+
+_SILENT: Final = (
+    "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
+)
+
+
+def lost(member: Member, text: str) -> Cause:
+    """Return the cause that a connection is which ended without a goodbye.
+
+    Args:
+        member: the task at its other end.
+        text: what Spark says of the task.
+    """
+    if isinstance(member, Producer) and member.run is not None and member.run.readers is not None:
+        return member.run.readers.loss(member, text)
+    role = "producer" if isinstance(member, Producer) else "consumer"
+    where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
+    if is_gone(text):
+        summary = f"a {role} is gone without a goodbye: {where}"
+        return Cause(errors.PeerLostError.code, summary, text=text, where=where)
+    summary = f"a {role} failed in Spark, outside of Headgate: {where}"
+    if isinstance(member, Producer):
+        return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)
+    remedy = "mend the cause below · run the action again"
+    return Cause(errors.PeerLostError.code, summary, remedy=remedy, text=text, where=where)
+
+
+def silent(member: Member, host: str, seconds: float) -> Cause:
+    """Return the cause that a silent task is.
+
+    Args:
+        member: the task.
+        host: address that it came from.
+        seconds: for which there was no heartbeat.
+    """
+    cause = lost(member, "")
+    summary = f"no heartbeat for {seconds:.0f} s from {host}: {cause.summary}"
+    return replace(cause, summary=summary, remedy=_SILENT)

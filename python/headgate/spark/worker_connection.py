@@ -1,0 +1,151 @@
+"""A worker's authenticated connection to the coordinator: a socket and its link, blocking."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headgate import errors
+from headgate.spark.channel import WorkerLink, control_key
+from headgate.spark.heartbeat import keep_alive
+
+if TYPE_CHECKING:
+    from headgate.spark.messages import Message
+
+_CHUNK: Final = 64 * 1024
+#: Seconds of one attempt to connect, and between two of them.
+_ATTEMPT: Final = 10.0
+_PAUSE: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the coordinator of an exchange is, and what proves to it that one belongs there.
+
+    Attributes:
+        host: of the driver.
+        port: of the coordinator.
+        exchange_id: 16 bytes.
+        secret: 32 bytes.
+        timeout: seconds to reach it in.
+        heartbeat_timeout: seconds of silence after which either end takes the other for lost.
+    """
+
+    host: str
+    port: int
+    exchange_id: bytes
+    secret: bytes = field(repr=False)
+    timeout: float = 60.0
+    heartbeat_timeout: float = 10.0
+
+    @property
+    def address(self) -> str:
+        """Host and port, for people."""
+        return f"{self.host}:{self.port}"
+
+
+class WorkerConnection:
+    """A connection on which both ends have proved themselves.
+
+    Args:
+        place: where to.
+        beside: another one that is open; the driver is there, so nothing is tried twice.
+
+    Raises:
+        CoordinatorError: the driver could not be reached, or did not answer.
+        HandshakeError: the two ends do not share the exchange's secret.
+        VersionError: the driver speaks another version.
+    """
+
+    def __init__(self, place: Place, beside: WorkerConnection | None = None) -> None:
+        self._place = place
+        self._early: list[Message] = []
+        self._link = WorkerLink(control_key(place.secret, place.exchange_id), place.exchange_id)
+        deadline = time.monotonic() + place.timeout
+        self.sock = self._connect(deadline if beside is None else 0.0)
+        try:
+            keep_alive(self.sock, place.heartbeat_timeout)
+            # Whoever accepts may be kept from its work by a program that holds Python's lock.
+            self.sock.settimeout(max(_PAUSE, deadline - time.monotonic()))
+            self._flush()
+            while not self._link.established:
+                self._early += self._link.receive(self._read())
+            self._flush()
+            self.sock.settimeout(None)
+        except BaseException:
+            self.sock.close()
+            raise
+
+    @property
+    def token(self) -> str:
+        """What stands for this connection on another one of the same worker."""
+        return self._link.token
+
+    def send(self, message: Message) -> None:
+        """Send a message.
+
+        Raises:
+            CoordinatorError: the connection is gone.
+        """
+        self._link.send(message)
+        self._flush()
+
+    def receive(self) -> list[Message]:
+        """Wait for bytes; return the messages that are complete, maybe none.
+
+        Raises:
+            CoordinatorError: the connection is gone.
+        """
+        early, self._early = self._early, []
+        return early or self._link.receive(self._read())
+
+    def is_readable(self, timeout: float) -> bool:
+        """Whether :meth:`receive` would not wait, after at most ``timeout`` seconds."""
+        return bool(self._early or select.select([self.sock], [], [], timeout)[0])
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether a short message can be sent without waiting."""
+        return bool(select.select([], [self.sock], [], 0.0)[1])
+
+    def shut_down(self) -> None:
+        """End the stream; whoever waits for it wakes up."""
+        with contextlib.suppress(OSError):  # the coordinator may have hung up first
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def unreachable(self, error: OSError | None) -> errors.CoordinatorError:
+        """Return what to raise for a connection that broke; None where the other end closed it."""
+        return errors.CoordinatorError(
+            "the coordinator on the driver cannot be reached",
+            asked=self._place.address,
+            have="it hung up" if error is None else str(error),
+        )
+
+    def _connect(self, deadline: float) -> socket.socket:
+        while True:
+            try:
+                return socket.create_connection((self._place.host, self._place.port), _ATTEMPT)
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    raise self.unreachable(error) from error
+                time.sleep(_PAUSE)
+
+    def _flush(self) -> None:
+        try:
+            while self._link.pending:
+                self._link.written(self.sock.send(self._link.output()))
+        except OSError as error:
+            raise self.unreachable(error) from error
+
+    def _read(self) -> bytes:
+        try:
+            data = self.sock.recv(_CHUNK)
+        except OSError as error:
+            raise self.unreachable(error) from error
+        if not data:
+            raise self.unreachable(None)
+        return data
