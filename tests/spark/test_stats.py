@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import types
 from dataclasses import FrozenInstanceError, asdict
 
 import pyarrow as pa
@@ -173,7 +174,7 @@ def test_progress_is_dropped_when_the_driver_does_not_read(monkeypatch):
     sent = []
     monkeypatch.setattr(Control, "send", lambda _self, kind, fields: sent.append((kind, fields)))
     control = object.__new__(Control)
-    control._sock = near
+    control._connection = types.SimpleNamespace(sock=near)
     control.progress(Counts(rows=1))
     assert sent == []
     far.setblocking(False)
