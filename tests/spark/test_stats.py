@@ -3,7 +3,6 @@
 import contextlib
 import json
 import socket
-import types
 from dataclasses import FrozenInstanceError, asdict
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from headgate.spark.stats import SCHEMA_VERSION, ExchangeStats, snapshot
 from headgate.spark.task_stats import TaskStats
 from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
 from headgate.spark.user_function import Source, apply
+from headgate.spark.worker_connection import WorkerConnection
 
 TIMES = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 
@@ -174,7 +174,8 @@ def test_progress_is_dropped_when_the_driver_does_not_read(monkeypatch):
     sent = []
     monkeypatch.setattr(Control, "send", lambda _self, kind, fields: sent.append((kind, fields)))
     control = object.__new__(Control)
-    control._connection = types.SimpleNamespace(sock=near)
+    control._connection = object.__new__(WorkerConnection)
+    control._connection.sock = near
     control.progress(Counts(rows=1))
     assert sent == []
     far.setblocking(False)
