@@ -85,7 +85,9 @@ def test_an_error_at_every_step(tmp_path, mode):
                 end = "decided" if "the commit is decided" in said else "nothing"
         where = f"{end} after {seen[number - 1]}"
         if end != "written":
-            assert all(text in said for text in (str(path), "no space left", "free space")), where
+            wanted = [str(path), "no space left", "free space"]
+            wanted += ["then FileSink(path).recover()"] if end == "decided" else []
+            assert all(text in said for text in wanted), where
         if end == "nothing":
             assert kit.rows(path) == before, where
             assert kit.left(path) == [], where

@@ -14,7 +14,10 @@ from headgate.errors import HeadgateError, SinkError
 #: What file systems of pyarrow raise.
 FAULTS: Final = (OSError, pa.ArrowException)
 
-_REMEDIES: Final = {
+#: What a failure after the decision leaves.
+DECIDED: Final = "the commit is decided: the next use of this path completes it"
+
+_REMEDIES: Final[dict[int | None, str]] = {
     errno.ENOSPC: "free space on that file system · another path",
     errno.EDQUOT: "a larger quota · another path",
     errno.EACCES: "give this user the right to write there · another path",
@@ -26,13 +29,13 @@ _REMEDIES: Final = {
 
 
 @contextmanager
-def failing(doing: str, path: str, after: str = "") -> Iterator[None]:
+def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
     """Raise a SinkError that names path and cause for whatever the file system raises.
 
     Args:
         doing: what is tried, as "cannot ..." goes on.
         path: where.
-        after: what the failure leaves behind, when that is not "nothing".
+        decided: the commit is decided, and so the job must not run again.
     """
     try:
         yield
@@ -41,9 +44,17 @@ def failing(doing: str, path: str, after: str = "") -> Iterator[None]:
     except FAULTS as error:
         code = getattr(error, "errno", None)
         said = str(error).partition("\n")[0]
-        raise SinkError(
+        told = SinkError(
             f"cannot {doing} {path}: {said}",
-            have=after,
-            remedy="" if code is None else _REMEDIES.get(code, ""),
+            remedy=_REMEDIES.get(code, ""),
             details={"path": path, "errno": code},
-        ) from error
+        )
+        raise (say_decided(told) if decided else told) from error
+
+
+def say_decided(error: SinkError) -> SinkError:
+    """Let an error say that its commit is decided, and what to do then; return it."""
+    error.have = DECIDED
+    first = _REMEDIES.get(error.details.get("errno"), "").partition(" · ")[0]
+    error.remedy = " · then ".join(part for part in (first, "FileSink(path).recover()") if part)
+    return error

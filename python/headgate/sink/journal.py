@@ -12,16 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import SinkError
-from headgate.sink.failure import failing
+from headgate.sink.failure import failing, say_decided
 from headgate.sink.layout import JOB, JOURNAL, STAGING, SUCCESS
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
 
 _VERSION: Final = 1
-
-#: What a failure after the decision leaves, for its error.
-DECIDED: Final = "the commit is decided: the next use of this path, or recover(), completes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def write(storage: Storage, journal: Journal) -> None:
     except SinkError as error:
         # Its name may be there, and only the sync after it have failed.
         if storage.is_file(path):
-            error.have = DECIDED
+            say_decided(error)
         raise
 
 
@@ -116,7 +113,7 @@ def roll_forward(storage: Storage, journal: Journal) -> None:
     Raises:
         SinkError: a step could not be done, or a file is neither staged nor in its place.
     """
-    with failing("complete the commit at", storage.root, DECIDED):
+    with failing("complete the commit at", storage.root, decided=True):
         marker = None if journal.marker is None else storage.at(journal.marker)
         if marker is not None and storage.is_file(marker):
             return  # it is written after the last move
