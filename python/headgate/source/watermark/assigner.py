@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate._matches import close_matches
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
@@ -81,6 +80,8 @@ class TimestampAssigner:
             multiply, divide = _UNITS[self.unit]
         else:
             raise self._unsupported(values, kind)
+        import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
+
         latest = pc.max(values)
         # as_py() would make a datetime, which has no nanoseconds and ends with the year 9999.
         raw: int | None = latest.value if isinstance(kind, pa.TimestampType) else latest.as_py()

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The option that bounds a micro-batch.
 MAX_SPLITS: Final = "maxSplitsPerTrigger"
+#: Its default: an offset holds its splits, and some sources never run dry.
+DEFAULT_MAX_SPLITS: Final = 1000
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -38,12 +40,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Args:
         source: bounded or not; a bounded one is read once.
         schema: what Spark wants of it.
-        max_splits: most splits in one micro-batch; None for all that there are.
+        max_splits: most splits in one micro-batch.
     """
 
-    def __init__(
-        self, source: Source[Any, Any, Any], schema: StructType, max_splits: int | None
-    ) -> None:
+    def __init__(self, source: Source[Any, Any, Any], schema: StructType, max_splits: int) -> None:
         self.source = source.with_columns(schema.names) or source
         self.schema = schema
         self.max_splits = max_splits
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that ``maxSplitsPerTrigger`` sets; a split counts as a file."""
-        return ReadAllAvailable() if self.max_splits is None else ReadMaxFiles(self.max_splits)
+        return ReadMaxFiles(self.max_splits)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read what is there now, and then no more."""
@@ -117,14 +117,14 @@ def stream_reader(
     Raises:
         OptionError: a ``maxSplitsPerTrigger`` that is no whole number above 0.
     """
-    limit = options.get(MAX_SPLITS)
-    if limit is not None and (not limit.isdecimal() or int(limit) < 1):
+    limit = options.get(MAX_SPLITS, str(DEFAULT_MAX_SPLITS))
+    if not limit.isdecimal() or int(limit) < 1:
         raise OptionError(
             f"{MAX_SPLITS}={limit!r} is no whole number above 0",
             asked=f"{MAX_SPLITS}={limit!r}",
-            remedy=f'option("{MAX_SPLITS}", "8") · leave it out: all splits that there are',
+            remedy=f'option("{MAX_SPLITS}", "8") · leave it out: {DEFAULT_MAX_SPLITS}',
         )
-    return StreamReader(source, schema, None if limit is None else int(limit))
+    return StreamReader(source, schema, int(limit))
 
 
 def _most(limit: ReadLimit) -> int | None:
