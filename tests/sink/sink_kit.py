@@ -15,7 +15,7 @@ from headgate.sink.storage import Storage, is_hidden
 
 #: What a sink asks of its storage; each call is a step.
 STEPS = (
-    *("info", "list", "open_output", "make_folder", "sync", "move"),
+    *("info", "list", "open_output", "make_folder", "sync", "move", "move_new"),
     *("delete_file", "delete_tree", "remove_empty", "read"),
 )
 

@@ -379,6 +379,7 @@ def test_files_and_folders_are_synced(path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Storage, "move", moved)
+    monkeypatch.setattr(Storage, "move_new", moved)
     result = write(kit.numbers(0, 10), FileSink(path, max_rows_per_file=5))
     renames = [e for e in events if e[0] == "move" and e[2].parent == path and e[2].suffix]
     assert [e[2].name for e in renames] == list(result.files)

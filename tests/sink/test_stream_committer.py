@@ -56,6 +56,39 @@ def test_a_crash_at_every_step(tmp_path, mode):
     assert again > 0, "batches that were committed and ran again"
 
 
+def test_two_drivers_commit_the_same_batch(tmp_path):
+    def race(path, at):
+        """Commit a batch, and at a step of that let another driver commit its own try."""
+        sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
+        slow, quick = sink.create_stream_committer(QUERY), FileSink(path, mode="append")
+        other = quick.create_stream_committer(QUERY)
+        mine, theirs = stage(sink, slow, 0), stage(quick, other, 0)
+        seen, results = [], []
+
+        def step(name, where):
+            seen.append(name)
+            if len(seen) == at:
+                results.append(other.commit(0, theirs))
+
+        sink.faults.step = step
+        try:
+            results.append(slow.commit(0, mine))
+        except SinkError as error:
+            results.append(str(error))
+        return seen, results
+
+    steps, _ = race(tmp_path / "counted", None)
+    winners = set()
+    for number in range(1, len(steps) + 1):
+        path = tmp_path / f"race-{number}"
+        _, (theirs, mine) = race(path, number)
+        assert kit.rows(path) == list(range(10)), (steps[number - 1], theirs, mine)
+        assert kit.left(path) == [], steps[number - 1]
+        assert theirs is None or mine is None or isinstance(mine, str), steps[number - 1]
+        winners.add("theirs" if theirs is not None else "mine")
+    assert winners == {"theirs", "mine"}
+
+
 def test_a_batch_that_was_committed_is_not_committed_again(path):
     sink = FileSink(path, mode="append")
     committer = sink.create_stream_committer(QUERY)

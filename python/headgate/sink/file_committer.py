@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headgate.errors import SinkError
 from headgate.sink import journal as journals
 from headgate.sink.api import Committable, Committer, WriteResult
 from headgate.sink.commit import abort_after, plan, refuse_existing, refuse_file, result_of
-from headgate.sink.failure import failing
+from headgate.sink.failure import failing, say_decided
 from headgate.sink.layout import JOB, STAGING
 from headgate.sink.owner import Owner
 from headgate.sink.recovery import JobFacts, discard, finish, recover
@@ -96,7 +97,8 @@ class FileCommitter(Committer):
             if mode == "error":
                 refuse_existing(storage)
             journal = plan(storage, self._job, committables, overwrite=mode == "overwrite")
-            journals.write(storage, journal)
+            if not journals.write(storage, journal):
+                raise say_decided(SinkError(f"job {self._job} is committed by another process"))
         journals.roll_forward(storage, journal)
         finish(storage, journal)
         return result_of(journal)

@@ -90,21 +90,27 @@ def read(storage: Storage, job: str) -> Journal | None:
     return None if text is None else Journal.from_json(text, path)
 
 
-def write(storage: Storage, journal: Journal) -> None:
-    """Decide a commit."""
+def write(storage: Storage, journal: Journal) -> bool:
+    """Decide a commit; return False where another process has decided it otherwise."""
     path = storage.at(STAGING, journal.job, JOURNAL)
     try:
         with failing("write", path):
-            storage.write_first(path, journal.to_json())
+            try:
+                storage.write_first(path, journal.to_json(), exclusive=True)
+            except FileExistsError:
+                return False
     except SinkError as error:
         # Its name may be there, and only the sync after it have failed.
         if storage.is_file(path):
             say_decided(error)
         raise
+    return True
 
 
-def roll_forward(storage: Storage, journal: Journal) -> None:
-    """Do what a journal says, from wherever it was left.
+def roll_forward(storage: Storage, journal: Journal) -> bool:
+    """Do what a journal says, from wherever it was left; return False when it was done already.
+
+    A batch whose marker is there is done, even if by another journal: files move before it.
 
     Args:
         storage: the sink's folder.
@@ -116,7 +122,7 @@ def roll_forward(storage: Storage, journal: Journal) -> None:
     with failing("complete the commit at", storage.root, decided=True):
         marker = None if journal.marker is None else storage.at(journal.marker)
         if marker is not None and storage.is_file(marker):
-            return  # it is written after the last move
+            return False
         if marker is None:
             # Absent while files move: who waits for it sees no half of a job.
             storage.delete_file(storage.at(SUCCESS))
@@ -129,10 +135,11 @@ def roll_forward(storage: Storage, journal: Journal) -> None:
         folder = storage.at(STAGING, journal.job)
         if marker is None:
             storage.write_atomic(storage.at(SUCCESS), b"", through=folder)
-            return
+            return True
         storage.make_folder(marker.rpartition("/")[0], parents=True)
         told = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
         storage.write_atomic(marker, json.dumps(told).encode(), through=folder)
+    return True
 
 
 def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> None:

@@ -20,6 +20,8 @@ from headgate.sink.api import check_name
 #: How often the removal of a folder is tried while tasks that end still write to it.
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
+#: What file systems say that have no hard links.
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 #: Ends the name of a file that :meth:`Storage.write_atomic` has not finished.
 PARTIAL: Final = ".partial"
 
@@ -110,6 +112,25 @@ class Storage:
         """Move a file."""
         self.filesystem.move(source, target)
 
+    def move_new(self, source: str, target: str) -> None:
+        """Move a file to where there is none.
+
+        Raises:
+            FileExistsError: there is one.
+        """
+        if self._prefix is not None:
+            try:
+                os.link(self._prefix + source, self._prefix + target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+            else:
+                self.delete_file(source)
+                return
+        if self.is_file(target):
+            raise FileExistsError(errno.EEXIST, "there is a file", target)
+        self.move(source, target)
+
     def delete_file(self, path: str) -> None:
         """Delete a file, if it is there."""
         try:
@@ -154,7 +175,9 @@ class Storage:
         except FileNotFoundError:
             return None
 
-    def write_atomic(self, path: str, data: bytes, *, through: str) -> None:
+    def write_atomic(
+        self, path: str, data: bytes, *, through: str, exclusive: bool = False
+    ) -> None:
         """Write a file that is there completely or not at all, and durably.
 
         Several may write the same file with the same content at the same time.
@@ -163,29 +186,48 @@ class Storage:
             path: the file.
             data: what is in it.
             through: the folder that the unfinished file is in.
+            exclusive: only if there is no such file; see :meth:`write_first`.
+
+        Raises:
+            FileExistsError: there is such a file, and it must not be.
         """
         partial = f"{through}/{secrets.token_hex(4)}{PARTIAL}"
         with self.open_output(partial) as stream:
             stream.write(data)
         self.sync(partial)
         try:
-            self.move(partial, path)
+            if exclusive:
+                self.move_new(partial, path)
+            else:
+                self.move(partial, path)
+        except FileExistsError:
+            self.delete_file(partial)
+            raise
         except FileNotFoundError:
             # Somebody who completed the same commit has cleaned up.
-            if not self.is_file(path):
+            if exclusive or not self.is_file(path):
                 raise
         self.sync(path.rpartition("/")[0] or "/")
 
-    def write_first(self, path: str, data: bytes) -> None:
+    def write_first(self, path: str, data: bytes, *, exclusive: bool = False) -> None:
         """Write a file, durably, and make its folder if need be.
 
         Others that clean up may remove the folder while nothing but this is in it.
+
+        Args:
+            path: the file.
+            data: what is in it.
+            exclusive: only if there is no such file; on other than local file systems without
+                excluding who does the same in the same moment.
+
+        Raises:
+            FileExistsError: there is such a file, and it must not be.
         """
         folder = path.rpartition("/")[0]
         for attempt in range(_TRIES):
             try:
                 self.make_folder(folder, parents=True)
-                self.write_atomic(path, data, through=folder)
+                self.write_atomic(path, data, through=folder, exclusive=exclusive)
             except FileNotFoundError:
                 if attempt == _TRIES - 1:
                     raise

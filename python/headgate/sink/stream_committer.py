@@ -75,9 +75,11 @@ class StreamCommitter:
             marker = f"{COMMITS}/{self._query}/{batch}"
             overwrite = self._sink.mode == "overwrite"
             journal = plan(storage, job, committables, overwrite=overwrite, marker=marker)
-            journals.write(storage, journal)
-            journals.roll_forward(storage, journal)
-            result = result_of(journal)
+            if not journals.write(storage, journal):
+                # An older driver that still lives has decided this batch.
+                recover(storage, self._sink.stale_seconds, skip=job, everybody=True)
+            elif journals.roll_forward(storage, journal):
+                result = result_of(journal)
         self._clean(batch)
         return result
 
