@@ -89,6 +89,44 @@ def test_two_drivers_commit_the_same_batch(tmp_path):
     assert winners == {"theirs", "mine"}
 
 
+def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
+    def run_both(path, at):
+        """Commit a batch; before its journal is there another driver does, and dies at a step."""
+        sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
+        dying = kit.faulty(path, kit.Faults(), mode="append")
+        slow = sink.create_stream_committer(QUERY)
+        other = dying.create_stream_committer(QUERY)
+        mine, theirs = stage(sink, slow, 0), stage(dying, other, 0)
+        dying.faults.at = None if at is None else len(dying.faults.seen) + at
+        first = len(dying.faults.seen)
+        turns = []
+
+        def step(name, where):
+            if name == "move_new" and not turns:
+                turns.append(where)
+                try:
+                    other.commit(0, theirs)
+                except kit.Crash:
+                    turns.append("died")
+
+        sink.faults.step = step
+        try:
+            slow.commit(0, mine)
+        except SinkError:
+            turns.append("lost")
+        assert turns
+        return len(dying.faults.seen) - first
+
+    for number in range(1, run_both(tmp_path / "counted", None) + 1):
+        path = tmp_path / f"died-{number}"
+        run_both(path, number)
+        sink = FileSink(path, mode="append")
+        last = sink.create_stream_committer(QUERY)
+        last.commit(0, stage(sink, last, 0))
+        assert kit.rows(path) == list(range(10)), number
+        assert kit.left(path) == [], number
+
+
 def test_a_batch_that_was_committed_is_not_committed_again(path):
     sink = FileSink(path, mode="append")
     committer = sink.create_stream_committer(QUERY)
