@@ -56,7 +56,7 @@ class Dying(Writing):
                 if step == "before-the-journal":
                     journal.write = die
                 elif step == "after-the-journal":
-                    Storage.move = _after(Storage.move, "_commit.json", die)
+                    Storage.move_new = _after(Storage.move_new, "_commit.json", die)
                 elif step == "between-the-files":
                     Storage.move = _after(Storage.move, ".parquet", die)
                 elif step == "before-the-cleaning":
