@@ -69,11 +69,11 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
     stop = threading.Event()
 
     def keep_adding():
-        while not stop.wait(0.05):
+        while not stop.wait(0.1):
             folder.add()
 
-    def start(**trigger):
-        writer = stream(spark, folder, maxSplitsPerTrigger="3").writeStream.format(sink)
+    def start(splits, **trigger):
+        writer = stream(spark, folder, maxSplitsPerTrigger=splits).writeStream.format(sink)
         writer = writer.option("checkpointLocation", str(checkpoint)).option("path", str(out))
         return writer.trigger(**trigger).start()
 
@@ -82,7 +82,7 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
     adding.start()
     try:
         for _ in range(10):
-            query = start(processingTime="0 seconds")
+            query = start("3", processingTime="0 seconds")
             before = len(list((checkpoint / "commits").glob("[0-9]*")))
             done = before + dice.randrange(3)
             wait_until(
@@ -95,7 +95,8 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
     finally:
         stop.set()
         adding.join()
-    query = start(availableNow=True)
+    # The backlog of all the restarts, which may be hundreds of files.
+    query = start("100", availableNow=True)
     assert query.awaitTermination(60)
     assert sunk(spark, out) == list(range(folder.files * ROWS))
 
