@@ -12,6 +12,7 @@ import pytest
 from conftest import wait_until
 from pyspark import cloudpickle
 from source_actors import (
+    SCHEMA,
     GiveOnRequest,
     GreetingReader,
     PartReader,
@@ -171,13 +172,18 @@ def test_a_reader_killed_among_its_batches_fails_the_run_by_name(spark, tmp_path
 
 
 def test_a_limit_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_path):
+    def many_rows(part, context):
+        # PySpark writes to the JVM in blocks of 64 KiB: fewer rows would wait for the next ones.
+        numbers = [[part.number] * 20_000, range(20_000), [context.index_of_subtask] * 20_000]
+        yield pa.RecordBatch.from_arrays([pa.array(n, pa.int64()) for n in numbers], schema=SCHEMA)
+
     def with_pid(batches):
         for batch in batches:
             pid = pa.array([os.getpid()] * batch.num_rows)
             yield pa.RecordBatch.from_arrays([batch["id"], pid], ["id", "pid"])
 
     out = exchange(
-        Parts(2, reader=StuckReader),
+        Parts(2, many_rows, reader=StuckReader),
         by="id",
         map=with_pid,
         schema="id long, pid long",

@@ -124,7 +124,7 @@ class _Sender:
         else:
             self._control.listen(self._handle, self._counts)
             clock.enter(INPUT)
-            batches = _in_hand(self._reading.records())
+            batches = _in_hand(self._reading.records(writer.flush))
             if self._finish.is_set():
                 return self._stopped()
             self._register()
