@@ -120,26 +120,13 @@ def roll_forward(storage: Storage, journal: Journal) -> bool:
         SinkError: a step could not be done, or a file is neither staged nor in its place.
     """
     with failing("complete the commit at", storage.root, decided=True):
-        marker = None if journal.marker is None else storage.at(journal.marker)
-        if marker is not None and storage.is_file(marker):
+        try:
+            return _steps(storage, journal)
+        except FileNotFoundError:
+            # Without a journal another process has completed the commit, and cleaned up, meanwhile.
+            if read(storage, journal.job) is not None:
+                raise
             return False
-        if marker is None:
-            # Absent while files move: who waits for it sees no half of a job.
-            storage.delete_file(storage.at(SUCCESS))
-        for move in journal.moves:
-            _move(storage, journal, move)
-        storage.sync(storage.root)
-        for path in journal.removes:
-            storage.delete_file(storage.at(path))
-        _remove_folders(storage, journal)
-        folder = storage.at(STAGING, journal.job)
-        if marker is None:
-            storage.write_atomic(storage.at(SUCCESS), b"", through=folder)
-            return True
-        storage.make_folder(marker.rpartition("/")[0], parents=True)
-        told = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
-        storage.write_atomic(marker, json.dumps(told).encode(), through=folder)
-    return True
 
 
 def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> None:
@@ -170,6 +157,31 @@ def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> No
         if not storage.remove_empty(folder):
             storage.delete_tree(folder)
         storage.remove_empty(storage.at(STAGING))
+
+
+def _steps(storage: Storage, journal: Journal) -> bool:
+    marker = None if journal.marker is None else storage.at(journal.marker)
+    if marker is not None and storage.is_file(marker):
+        return False
+    if marker is None:
+        # Absent while files move: who waits for it sees no half of a job.
+        storage.delete_file(storage.at(SUCCESS))
+    for move in journal.moves:
+        _move(storage, journal, move)
+    storage.sync(storage.root)
+    for path in journal.removes:
+        storage.delete_file(storage.at(path))
+    _remove_folders(storage, journal)
+    folder = storage.at(STAGING, journal.job)
+    if marker is None:
+        # Empty, so it is never half there; and made even if the job's folder is gone meanwhile.
+        storage.open_output(storage.at(SUCCESS)).close()
+        storage.sync(storage.root)
+        return True
+    storage.make_folder(marker.rpartition("/")[0], parents=True)
+    told = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
+    storage.write_atomic(marker, json.dumps(told).encode(), through=folder)
+    return True
 
 
 def _move(storage: Storage, journal: Journal, move: Move) -> None:

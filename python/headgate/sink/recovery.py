@@ -90,11 +90,14 @@ def recover(
         folders = storage.list(storage.at(STAGING))
     for info in folders:
         job = info.path.rpartition("/")[2]
-        journal = journals.read(storage, job) if is_name(job) else None
-        if not is_name(job) or (journal is None and job == skip):
+        if not is_name(job):
             continue
+        # The owner first: a job that ends removes its journal, and only then what names its owner.
         with failing("look at", info.path):
             facts = JobFacts.read(storage, job)
+        journal = journals.read(storage, job)
+        if journal is None and job == skip:
+            continue
         if journal is not None:
             if everybody or not facts.is_alive:
                 journals.roll_forward(storage, journal)
