@@ -84,7 +84,7 @@ def test_rows_do_not_wait_in_a_page_while_the_source_has_nothing(reading):
         one.stop()
 
     for batch in one.records(flush):
-        rows.append(batch.num_rows)
+        rows.append(batch.num_rows)  # noqa: PERF401 - flush() looks at it meanwhile
     assert flushed == rows == [10]
 
 
