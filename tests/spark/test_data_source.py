@@ -50,9 +50,42 @@ def test_there_is_a_partition_per_split_and_spark_hands_them_out(spark, folder):
     assert df.rdd.getNumPartitions() == 9
 
 
+def test_many_splits_share_the_tasks_that_there_may_be(spark, folder):
+    reader = spark.read.format("headgate").option("splitSize", "1k").option("maxPartitions", "4")
+    df = reader.load(str(folder))
+    assert df.rdd.getNumPartitions() == 4
+    assert rows(df) == rows(spark.read.parquet(str(folder)))
+    with pytest.raises(PySparkException, match=r"HG-1001[\s\S]*maxPartitions"):
+        reader.option("maxPartitions", "none").load(str(folder)).collect()
+
+
 def test_columns_are_left_out_at_the_source(spark, folder):
     df = spark.read.format("headgate").option("columns", "k,id").load(str(folder))
     assert rows(df) == rows(spark.read.parquet(str(folder)).select("k", "id"))
+
+
+def test_types_that_spark_lacks_come_as_the_next_larger_ones(spark, tmp_path):
+    columns = {
+        "byte": (pa.uint8(), [255, None]),
+        "whole": (pa.uint64(), [2**64 - 1, None]),
+        "half": (pa.float16(), [1.5, None]),
+        "text": (pa.string_view(), ["a long text of more than twelve bytes", None]),
+        "bytes": (pa.binary_view(), [b"abc", None]),
+    }
+    arrays = {name: pa.array(values, kind) for name, (kind, values) in columns.items()}
+    with pa.ipc.new_file(tmp_path / "a.arrow", pa.table(arrays).schema) as writer:
+        writer.write_table(pa.table(arrays))
+    df = spark.read.format("headgate").option("source", "arrow").load(str(tmp_path))
+    assert df.schema.simpleString() == (
+        "struct<byte:smallint,whole:decimal(20,0),half:float,text:string,bytes:binary>"
+    )
+    assert [row.asDict() for row in df.collect()] == pa.table(arrays).to_pylist()
+
+
+def test_several_paths_are_read_together(spark, folder):
+    paths = [str(folder / f"part-{number}.parquet") for number in (0, 2)]
+    df = spark.read.format("headgate").load(paths)
+    assert rows(df) == rows(spark.read.parquet(*paths))
 
 
 def test_a_schema_of_the_caller_picks_columns_and_types(spark, folder):

@@ -42,6 +42,7 @@ class Folder:
 
 def stream(spark, folder, **options):
     reader = spark.readStream.format("headgate").option("discoveryInterval", "100ms")
+    reader = reader.option("maxPartitions", "4")
     return reader.options(**options).load(str(folder.path))
 
 
@@ -96,7 +97,7 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
         stop.set()
         adding.join()
     # The backlog of all the restarts, which may be hundreds of files.
-    query = start("100", availableNow=True)
+    query = start("1000", availableNow=True)
     assert query.awaitTermination(60)
     assert sunk(spark, out) == list(range(folder.files * ROWS))
 

@@ -1,9 +1,10 @@
-"""``spark.read.format("headgate")``: one partition per split."""
+"""``spark.read.format("headgate")``: a partition per split, within bounds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -12,9 +13,10 @@ from headgate.source import Boundedness
 from headgate.source.planning import plan_splits, read_splits
 from headgate.spark.datasource.conversion import converter
 from headgate.spark.datasource.filters import expression
+from headgate.spark.datasource.offsets import StoredSplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
@@ -23,29 +25,59 @@ if TYPE_CHECKING:
     from headgate.source import Source
 
 
+#: The option that bounds how many tasks read, and its default: a task costs Spark some 10 ms.
+MAX_PARTITIONS: Final = "maxPartitions"
+DEFAULT_MAX_PARTITIONS: Final = 1000
+
+
 @dataclass
 class SplitPartition(InputPartition):
-    """One split for one task.
+    """The splits of one task, read one after another."""
 
-    Attributes:
-        version: of the split's bytes.
-        split_id: for errors.
-        split: its bytes.
+    splits: tuple[StoredSplit, ...]
+
+
+def partitions(splits: Sequence[StoredSplit], most: int) -> list[InputPartition]:
+    """Return a partition per split; where that were too many, several splits in each."""
+    number = min(most, len(splits))
+    return [SplitPartition(tuple(splits[first::number])) for first in range(number)]
+
+
+def max_partitions(options: Mapping[str, str]) -> int:
+    """Return the option's value.
+
+    Raises:
+        OptionError: it is no whole number above 0.
     """
+    return positive(options, MAX_PARTITIONS, DEFAULT_MAX_PARTITIONS)
 
-    version: int
-    split_id: str
-    split: bytes
+
+def positive(options: Mapping[str, str], name: str, default: int) -> int:
+    """Return an option that is a whole number above 0.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    text = options.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise OptionError(
+            f"{name}={text!r} is no whole number above 0",
+            asked=f"{name}={text!r}",
+            remedy=f'option("{name}", "8") · leave it out: {default}',
+        )
+    return int(text)
 
 
 def read(
     source: Source[Any, Any, Any], schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a split as batches of exactly Spark's schema."""
+    """Yield the rows of a partition's splits as batches of exactly Spark's schema."""
     if not isinstance(partition, SplitPartition):
         return
-    splits = [(partition.split_id, partition.split)]
-    yield from map(converter(schema), read_splits(source, partition.version, splits))
+    convert = converter(schema)
+    for version, splits in groupby(partition.splits, lambda split: split.version):
+        pairs = [(split.split_id, split.data) for split in splits]
+        yield from map(convert, read_splits(source, version, pairs))
 
 
 class BatchReader(DataSourceReader):
@@ -56,12 +88,13 @@ class BatchReader(DataSourceReader):
     Args:
         source: what is read.
         schema: what Spark wants of it.
+        most: how many tasks there may be; with more splits each task gets several.
 
     Raises:
         OptionError: the source never ends.
     """
 
-    def __init__(self, source: Source[Any, Any, Any], schema: StructType) -> None:
+    def __init__(self, source: Source[Any, Any, Any], schema: StructType, most: int) -> None:
         if source.boundedness is not Boundedness.BOUNDED:
             raise OptionError(
                 f"{source.name} never ends, and spark.read reads to the end",
@@ -69,11 +102,13 @@ class BatchReader(DataSourceReader):
             )
         self.source = source.with_columns(schema.names) or source
         self.schema = schema
+        self.most = most
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return one partition per split."""
+        """Return the splits in partitions."""
         planned = plan_splits(self.source, None)
-        return [SplitPartition(planned.version, name, split) for name, split in planned.splits]
+        splits = [StoredSplit(planned.version, name, data) for name, data in planned.splits]
+        return partitions(splits, self.most)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split."""

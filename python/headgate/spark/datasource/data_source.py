@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.source import Source
 
 #: Options that are ours and no source's.
-_OURS: Final = frozenset({"maxsplitspertrigger"})
+_OURS: Final = frozenset({"maxpartitions", "maxsplitspertrigger"})
 _PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -33,7 +33,7 @@ class HeadgateDataSource(DataSource):
 
     The option ``source`` names it: one that ships (``parquet``, ``numbers``, ...), one that was
     registered, or a class as ``"package.module:Class"``. Further options are the source's own;
-    ``maxSplitsPerTrigger`` bounds a micro-batch.
+    ``maxPartitions`` bounds the tasks, ``maxSplitsPerTrigger`` a micro-batch.
     """
 
     #: Sources of the caller, by name; a subclass made by ``register`` has them.
@@ -50,10 +50,10 @@ class HeadgateDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a bounded source."""
-        from headgate.spark.datasource.batch import BatchReader, FilteringBatchReader  # noqa: PLC0415
+        from headgate.spark.datasource import batch  # noqa: PLC0415
 
-        kind = FilteringBatchReader if _filters_may_come() else BatchReader
-        return kind(self._source(), schema)
+        kind = batch.FilteringBatchReader if _filters_may_come() else batch.BatchReader
+        return kind(self._source(), schema, batch.max_partitions(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the reader of a streaming query.

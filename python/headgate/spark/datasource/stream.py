@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headgate.errors import OptionError, SourceError
 from headgate.source.planning import plan_splits
-from headgate.spark.datasource.batch import SplitPartition, read
+from headgate.spark.datasource.batch import max_partitions, partitions, positive, read
 from headgate.spark.datasource.offsets import Offset, StoredSplit
 
 if TYPE_CHECKING:
@@ -41,12 +41,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         source: bounded or not; a bounded one is read once.
         schema: what Spark wants of it.
         max_splits: most splits in one micro-batch.
+        most: how many tasks a micro-batch may have; with more splits each task gets several.
     """
 
-    def __init__(self, source: Source[Any, Any, Any], schema: StructType, max_splits: int) -> None:
+    def __init__(
+        self, source: Source[Any, Any, Any], schema: StructType, max_splits: int, most: int
+    ) -> None:
         self.source = source.with_columns(schema.names) or source
         self.schema = schema
         self.max_splits = max_splits
+        self.most = most
         #: With Trigger.AvailableNow: False once what was there is in an offset's ``pending``.
         self._discovers = True
         self._is_available_now = False
@@ -74,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._next(begin, most).to_dict()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the splits of the batch between two offsets, one partition each.
+        """Return the splits of the batch between two offsets, in partitions.
 
         Raises:
             SourceError: the offsets are not neighbours.
@@ -88,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 have="an offset holds the splits of its own batch only",
                 remedy="the checkpointLocation of this query, with its whole offset log",
             )
-        return [SplitPartition(s.version, s.split_id, s.data) for s in last.splits]
+        return partitions(last.splits, self.most)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a split."""
@@ -115,16 +119,14 @@ def stream_reader(
     """Return the reader of a query, its options checked.
 
     Raises:
-        OptionError: a ``maxSplitsPerTrigger`` that is no whole number above 0.
+        OptionError: an option that is no whole number above 0.
     """
-    limit = options.get(MAX_SPLITS, str(DEFAULT_MAX_SPLITS))
-    if not limit.isdecimal() or int(limit) < 1:
-        raise OptionError(
-            f"{MAX_SPLITS}={limit!r} is no whole number above 0",
-            asked=f"{MAX_SPLITS}={limit!r}",
-            remedy=f'option("{MAX_SPLITS}", "8") · leave it out: {DEFAULT_MAX_SPLITS}',
-        )
-    return StreamReader(source, schema, int(limit))
+    return StreamReader(
+        source,
+        schema,
+        positive(options, MAX_SPLITS, DEFAULT_MAX_SPLITS),
+        max_partitions(options),
+    )
 
 
 def _most(limit: ReadLimit) -> int | None:
