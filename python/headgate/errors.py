@@ -246,7 +246,7 @@ class SourceError(HeadgateError):
 
 
 class SinkError(HeadgateError):
-    """A sink failed; nothing of the job is visible where it writes to."""
+    """A sink failed; nothing of the job is visible, unless the text says that it is decided."""
 
     code = "HG-6004"
     default_remedy = "mend the cause below · run the action again"
