@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.source.shipped_kit import enumerated, read_all, table_of
 
-from headgate.errors import OptionError
+from headgate.errors import OptionError, UnknownColumnError
 from headgate.source import Boundedness, FileSource
 from headgate.source.arguments import Texts
 from headgate.source.files.options import schema_of
@@ -79,7 +81,8 @@ def test_how_csv_is_written(folder):
         ({"path": "a", "columns": "[x"}, "columns="),
         ({"path": "a", "format": "csv", "header": "maybe"}, "header='maybe'"),
         ({"path": "a", "format": "csv", "delimiter": ";;"}, "delimiter=';;'"),
-        ({"path": "a", "delimiter": ";"}, "has no use with format='parquet'"),
+        ({"path": "a", "delimiter": ";"}, "delimiter has no use with format='parquet'"),
+        ({"path": "a", "columns": ""}, "leaves no column"),
     ],
 )
 def test_what_it_does_not_take(options, named):
@@ -92,6 +95,34 @@ def test_an_unknown_option_names_those_that_look_like_it():
         FileSource.from_options({"path": "a", "splitsize ": "1"})
     assert "splitSize" in caught.value.remedy
     assert "discoveryInterval" in caught.value.have
+
+
+def test_an_unknown_option_that_looks_like_none_says_to_leave_it_out():
+    with pytest.raises(OptionError) as caught:
+        FileSource.from_options({"path": "a", "sep": ";"})
+    assert "leave sep out" in caught.value.remedy
+    assert "delimiter" in caught.value.have
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"paths": 3}, "3 is a int, not a path"),
+        ({"paths": ["a", None]}, "None is a NoneType, not a path"),
+        ({"paths": "a", "filter": "id > 3"}, "filter='id > 3' is a str"),
+        ({"paths": "a", "filter": [("id", ">", 3)]}, "is a list, not an Arrow expression"),
+        ({"paths": "a", "columns": []}, "leaves no column"),
+    ],
+)
+def test_what_the_class_does_not_take(arguments, named):
+    with pytest.raises(OptionError, match=re.escape(named)):
+        FileSource(**arguments)
+
+
+def test_a_column_that_is_not_there_names_those_that_look_like_it(folder):
+    with pytest.raises(UnknownColumnError, match="has no column 'ID'") as caught:
+        _ = FileSource(folder / "a.parquet", columns=["ID"]).schema
+    assert caught.value.remedy == "id"
 
 
 def test_schemas_as_texts():

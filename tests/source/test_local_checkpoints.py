@@ -139,3 +139,18 @@ def test_what_is_no_checkpoint_is_a_clear_error():
         next(other)
     with pytest.raises(OptionError, match="parallelism=0"):
         read(ListSource(), 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"source": "numbers"}, "source='numbers' is a str"),
+        ({"source": NumberSequenceSource}, "is the class NumberSequenceSource"),
+        ({"parallelism": "2"}, "parallelism='2' is not a whole number"),
+        ({"watermarks": "time"}, "watermarks='time' is a str"),
+        ({"checkpoint": "text"}, "checkpoint='text' is a str"),
+    ],
+)
+def test_what_read_does_not_take_is_named_at_once(arguments, named):
+    with pytest.raises(OptionError, match=named):
+        read(**{"source": NumberSequenceSource(0, 10), **arguments})

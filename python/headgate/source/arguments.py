@@ -94,7 +94,7 @@ class Texts:
                     f"{name!r} is no option of {source}",
                     asked=name,
                     have=", ".join(known),
-                    remedy=" · ".join(near),
+                    remedy=" · ".join(near) or f"leave {name} out · one of those that there are",
                     details={"option": name, "close": near},
                 )
             self._texts[folded[name.casefold()]] = text

@@ -12,6 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from headgate.errors import ClosedError, NotBuiltError, SourceError
+from headgate.source.api.source import Source
+from headgate.source.arguments import refuse, whole_number
 from headgate.source.coordination.coordinator import SourceCoordinator
 from headgate.source.coordination.local import (
     LocalCheckpoint,
@@ -21,16 +23,16 @@ from headgate.source.coordination.local import (
 from headgate.source.coordination.thread import CoordinatorThread
 from headgate.source.runtime.bell import Bell
 from headgate.source.runtime.operator import SourceOperator
+from headgate.source.watermark.strategy import WatermarkStrategy
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.source.api.source import Source
-    from headgate.source.watermark.strategy import WatermarkStrategy
-
 _LOG: Final = logging.getLogger("headgate.source")
 
 T = TypeVar("T")
+
+_MOST_READERS: Final = 100_000
 
 #: Seconds that a close waits for an enumerator and for what it runs asynchronously.
 _CLOSE: Final = 2.0
@@ -57,9 +59,13 @@ def read(
         allow_unaligned_splits: whether a reader that cannot pause single splits may go on without.
 
     Raises:
-        OptionError: the parallelism is less than 1.
+        OptionError: the parallelism is less than 1; an argument of another type.
         StateVersionError: the checkpoint is none, or of a version that is not known.
     """
+    _is_a("source", source, Source, "NumberSequenceSource(0, 10)")
+    _is_a("watermarks", watermarks, WatermarkStrategy | None, "WatermarkStrategy.no_watermarks()")
+    _is_a("checkpoint", checkpoint, bytes | None, "what LocalRead.checkpoint() returned")
+    whole_number("parallelism", parallelism, 1, _MOST_READERS)
     return LocalRead(
         source,
         parallelism,
@@ -311,6 +317,13 @@ class LocalRead(Generic[T]):
                     remedy="emit batches · no schema",
                 )
             yield record
+
+
+def _is_a(name: str, value: object, kind: Any, takes: str) -> None:
+    if isinstance(value, kind):
+        return
+    what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    raise refuse(name, value, f"is {what}", f"an object such as {takes}", takes)
 
 
 def _close_operators(operators: list[SourceOperator[T]]) -> None:

@@ -44,7 +44,7 @@ def source_from_options(
     """
     given = dict(options)
     names = [name for name in given if name.lower() == OPTION]
-    wanted = given.pop(names[0]) if names else ("files" if "path" in given else "")
+    wanted = given.pop(names[0]) if names else ("files" if given.keys() & {"path", "paths"} else "")
     own = (registered or {}).get(wanted)
     if own is not None:
         return _instance(own, wanted, given)

@@ -51,6 +51,12 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
     from headgate.source import Boundedness, Source  # noqa: PLC0415 - imports pyarrow
     from headgate.source.watermark import WatermarkStrategy  # noqa: PLC0415
 
+    if isinstance(source, type) and issubclass(source, Source):
+        raise OptionError(
+            f"{source.__name__} is a class; an exchange reads an instance of it",
+            asked=f"exchange({source.__name__}, ...)",
+            remedy=f"exchange({source.__name__}(...), ...)",
+        )
     if not isinstance(source, Source):
         raise OptionError(
             f"the first argument is a {type(source).__name__}, not a DataFrame or a source",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
+from headgate._matches import close_matches
 from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
 
 if TYPE_CHECKING:
@@ -65,9 +66,15 @@ def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
         UnknownColumnError: one that it has not, or has twice.
     """
     for name in columns:
-        if len(schema.get_all_field_indices(name)) != 1:
+        found = len(schema.get_all_field_indices(name))
+        if found != 1:
+            near = [] if found else close_matches(name, schema.names)
             raise UnknownColumnError(
-                f"{whose} has not one column {name!r}", asked=name, have=", ".join(schema.names)
+                f"{whose} has {'more than one' if found else 'no'} column {name!r}",
+                asked=name,
+                have=", ".join(schema.names),
+                remedy=" · ".join(near),
+                details={"column": name, "columns": schema.names, "close": near},
             )
     return pa.schema([schema.field(name) for name in columns])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class Files:
     """
 
     def __init__(self, paths: Any, filesystem: Any = None) -> None:
-        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        given = _given(paths)
         texts = [
             path.as_posix() if isinstance(path, PurePath) else os.fspath(path) for path in given
         ]
@@ -125,6 +125,21 @@ class Files:
         fixed = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
         matches = re.compile(_regex(pattern)).fullmatch
         return [info for info in self._list_folder(fixed or "/") if matches(info.path)]
+
+
+def _given(paths: Any) -> list[Any]:
+    if isinstance(paths, (str, os.PathLike)):
+        return [paths]
+    given = list(paths) if isinstance(paths, Iterable) else [paths]
+    wrong = [path for path in given if not isinstance(path, (str, os.PathLike))]
+    if wrong:
+        raise OptionError(
+            f"paths: {wrong[0]!r} is a {type(wrong[0]).__name__}, not a path",
+            asked=f"paths={paths!r}",
+            have="paths takes a path, or several",
+            remedy='"/data" · ["/data/a", "/data/b"]',
+        )
+    return given
 
 
 def failed(split: FileSplit, what: str, remedy: str = "") -> SourceError:

@@ -71,7 +71,15 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
             remedy='option("path", "/data") · option("paths", \'["/a", "/b"]\')',
         )
     kind = texts.text("format", "parquet")
-    given = {"csv": _csv(texts)} if any(texts.text(name) is not None for name in _CSV) else {}
+    of_csv = [name for name in _CSV if texts.text(name) is not None]
+    if of_csv and kind != "csv":
+        raise OptionError(
+            f"{of_csv[0]} has no use with format={kind!r}: it is for CSV files",
+            asked=", ".join(f"{name}={texts.text(name)!r}" for name in of_csv),
+            have=f"format={kind!r}",
+            remedy=f'option("source", "csv") · leave {" and ".join(of_csv)} out',
+        )
+    given = {"csv": _csv(texts)} if of_csv else {}
     interval = texts.get("discoveryInterval", parse_duration, None, 'a duration such as "5s"')
     return {
         "paths": paths if path is None else path,

@@ -129,5 +129,5 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Sche
     raise SourceError(
         f"no file below {', '.join(files.paths)} says what columns there are",
         asked=f"format={kind.name!r}",
-        remedy="schema=pyarrow.schema(...) · a path with files",
+        remedy='schema=pyarrow.schema(...), as option("schema", "id long") · a path with files',
     )

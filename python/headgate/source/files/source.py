@@ -106,7 +106,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._files = Files(paths, filesystem)
         self._format = _format(format, csv)
         self._columns = None if columns is None else _names(columns)
-        self._filter = filter
+        if self._columns == ():
+            takes = "one name or more"
+            raise refuse("columns", columns, "leaves no column, and so no rows", takes)
+        self._filter = None if filter is None else _expression(filter)
         self._given = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
@@ -314,6 +317,17 @@ def _format(name: str, csv: CsvOptions | None) -> FileFormat:
         case _:
             takes = '"parquet" or "arrow" or "csv" or "json"'
             raise refuse("format", name, "is no format of files", takes)
+
+
+def _expression(given: Any) -> pc.Expression:
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only filters need it
+
+    if not isinstance(given, pc.Expression):
+        takes = 'an expression such as pyarrow.compute.field("n") > 5'
+        raise refuse(
+            "filter", given, f"is a {type(given).__name__}, not an Arrow expression", takes
+        )
+    return given
 
 
 def _names(columns: Sequence[str]) -> tuple[str, ...]:

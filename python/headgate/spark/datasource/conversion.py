@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.errors import OptionError, SchemaMismatchError, UnsupportedTypeError
+from headgate.errors import OptionError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 
 
 def spark_schema(source: Source[Any, Any, Any]) -> StructType:
-    """Return a source's schema as Spark's.
+    """Return a source's schema as Spark's, as in an exchange of it.
 
     Raises:
         OptionError: the source has none.
         UnsupportedTypeError: Spark has no type for a column.
     """
-    from pyspark.errors import PySparkTypeError  # noqa: PLC0415 - pyspark only where Spark is
-    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+    from headgate.spark import source_schema  # noqa: PLC0415 - pyspark only where Spark is
 
     schema = source.schema
     if schema is None:
@@ -31,13 +30,7 @@ def spark_schema(source: Source[Any, Any, Any]) -> StructType:
             f"{source.name} has no schema, so its records cannot become rows",
             remedy="a source whose records are batches of its schema",
         )
-    try:
-        return from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    except PySparkTypeError as error:
-        raise UnsupportedTypeError(
-            f"a column of {source.name} has a type that Spark does not have",
-            have=str(schema),
-        ) from error
+    return source_schema.spark_schema(schema)
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
