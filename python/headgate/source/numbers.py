@@ -139,6 +139,11 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         return Boundedness.CONTINUOUS_UNBOUNDED if self._end is None else Boundedness.BOUNDED
 
     @property
+    def rows_per_second(self) -> float | None:
+        """The limit over all readers together; None for none."""
+        return self._rate
+
+    @property
     def schema(self) -> pa.Schema:
         """One column of 64-bit integers without nulls."""
         return pa.schema([pa.field(self._column, pa.int64(), nullable=False)])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
 
+from headgate._matches import close_matches
+from headgate.errors import OptionError
 from headgate.source.registry import Registered, source_from_options
 from headgate.spark.datasource.conversion import spark_schema
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from headgate.source import Source
 
 #: Options that are ours and no source's.
-_OURS: Final = frozenset({"maxpartitions", "maxsplitspertrigger"})
+_OURS: Final = {name.lower(): name for name in ("maxPartitions", "maxSplitsPerTrigger")}
 _PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -80,7 +82,18 @@ class HeadgateDataSource(DataSource):
 
     def _source(self) -> Source[Any, Any, Any]:
         options = {name: text for name, text in self.options.items() if name.lower() not in _OURS}
-        return source_from_options(options, self.registered)
+        try:
+            return source_from_options(options, self.registered)
+        except OptionError as error:
+            near = close_matches(error.details.get("option", ""), _OURS.values())
+            if not near:
+                raise
+            raise OptionError(
+                error.summary,
+                asked=error.asked,
+                have=f"{error.have}, {', '.join(_OURS.values())}",
+                remedy=" · ".join([*error.details.get("close", []), *near]),
+            ) from None
 
 
 def _filters_may_come() -> bool:

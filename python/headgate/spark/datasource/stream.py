@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headgate.errors import OptionError, SourceError
+from headgate.errors import NotBuiltError, OptionError, SourceError
+from headgate.source import Boundedness, NumberSequenceSource, SocketSource
 from headgate.source.planning import plan_splits
 from headgate.spark.datasource.batch import max_partitions, partitions, positive, read
 from headgate.spark.datasource.offsets import Offset, StoredSplit
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 MAX_SPLITS: Final = "maxSplitsPerTrigger"
 #: Its default: an offset holds its splits, and some sources never run dry.
 DEFAULT_MAX_SPLITS: Final = 1000
+#: For numbers without end, of which any number of splits is there at once: some million rows.
+_NUMBERS_MAX_SPLITS: Final = 8
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,7 +67,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self.max_splits)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is there now, and then no more."""
+        """Read what is there now, and then no more.
+
+        Raises:
+            OptionError: what is there now has no end.
+        """
+        if _is_never_dry(self.source):
+            raise OptionError(
+                f"{self.source.name} has more at any time, and this trigger waits until it has not",
+                asked="Trigger.AvailableNow",
+                remedy='option("end", "1000000") · trigger(processingTime="1 second")',
+            )
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -120,13 +133,32 @@ def stream_reader(
 
     Raises:
         OptionError: an option that is no whole number above 0.
+        NotBuiltError: a source whose split does not end, so that no micro-batch would.
     """
+    if isinstance(source, SocketSource):
+        raise NotBuiltError(
+            f"{source.name} is one split without end, so a micro-batch of it would have none either",
+            remedy="headgate.source.read() · a source whose splits end",
+        )
     return StreamReader(
         source,
         schema,
-        positive(options, MAX_SPLITS, DEFAULT_MAX_SPLITS),
+        positive(options, MAX_SPLITS, _default_splits(source)),
         max_partitions(options),
     )
+
+
+def _is_never_dry(source: Source[Any, Any, Any]) -> bool:
+    is_bounded = source.boundedness is Boundedness.BOUNDED
+    return isinstance(source, NumberSequenceSource) and not is_bounded
+
+
+def _default_splits(source: Source[Any, Any, Any]) -> int:
+    if not _is_never_dry(source):
+        return DEFAULT_MAX_SPLITS
+    # Each task keeps to the rate by itself: only one at a time keeps it for all.
+    has_rate = isinstance(source, NumberSequenceSource) and source.rows_per_second is not None
+    return 1 if has_rate else _NUMBERS_MAX_SPLITS
 
 
 def _most(limit: ReadLimit) -> int | None:

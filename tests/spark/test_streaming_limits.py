@@ -1,0 +1,56 @@
+"""How much a micro-batch takes where nobody says, and what would never end."""
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
+
+from conftest import wait_until
+from pyspark.errors import PySparkException, StreamingQueryException
+
+
+@pytest.fixture
+def only_local(spark):
+    """The query runs on the driver; executors of their own would show nothing more here."""
+    if not spark.sparkContext.master.startswith("local["):
+        pytest.skip("runs once, on local[4]")
+
+
+def numbers(spark, **options):
+    return spark.readStream.format("headgate").options(source="numbers", **options).load()
+
+
+def test_numbers_without_end_come_at_once_in_batches_of_some(spark, only_local, tmp_path):
+    """Of what never runs dry a micro-batch takes a few splits, with a rate a single one."""
+    for rate, splits in (({}, 8), ({"rowsPerSecond": "1000"}, 1)):
+        batches = []
+        query = (
+            numbers(spark, batchSize="100", **rate)
+            .writeStream.foreachBatch(lambda df, _, seen=batches: seen.append(df.count()))
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{splits}"))
+            .start()
+        )
+        try:
+            wait_until(lambda seen=batches: len(seen) > 1, "micro-batches", 60)
+        finally:
+            query.stop()
+        assert set(batches) == {splits * 8 * 100}
+
+
+def test_what_would_never_end_is_refused(spark, only_local, tmp_path):
+    def start(df):
+        writer = df.writeStream.format("noop").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        return query.awaitTermination(60)
+
+    with pytest.raises(StreamingQueryException, match=r"HG-1001[\s\S]*has more at any time"):
+        start(numbers(spark))
+    reader = spark.readStream.format("headgate")
+    socket = reader.options(source="socket", host="127.0.0.1", port="9", schema="id long").load()
+    with pytest.raises(StreamingQueryException, match=r"HG-2201[\s\S]*one split without end"):
+        start(socket)
+
+
+def test_a_misspelt_limit_is_named(spark, only_local):
+    with pytest.raises(PySparkException, match=r"'maxfilespertrigger' is no option") as caught:
+        numbers(spark, maxFilesPerTrigger="4")
+    assert "do one  maxSplitsPerTrigger" in str(caught.value)
