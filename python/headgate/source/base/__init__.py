@@ -17,14 +17,24 @@ from headgate.source.base.split_reader import (
     SplitsChange,
     SplitsRemoval,
 )
-from headgate.source.base.tasks import SplitFetcherTask
+from headgate.source.base.tasks import (
+    AddSplitsTask,
+    FetchTask,
+    PauseOrResumeSplitsTask,
+    RemoveSplitsTask,
+    SplitFetcherTask,
+)
 
 __all__ = [
     "AVAILABLE",
+    "AddSplitsTask",
+    "FetchTask",
     "FutureCompletingBlockingQueue",
+    "PauseOrResumeSplitsTask",
     "RecordEmitter",
     "RecordsBySplits",
     "RecordsWithSplitIds",
+    "RemoveSplitsTask",
     "SingleThreadFetcherManager",
     "SingleThreadMultiplexSourceReaderBase",
     "SourceReaderBase",

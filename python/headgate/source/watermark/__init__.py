@@ -1,5 +1,6 @@
 """Watermarks: where records have their times from, and how far time has come."""
 
+from headgate.source.watermark.assigner import TimestampAssigner
 from headgate.source.watermark.generator import (
     MAX_WATERMARK,
     MIN_WATERMARK,
@@ -11,6 +12,7 @@ from headgate.source.watermark.strategy import WatermarkAlignment, WatermarkStra
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
+    "TimestampAssigner",
     "WatermarkAlignment",
     "WatermarkGenerator",
     "WatermarkOutput",
