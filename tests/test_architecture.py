@@ -43,6 +43,38 @@ LEAVES = {
     "headgate._units": set(),
     "headgate._options": {"headgate._matches", "headgate._units", "headgate.errors"},
     "headgate.explain": {"headgate._matches", "headgate.errors"},
+    "headgate.source.api": {"headgate.errors"},
+    "headgate.source.base": {"headgate.errors", "headgate.source.api"},
+    "headgate.source.watermark": {
+        "headgate._matches",
+        "headgate._units",
+        "headgate.errors",
+        "headgate.source.api",
+    },
+    "headgate.source.runtime": {
+        "headgate.errors",
+        "headgate.source.api",
+        "headgate.source.watermark",
+    },
+    "headgate.source.coordination": {
+        "headgate.errors",
+        "headgate.source.api",
+        "headgate.source.runtime",
+        "headgate.source.watermark",
+    },
+    "headgate.source.testing": {"headgate.errors", "headgate.source.api"},
+    "headgate.spark.wire": {"headgate._native", "headgate.errors", "headgate.source.api"},
+}
+
+#: What the floor that knows Spark keeps apart: workers run tasks, the driver everything else.
+APART = {
+    "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
+    "headgate.spark.driver": (
+        "headgate.spark.tasks.consumer",
+        "headgate.spark.tasks.control",
+        "headgate.spark.tasks.producer",
+        "headgate.spark.tasks.source_tasks",
+    ),
 }
 
 #: Above the floors: these may use everything, extras too.
@@ -174,6 +206,9 @@ def python_only_imports_downwards(root: Path) -> Findings:
                 is_below(name, "headgate.spark", *APPLICATIONS)
             ):
                 wrong.append(f"{path}:{line}: {module} imports {name}")
+            for package, others in APART.items():
+                if is_below(module, package) and is_below(name, *others):
+                    wrong.append(f"{path}:{line}: {module} imports {name}")
     return looked, wrong
 
 
@@ -185,9 +220,7 @@ def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
         for line, name in imports(path, module):
             looked += 1
             top = name.partition(".")[0]
-            excused = is_below(module, *APPLICATIONS) or (
-                top in spark and is_below(module, *SPARK)
-            )
+            excused = is_below(module, *APPLICATIONS) or (top in spark and is_below(module, *SPARK))
             if top in foreign and not excused:
                 wrong.append(f"{path}:{line}: {module} imports {name}")
     return looked, wrong
@@ -270,12 +303,29 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str]] = [
         "from headgate import _native\n",
     ),
     (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/source/api/split.py",
+        "from headgate.source.base import reader\n",
+    ),
+    (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/spark/tasks/producer.py",
+        "from headgate.spark.driver import run\n",
+    ),
+    (
         the_wheel_needs_pyarrow_only,
         20,
         "python/headgate/reader.py",
         "if True:\n    import pyspark.sql\n",
     ),
-    (the_wheel_needs_pyarrow_only, 20, "python/headgate/spark/run.py", "import numpy as np\n"),
+    (
+        the_wheel_needs_pyarrow_only,
+        20,
+        "python/headgate/spark/driver/run.py",
+        "import numpy as np\n",
+    ),
     (files_stay_small, 50, "tests/test_all.py", "\n" * (MAX_LINES + 1)),
     (nothing_is_left_for_later, 50, "python/headgate/gate.py", "pass  # TO" + "DO: later\n"),
 ]

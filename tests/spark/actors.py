@@ -1,10 +1,10 @@
 """A coordinator with a clock of its own and workers that are numbers."""
 
-from headgate.spark.cause import Cause
-from headgate.spark.coordinator import Coordinator, ExchangeFacts
-from headgate.spark.formation import StageFacts
-from headgate.spark.members import AskVerdict, Cancel, Ended, Kill, Send, Submit, Warn
-from headgate.spark.messages import Message
+from headgate.spark.driver.coordinator import Coordinator, ExchangeFacts
+from headgate.spark.driver.formation import StageFacts
+from headgate.spark.driver.members import AskVerdict, Cancel, Ended, Kill, Send, Submit, Warn
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.messages import Message
 
 EXCHANGE = b"x" * 16
 OTHER = b"y" * 16

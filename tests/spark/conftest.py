@@ -50,7 +50,7 @@ def nothing_left(request):
     yield
     if session is None:
         return
-    from headgate.spark import application
+    from headgate.spark.driver import application
 
     for owner in list(application._running.values()):
         server = owner._server

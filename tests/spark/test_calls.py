@@ -156,7 +156,7 @@ def test_the_hash_of_the_shuffle_is_sparks(spark):
 
 
 def test_the_secret_is_nowhere_to_be_seen(spark, numbers, capsys):
-    from headgate.spark import application
+    from headgate.spark.driver import application
 
     out = exchange(numbers, by="k")
     out.explain(extended=True)

@@ -3,8 +3,8 @@
 import pytest
 
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError, VersionError
-from headgate.spark.channel import CoordinatorLink, WorkerLink, control_key
-from headgate.spark.messages import MAX_MESSAGE, Message
+from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
+from headgate.spark.wire.messages import MAX_MESSAGE, Message
 
 EXCHANGE, SECRET = b"e" * 16, b"s" * 32
 KEY = control_key(SECRET, EXCHANGE)

@@ -17,13 +17,13 @@ from test_server import Side
 from test_source_readers import Play
 
 from headgate.errors import CoordinatorError
-from headgate.spark.channel import control_key
-from headgate.spark.control import Control, Counts, Place
-from headgate.spark.coordinator import ExchangeFacts
-from headgate.spark.heartbeat import Heartbeats
-from headgate.spark.messages import Message
-from headgate.spark.server import Server
-from headgate.spark.worker_connection import WorkerConnection
+from headgate.spark.driver.coordinator import ExchangeFacts
+from headgate.spark.driver.server import Server
+from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.spark.wire.channel import control_key
+from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.messages import Message
 
 SECRET = b"s" * 32
 #: Seconds: the shortest that the option takes, to keep the tests short.
@@ -31,7 +31,7 @@ TIMEOUT = 2.0
 
 WORKER = """
 import ctypes, sys
-from headgate.spark.control import Control, Counts, Place
+from headgate.spark.tasks.control import Control, Counts, Place
 port, index, timeout = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 with Control(Place("127.0.0.1", port, b"x" * 16, b"s" * 32, 30.0, timeout)) as control:
     fields = {"stage": 1, "partition": index, "attempt": index + 70, "index": index}

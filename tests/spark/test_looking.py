@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from headgate.spark import jobs as module
-from headgate.spark.jobs import Jobs
+from headgate.spark.driver import jobs as module
+from headgate.spark.driver.jobs import Jobs
 
 
 class Facts:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from headgate.errors import ProtocolError
-from headgate.spark.cause import Cause
-from headgate.spark.messages import (
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.messages import (
     FIELDS,
     MAX_INDEXES,
     MAX_MESSAGE,

@@ -9,12 +9,12 @@ from pyspark.sql import types as t
 
 from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeError
 from headgate.spark import exchange
+from headgate.spark.driver.jobs import job_cause
+from headgate.spark.driver.slots import from_master
 from headgate.spark.fallback import _keys, murmur3
-from headgate.spark.jobs import job_cause
-from headgate.spark.merge import merge
 from headgate.spark.schema import arrow_schema, key_columns
-from headgate.spark.slots import from_master
-from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.tasks.merge import merge
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 
 
 def batch(*numbers):

@@ -12,10 +12,10 @@ from actors import EXCHANGE, OTHER, Theatre
 from conftest import our_threads, wait_until
 from screens import FakeDisplay, FakeTerminal
 
-from headgate.spark.jobs import Plan
-from headgate.spark.progress import Progress, Screen
-from headgate.spark.stats import snapshot
-from headgate.spark.surfaces import Log, Notebook, Shown, Terminal, of_this_process
+from headgate.spark.driver.jobs import Plan
+from headgate.spark.progress.display import Progress, Screen
+from headgate.spark.progress.stats import snapshot
+from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process
 
 BUSY = {"rows": 1500, "bytes": 3_000_000, "input_ms": 200, "function_ms": 2700, "emit_ms": 100}
 
@@ -236,7 +236,7 @@ class StuckTerminal(FakeTerminal):
 def test_a_terminal_that_takes_nothing_holds_nobody_up(run, monkeypatch):
     terminal = StuckTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr("headgate.spark.progress.time.monotonic", lambda: run.started + 2.0)
+    monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: run.started + 2.0)
     progress = Progress(plans("auto"))
     progress.show([run], run.started + 2.0)
     assert terminal.reached.wait(10)
@@ -254,7 +254,7 @@ def test_its_thread_ends_when_the_coordinator_says_nothing_any_more(run, monkeyp
     terminal = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     clock = [run.started + 2.0]
-    monkeypatch.setattr("headgate.spark.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
     progress = Progress(plans("auto"))
     progress.show([run], clock[0])
     wait_until(lambda: terminal.visible, "no line")

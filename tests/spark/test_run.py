@@ -4,7 +4,7 @@ import pytest
 from actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre
 
 from headgate.errors import ProtocolError
-from headgate.spark.cause import CANCELLED, Cause
+from headgate.spark.wire.cause import CANCELLED, Cause
 
 
 @pytest.fixture

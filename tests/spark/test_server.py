@@ -8,11 +8,11 @@ import pytest
 from actors import EXCHANGE, PLACE, TOTALS
 
 from headgate.errors import CoordinatorError, HandshakeError
-from headgate.spark import server as server_module
-from headgate.spark.channel import control_key
-from headgate.spark.control import Control, Counts, Place
-from headgate.spark.coordinator import ExchangeFacts
-from headgate.spark.server import Server
+from headgate.spark.driver import server as server_module
+from headgate.spark.driver.coordinator import ExchangeFacts
+from headgate.spark.driver.server import Server
+from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.wire.channel import control_key
 
 SECRET = b"s" * 32
 

@@ -9,7 +9,7 @@ from screens import FakeTerminal
 
 from headgate.source.numbers import NumberSequenceSource
 from headgate.spark import exchange, last_stats
-from headgate.spark.coordinator import Coordinator
+from headgate.spark.driver.coordinator import Coordinator
 
 #: Pools that the rows below fill many times over.
 SMALL = {"num_partitions": 2, "memory": "4m", "segment_size": "64k"}

@@ -26,7 +26,8 @@ from source_actors import (
 
 from headgate.source import SourceEvent
 from headgate.source.files import FileSource
-from headgate.spark import application, exchange, last_stats
+from headgate.spark import exchange, last_stats
+from headgate.spark.driver import application
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import ProtocolError, SourceError
 from headgate.source import SourceEvent
-from headgate.spark.messages import (
+from headgate.spark.wire.messages import (
     MAX_BYTES,
     MAX_EVENT_NAME,
     MAX_SPLIT_ID,
@@ -15,7 +15,13 @@ from headgate.spark.messages import (
     decode,
     encode,
 )
-from headgate.spark.source_messages import assigned, assignments, event_fields, event_of, finished
+from headgate.spark.wire.source_messages import (
+    assigned,
+    assignments,
+    event_fields,
+    event_of,
+    finished,
+)
 
 EVERY_BYTE = bytes(range(256))
 

@@ -4,8 +4,8 @@ import pytest
 from actors import PLACE, Theatre
 
 from headgate.errors import ProtocolError
-from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.readers import Readers
+from headgate.spark.driver.readers import Readers
+from headgate.spark.wire.cause import CANCELLED, Cause
 
 GONE = "Python worker exited unexpectedly (crashed)"
 

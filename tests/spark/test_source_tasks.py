@@ -10,10 +10,10 @@ from source_actors import GreetingReader, Parts, StuckReader, read_at_once
 
 from headgate.errors import PeerLostError, SourceError
 from headgate.source import SourceEvent
-from headgate.spark.messages import Message
-from headgate.spark.source_messages import assignments, event_fields, event_of
-from headgate.spark.source_tasks import Reading
-from headgate.spark.task import SourcePlan
+from headgate.spark.tasks.source_tasks import Reading
+from headgate.spark.tasks.task import SourcePlan
+from headgate.spark.wire.messages import Message
+from headgate.spark.wire.source_messages import assignments, event_fields, event_of
 
 
 class Control:

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from actors import Theatre
 
-from headgate.spark.cause import Cause
-from headgate.spark.control import Control, Counts
-from headgate.spark.messages import MAX_MESSAGE, decode
-from headgate.spark.render import count, html, size
-from headgate.spark.stats import SCHEMA_VERSION, ExchangeStats, snapshot
-from headgate.spark.task_stats import TaskStats
-from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
-from headgate.spark.user_function import Source, apply
-from headgate.spark.worker_connection import WorkerConnection
+from headgate.spark.progress.render import count, html, size
+from headgate.spark.progress.stats import SCHEMA_VERSION, ExchangeStats, snapshot
+from headgate.spark.progress.task_stats import TaskStats
+from headgate.spark.tasks.control import Control, Counts
+from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
+from headgate.spark.tasks.user_function import Source, apply
+from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.messages import MAX_MESSAGE, decode
 
 TIMES = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.spark.task_stats import STAGES, TaskStats, stages
-from headgate.spark.verdict import BUSY, MIN_SECONDS, MOST, verdict
+from headgate.spark.progress.task_stats import STAGES, TaskStats, stages
+from headgate.spark.progress.verdict import BUSY, MIN_SECONDS, MOST, verdict
 
 
 def producer(task=0, source=0, map_=0, emit=0, blocked=0, state="running"):

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
-from headgate.spark.stats import ExchangeStats
-from headgate.spark.task_stats import StageStats, TaskStats
-from headgate.spark.verdict import Verdict
+from headgate.spark.progress.stats import ExchangeStats
+from headgate.spark.progress.task_stats import StageStats, TaskStats
+from headgate.spark.progress.verdict import Verdict
 from headgate.spark.write import write
 
 __all__ = [

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.slots import Slots
-    from headgate.spark.stats import ExchangeStats
-    from headgate.spark.task import ConsumerTask, ProducerTask
-    from headgate.spark.user_function import BatchFunction
+    from headgate.spark.driver.slots import Slots
+    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.tasks.task import ConsumerTask, ProducerTask
+    from headgate.spark.tasks.user_function import BatchFunction
 
 #: Seconds that the first executor of a fresh application is waited for.
 _NO_EXECUTORS: Final = 1.5
@@ -97,13 +97,13 @@ def exchange(
 
 def last_stats() -> ExchangeStats | None:
     """Return the statistics of the last run; None before the first one."""
-    from headgate.spark import application  # noqa: PLC0415 - not needed by who only imports
+    from headgate.spark.driver import application  # noqa: PLC0415 - not needed by who only imports
 
     return application.last_stats()
 
 
 def _plan(request: Request) -> DataFrame:
-    from headgate.spark.slots import SlotCounter  # noqa: PLC0415
+    from headgate.spark.driver.slots import SlotCounter  # noqa: PLC0415
 
     counter = SlotCounter(request.context)
     slots, deadline = counter.count(), time.monotonic() + _NO_EXECUTORS
@@ -124,12 +124,12 @@ def _plan(request: Request) -> DataFrame:
 
 
 def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
-    from headgate.spark import application  # noqa: PLC0415
-    from headgate.spark.control import Place  # noqa: PLC0415
-    from headgate.spark.coordinator import ExchangeFacts  # noqa: PLC0415
-    from headgate.spark.jobs import Plan  # noqa: PLC0415
-    from headgate.spark.producer import RESULT  # noqa: PLC0415
-    from headgate.spark.task import ConsumerTask, ProducerTask  # noqa: PLC0415
+    from headgate.spark.driver import application  # noqa: PLC0415
+    from headgate.spark.driver.coordinator import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.driver.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.tasks.control import Place  # noqa: PLC0415
+    from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
+    from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
     owner = application.of(request.context)
     exchange_id, secret = os.urandom(16), os.urandom(32)
@@ -172,7 +172,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
 
 
 def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = _portable(task, "headgate.spark.consumer")
+    run = _portable(task, "headgate.spark.tasks.consumer")
 
     def consume(batches: Iterator[Any]) -> Iterator[Any]:
         return run(batches)
@@ -181,7 +181,7 @@ def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 
 def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = _portable(task, "headgate.spark.producer")
+    run = _portable(task, "headgate.spark.tasks.producer")
 
     def produce(batches: Iterator[Any]) -> Iterator[Any]:
         return run(batches)

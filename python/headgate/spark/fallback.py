@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.spark.request import Request
-    from headgate.spark.user_function import BatchFunction
+    from headgate.spark.tasks.user_function import BatchFunction
 
 #: Carries the chosen partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"

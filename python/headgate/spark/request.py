@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from headgate import _options
 from headgate._matches import close_matches
 from headgate.errors import OptionError
-from headgate.spark.messages import MAX_INDEXES
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.source_input import SourceInput
+from headgate.spark.wire.messages import MAX_INDEXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headgate.spark.user_function import BatchFunction
+    from headgate.spark.tasks.user_function import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.task import SourcePlan
+    from headgate.spark.tasks.task import SourcePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class SourceInput:
 
     def plan(self, parallelism: int) -> SourcePlan:
         """Return what readers and enumerator of a run need, with so many readers."""
-        from headgate.spark.task import SourcePlan  # noqa: PLC0415 - loads the native module
+        from headgate.spark.tasks.task import SourcePlan  # noqa: PLC0415 - loads the native module
 
         return SourcePlan(self.source, self.name, parallelism, self.watermarks)
 

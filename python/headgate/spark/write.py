@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
-    from headgate.spark.user_function import BatchFunction
+    from headgate.spark.tasks.user_function import BatchFunction
 
 #: What each task returns: its committable, as text.
 MANIFEST: Final = "committable string"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.cause import Cause
-from headgate.spark.members import Consumer, Effect, Warn
-from headgate.spark.run import Run, RunState
+from headgate.spark.driver.members import Consumer, Effect, Warn
+from headgate.spark.driver.run import Run, RunState
+from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.spark.formation import Homes
+    from headgate.spark.driver.formation import Homes
 
 #: Seconds that all slots are held by waiting consumers before one run is given up.
 CIRCLE: Final = 2.0

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.control import Control, Place
-    from headgate.spark.user_function import BatchFunction
+    from headgate.spark.tasks.control import Control, Place
+    from headgate.spark.tasks.user_function import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)

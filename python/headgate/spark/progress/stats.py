@@ -6,17 +6,17 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.members import State
-from headgate.spark.run import RunState
-from headgate.spark.task_stats import StageStats, TaskStats, stages
-from headgate.spark.verdict import Verdict, verdict
+from headgate.spark.driver.members import State
+from headgate.spark.driver.run import RunState
+from headgate.spark.progress.task_stats import StageStats, TaskStats, stages
+from headgate.spark.progress.verdict import Verdict, verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.spark.members import Member
-    from headgate.spark.run import Run
-    from headgate.spark.task_stats import Role
+    from headgate.spark.driver.members import Member
+    from headgate.spark.driver.run import Run
+    from headgate.spark.progress.task_stats import Role
 
 #: Grows with each field that :meth:`ExchangeStats.to_json` gains, loses or changes.
 SCHEMA_VERSION: Final = 1
@@ -103,12 +103,12 @@ class ExchangeStats:
 
     def __str__(self) -> str:
         """Return a few lines: state and numbers, the stages, the verdict."""
-        from headgate.spark.render import text  # noqa: PLC0415 - it renders this class
+        from headgate.spark.progress.render import text  # noqa: PLC0415 - it renders this class
 
         return text(self)
 
     def _repr_html_(self) -> str:
-        from headgate.spark.render import html  # noqa: PLC0415 - it renders this class
+        from headgate.spark.progress.render import html  # noqa: PLC0415 - it renders this class
 
         return html(self)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import SourceError
 from headgate.source.api import SourceEvent
-from headgate.spark.messages import (
+from headgate.spark.wire.messages import (
     MAX_BYTES,
     MAX_EVENT_NAME,
     MAX_MESSAGE,

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
-from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.control import Control, Counts
-from headgate.spark.merge import merge
-from headgate.spark.task import ConsumerTask, environment, here
-from headgate.spark.timing import Clock, yielded
-from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.tasks.control import Control, Counts
+from headgate.spark.tasks.merge import merge
+from headgate.spark.tasks.task import ConsumerTask, environment, here
+from headgate.spark.tasks.timing import Clock, yielded
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-    from headgate.spark.messages import Message
+    from headgate.spark.wire.messages import Message
 
 #: Seconds that a task which failed for another one's reason lets that one report first.
 DERIVED: Final = 0.5

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.channel import WorkerLink, control_key
-from headgate.spark.heartbeat import keep_alive
+from headgate.spark.wire.channel import WorkerLink, control_key
+from headgate.spark.wire.heartbeat import keep_alive
 
 if TYPE_CHECKING:
-    from headgate.spark.messages import Message
+    from headgate.spark.wire.messages import Message
 
 _CHUNK: Final = 64 * 1024
 #: Seconds of one attempt to connect, and between two of them.

@@ -15,15 +15,15 @@ from headgate.errors import HeadgateError, SourceError
 from headgate.source.api import SourceReaderContext
 from headgate.source.runtime.bell import Bell
 from headgate.source.runtime.operator import SourceOperator
-from headgate.spark.source_messages import assigned, event_fields, event_of, finished
+from headgate.spark.wire.source_messages import assigned, event_fields, event_of, finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from headgate.source.api import SourceEvent
-    from headgate.spark.control import Control
-    from headgate.spark.messages import Message
-    from headgate.spark.task import ProducerTask, SourcePlan
+    from headgate.spark.tasks.control import Control
+    from headgate.spark.tasks.task import ProducerTask, SourcePlan
+    from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")
 

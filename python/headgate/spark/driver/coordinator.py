@@ -9,13 +9,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ProtocolError
-from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.formation import Formation, StageFacts, first_attempt
-from headgate.spark.losses import lost, silent
-from headgate.spark.members import Consumer, Effect, Ended, Kill, Member, Producer, Send, State
-from headgate.spark.messages import Message
-from headgate.spark.relief import Relief
-from headgate.spark.run import Run, RunState
+from headgate.spark.driver.formation import Formation, StageFacts, first_attempt
+from headgate.spark.driver.losses import lost, silent
+from headgate.spark.driver.members import (
+    Consumer,
+    Effect,
+    Ended,
+    Kill,
+    Member,
+    Producer,
+    Send,
+    State,
+)
+from headgate.spark.driver.relief import Relief
+from headgate.spark.driver.run import Run, RunState
+from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

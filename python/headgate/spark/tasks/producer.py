@@ -7,22 +7,22 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from headgate.spark.cause import Cause
-from headgate.spark.consumer import explain
-from headgate.spark.control import Control, Counts
-from headgate.spark.task import ProducerTask, environment, here
-from headgate.spark.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
-from headgate.spark.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.tasks.consumer import explain
+from headgate.spark.tasks.control import Control, Counts
+from headgate.spark.tasks.task import ProducerTask, environment, here
+from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-    from headgate.spark.messages import Message
     from headgate.spark.source_schema import Plain
-    from headgate.spark.source_tasks import Reading
-    from headgate.spark.task import SourcePlan
+    from headgate.spark.tasks.source_tasks import Reading
+    from headgate.spark.tasks.task import SourcePlan
+    from headgate.spark.wire.messages import Message
 
 #: Columns of what a producer job returns.
 RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
@@ -101,7 +101,7 @@ class _Sender:
 
     def _reader(self, plan: SourcePlan) -> Reading:
         from headgate.spark.source_schema import Plain  # noqa: PLC0415 - only sources need it
-        from headgate.spark.source_tasks import Reading  # noqa: PLC0415 - only sources need it
+        from headgate.spark.tasks.source_tasks import Reading  # noqa: PLC0415 - only sources need it
 
         self._plain = Plain(self._task.schema)
         return Reading(self._task, plan, self._control, here().partition)

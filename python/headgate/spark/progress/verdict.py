@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from headgate.spark.task_stats import TaskStats
+from headgate.spark.progress.task_stats import TaskStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,14 +7,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.spark.stats import snapshot
-from headgate.spark.surfaces import Log, Shown, of_this_process
+from headgate.spark.progress.stats import snapshot
+from headgate.spark.progress.surfaces import Log, Shown, of_this_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.run import Run
-    from headgate.spark.surfaces import Surface
+    from headgate.spark.driver.run import Run
+    from headgate.spark.progress.surfaces import Surface
 
     #: Number of a run -> the run, and what is shown of it.
     _Known = dict[int, tuple[Run, Shown]]

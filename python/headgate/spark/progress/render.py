@@ -6,8 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.spark.stats import ExchangeStats
-    from headgate.spark.task_stats import StageStats, TaskStats
+    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.progress.task_stats import StageStats, TaskStats
 
 #: Most tasks in a table; the busiest come first.
 MAX_TASKS: Final = 64

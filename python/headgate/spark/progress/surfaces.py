@@ -9,13 +9,13 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate.spark.render import html, line
+from headgate.spark.progress.render import html, line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TextIO
 
-    from headgate.spark.stats import ExchangeStats
+    from headgate.spark.progress.stats import ExchangeStats
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two lines in the log about a run.

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.facts import SparkFacts, is_gone
-from headgate.spark.progress import Progress
-from headgate.spark.readers import Readers
-from headgate.spark.run import ENDED, Run, RunState
-from headgate.spark.stats import ExchangeStats, snapshot
+from headgate.spark.driver.facts import SparkFacts, is_gone
+from headgate.spark.driver.readers import Readers
+from headgate.spark.driver.run import ENDED, Run, RunState
+from headgate.spark.progress.display import Progress
+from headgate.spark.progress.stats import ExchangeStats, snapshot
+from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.source.coordination import CoordinatorThread
-    from headgate.spark.coordinator import Coordinator
-    from headgate.spark.members import Consumer, Member
-    from headgate.spark.server import Server
-    from headgate.spark.task import SourcePlan
+    from headgate.spark.driver.coordinator import Coordinator
+    from headgate.spark.driver.members import Consumer, Member
+    from headgate.spark.driver.server import Server
+    from headgate.spark.tasks.task import SourcePlan
 
 _LOG: Final = logging.getLogger("headgate.spark")
 
@@ -131,7 +131,7 @@ class Jobs:
 
     def _enumerate(self, run: Run, source: SourcePlan) -> None:
         from headgate.source.coordination import CoordinatorThread  # noqa: PLC0415 - sources only
-        from headgate.spark.source_runs import SourceRun  # noqa: PLC0415 - sources only
+        from headgate.spark.driver.source_runs import SourceRun  # noqa: PLC0415 - sources only
 
         if self._enumerators is None:
             self._enumerators = CoordinatorThread()

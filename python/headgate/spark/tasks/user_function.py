@@ -6,7 +6,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from headgate import errors
-from headgate.spark.timing import FUNCTION, INPUT, Clock
+from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headgate import errors
-from headgate.spark.messages import cut
+from headgate.spark.wire.messages import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

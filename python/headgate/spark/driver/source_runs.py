@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import SourceError
 from headgate.source.coordination import SourceCoordinator
-from headgate.spark.cause import Cause
-from headgate.spark.source_messages import assignments, event_fields, event_of
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.source_messages import assignments, event_fields, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from headgate.errors import HeadgateError
     from headgate.source import SourceEvent
     from headgate.source.coordination import CoordinatorThread
-    from headgate.spark.run import Run
-    from headgate.spark.task import SourcePlan
+    from headgate.spark.driver.run import Run
+    from headgate.spark.tasks.task import SourcePlan
 
 
 class SourceRun:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate import errors
 from headgate.errors import ProtocolError
-from headgate.spark.cause import Cause
-from headgate.spark.members import Producer, State
+from headgate.spark.driver.members import Producer, State
+from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.spark.messages import Message
-    from headgate.spark.run import Run
+    from headgate.spark.driver.run import Run
+    from headgate.spark.wire.messages import Message
 
 #: Most splits that an error names, and most characters of each.
 _NAMED: Final = 5

@@ -23,7 +23,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import HandshakeError, ProtocolError, VersionError
-from headgate.spark.messages import MAX_MESSAGE, Message, decode, encode
+from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
-from headgate.spark.cause import Cause
-from headgate.spark.heartbeat import Heartbeats
-from headgate.spark.messages import Message
-from headgate.spark.worker_connection import Place, WorkerConnection
+from headgate.spark.tasks.worker_connection import Place, WorkerConnection
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.spark.timing import Clock
+    from headgate.spark.tasks.timing import Clock
 
 __all__ = ["Control", "Counts", "Place"]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from headgate import errors
-from headgate.spark.cause import Cause
-from headgate.spark.members import Member, Producer
-from headgate.spark.readers import is_gone
+from headgate.spark.driver.members import Member, Producer
+from headgate.spark.driver.readers import is_gone
+from headgate.spark.wire.cause import Cause
 
 _SILENT: Final = (
     "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"

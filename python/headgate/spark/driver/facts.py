@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark.formation import StageFacts
-from headgate.spark.slots import SlotCounter
+from headgate.spark.driver.formation import StageFacts
+from headgate.spark.driver.slots import SlotCounter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -7,9 +7,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate.spark.cause import Cause
-    from headgate.spark.messages import Message
-    from headgate.spark.run import Run
+    from headgate.spark.driver.run import Run
+    from headgate.spark.wire.cause import Cause
+    from headgate.spark.wire.messages import Message
 
 
 class State(Enum):

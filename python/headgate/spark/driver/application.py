@@ -7,9 +7,9 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.channel import control_key
-from headgate.spark.jobs import Jobs, Plan
-from headgate.spark.server import Server
+from headgate.spark.driver.jobs import Jobs, Plan
+from headgate.spark.driver.server import Server
+from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from headgate.spark.coordinator import ExchangeFacts
-    from headgate.spark.stats import ExchangeStats
+    from headgate.spark.driver.coordinator import ExchangeFacts
+    from headgate.spark.progress.stats import ExchangeStats
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _LOCK: Final = threading.Lock()

@@ -10,8 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.members import Consumer, State
-from headgate.spark.run import Run, RunState
+from headgate.spark.driver.members import Consumer, State
+from headgate.spark.driver.run import Run, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

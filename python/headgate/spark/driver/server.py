@@ -11,10 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import HeadgateError, ProtocolError
-from headgate.spark.channel import CoordinatorLink
-from headgate.spark.coordinator import Coordinator
-from headgate.spark.heartbeat import Heartbeats, keep_alive
-from headgate.spark.members import (
+from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.members import (
     AskVerdict,
     Cancel,
     Effect,
@@ -25,12 +23,14 @@ from headgate.spark.members import (
     Submit,
     Warn,
 )
+from headgate.spark.wire.channel import CoordinatorLink
+from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.spark.cause import Cause
-    from headgate.spark.run import Run
+    from headgate.spark.driver.run import Run
+    from headgate.spark.wire.cause import Cause
 
 _LOG: Final = logging.getLogger("headgate.spark")
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.errors import ProtocolError
-from headgate.spark.cause import CANCELLED, Cause
-from headgate.spark.members import (
+from headgate.spark.driver.members import (
     AskVerdict,
     Cancel,
     Consumer,
@@ -20,12 +19,13 @@ from headgate.spark.members import (
     State,
     Submit,
 )
-from headgate.spark.messages import Message
+from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.spark.readers import Readers
+    from headgate.spark.driver.readers import Readers
 
 #: Seconds that a quiet end waits for the producers before it cancels their job.
 FINISH_GRACE: Final = 2.0

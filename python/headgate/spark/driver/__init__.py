@@ -1,0 +1,1 @@
+"""On the driver: who produces, who consumes, what was lost; one coordinator per application."""

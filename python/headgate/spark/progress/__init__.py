@@ -1,0 +1,1 @@
+"""How far a run is: statistics, the slowest stage, and the surfaces that show them."""

@@ -1,0 +1,1 @@
+"""In Spark's tasks: the bodies of producers and consumers, and their way to the coordinator."""
