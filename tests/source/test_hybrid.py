@@ -26,7 +26,7 @@ from headgate.source import (
     SourceEvent,
     read,
 )
-from headgate.source.hybrid_state import (
+from headgate.source.hybrid.state import (
     FINISHED,
     NO_MORE_SPLITS,
     SWITCH,

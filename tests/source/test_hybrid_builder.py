@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import OptionError, SchemaMismatchError, StateVersionError
 from headgate.source import FileSource, HybridSource, NumberSequenceSource, read
-from headgate.source.hybrid_state import HybridSplit
+from headgate.source.hybrid.state import HybridSplit
 
 A = NumberSequenceSource(0, 20, splits=4, batch_size=3)
 B = NumberSequenceSource(100, 120, splits=5, batch_size=4)

@@ -16,9 +16,9 @@ from headgate.source.api import (
     SplitEnumerator,
     SplitEnumeratorContext,
 )
-from headgate.source.hybrid_enumerator import HybridSplitEnumerator
-from headgate.source.hybrid_reader import HybridSourceReader
-from headgate.source.hybrid_state import (
+from headgate.source.hybrid.enumerator import HybridSplitEnumerator
+from headgate.source.hybrid.reader import HybridSourceReader
+from headgate.source.hybrid.state import (
     HybridCheckpoint,
     HybridCheckpointSerializer,
     HybridSplit,

@@ -15,7 +15,7 @@ from headgate.source.api import (
     SourceReader,
     SourceReaderContext,
 )
-from headgate.source.hybrid_state import (
+from headgate.source.hybrid.state import (
     FINISHED,
     NO_MORE_SPLITS,
     SWITCH,

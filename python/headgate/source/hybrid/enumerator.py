@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.source.api import ReaderInfo, SourceEvent, SplitEnumerator, SplitEnumeratorContext
-from headgate.source.hybrid_state import (
+from headgate.source.hybrid.state import (
     FINISHED,
     NO_MORE_SPLITS,
     SWITCH,
@@ -20,7 +20,7 @@ from headgate.source.hybrid_state import (
 )
 
 if TYPE_CHECKING:
-    from headgate.source.hybrid import Link
+    from headgate.source.hybrid.source import Link
 
 WorkT = TypeVar("WorkT")
 
