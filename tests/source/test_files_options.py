@@ -112,6 +112,7 @@ def test_an_unknown_option_that_looks_like_none_says_to_leave_it_out():
         ({"paths": "a", "filter": "id > 3"}, "filter='id > 3' is a str"),
         ({"paths": "a", "filter": [("id", ">", 3)]}, "is a list, not an Arrow expression"),
         ({"paths": "a", "columns": []}, "leaves no column"),
+        ({"paths": "a", "schema": "id long"}, "schema='id long' is no Arrow schema"),
     ],
 )
 def test_what_the_class_does_not_take(arguments, named):

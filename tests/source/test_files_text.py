@@ -262,3 +262,13 @@ def test_a_damaged_line_names_split_and_file(kind, good, bad, tmp_path):
 def test_characters_are_one(name):
     with pytest.raises(OptionError, match=name):
         CsvOptions(**{name: ";;"})
+
+
+def test_a_type_that_was_guessed_wrong_says_to_give_the_schema(tmp_path):
+    (tmp_path / "a.csv").write_text("n\n" + "1\n" * 600_000 + "x\n")
+    with (
+        read(FileSource(tmp_path, "csv")) as records,
+        pytest.raises(SourceError, match="invalid value 'x'") as caught,
+    ):
+        list(records)
+    assert "give the schema" in caught.value.remedy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from headgate._matches import close_matches
@@ -26,6 +26,34 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
     "socket": ("headgate.source.stream", "SocketSource", {}),
 }
+
+
+class Options(Mapping[str, str]):
+    """Options by names whose case does not count: Spark hands them over in lower case.
+
+    Args:
+        options: texts by name.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._names = {name.casefold(): name for name in options}
+
+    def __getitem__(self, name: str) -> str:
+        """Return the text of an option."""
+        return self._options[self._names[name.casefold()]]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names as they were given."""
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        """Return it as a dict is written."""
+        return repr(self._options)
 
 
 def source_from_options(
@@ -81,7 +109,7 @@ def _instance(own: Registered, name: str, options: dict[str, str]) -> Source[Any
 
 def _made(kind: Any, options: dict[str, str]) -> Source[Any, Any, Any]:
     make: Callable[[Mapping[str, str]], Source[Any, Any, Any]] = kind.from_options
-    return make(options)
+    return make(Options(options))
 
 
 def _imported(wanted: str) -> Any:

@@ -54,13 +54,14 @@ def key_columns(
     for name in names:
         fits = [f for f in schema.fields if _same(f.name, name, case_sensitive=case_sensitive)]
         if len(fits) != 1:
-            near = close_matches(name, schema.names)
+            near = [] if fits else close_matches(name, schema.names)
             problem = "there is no column" if not fits else "there is more than one column"
+            twice = 'rename one of them · spark.conf.set("spark.sql.caseSensitive", True)'
             raise UnknownColumnError(
                 f"{problem} {name!r} in {of}",
                 asked=f"by={name!r}",
                 have=", ".join(schema.names) or "no columns",
-                remedy=" · ".join(f"by={column!r}" for column in near),
+                remedy=twice if fits else " · ".join(f"by={column!r}" for column in near),
                 details={"column": name, "columns": schema.names, "close": near},
             )
         if not _is_hashable(fits[0].dataType):

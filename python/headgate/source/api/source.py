@@ -86,6 +86,9 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Return the source that texts describe, as ``spark.read.format("headgate")`` has them.
 
+        Args:
+            options: by names whose case does not count.
+
         Raises:
             OptionError: an option that it does not know, lacks or cannot read.
             NotBuiltError: this source cannot be described by texts.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit
     from headgate.source.sequential import Positioned
+
+
+#: Types of texts are guessed from the beginning of the first file.
+_OF_TEXT: Final = "give the schema, where its types were guessed wrong · mend the file"
 
 
 class SplitOpener:
@@ -69,7 +73,10 @@ class SplitOpener:
             raise failed(split, "is gone: it was deleted after it was listed") from error
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
-            raise failed(split, f"cannot be read: {text or type(error).__name__}") from error
+            remedy = _OF_TEXT if self._kind.name in {"csv", "json"} else ""
+            raise failed(
+                split, f"cannot be read: {text or type(error).__name__}", remedy
+            ) from error
 
     def _batches(self, split: FileSplit) -> Iterator[Positioned]:
         self._files.check(split)

@@ -110,6 +110,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
             takes = "one name or more"
             raise refuse("columns", columns, "leaves no column, and so no rows", takes)
         self._filter = None if filter is None else _expression(filter)
+        if not isinstance(schema, pa.Schema | None):
+            raise refuse(
+                "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
+            )
         self._given = None if schema is None else plain_schema(schema, "the schema")
         self._split_size = size("split_size", split_size, 1)
         if batch_rows is not None:
@@ -274,6 +278,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
                 raise SourceError(
                     f"{file.path} cannot be cut into splits: {text or type(error).__name__}",
                     asked=f"format={self._format.name!r}",
+                    remedy='leave the file out, with a pattern such as "/data/*.parquet"',
                     details={"path": file.path},
                 ) from error
             splits += [replace(split, hosts=hosts) for split in planned] if hosts else planned
