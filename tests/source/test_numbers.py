@@ -192,6 +192,7 @@ def test_a_fetch_that_waits_for_its_time_is_woken_and_loses_nothing():
         ({"end": 4, "unbounded": True}, "unbounded=True"),
         ({"unbounded": False}, "unbounded=False"),
         ({"start": True}, "start=True"),
+        ({"end": 9, "column": 3}, "column=3 is no name"),
     ],
 )
 def test_what_it_does_not_take(arguments, named):

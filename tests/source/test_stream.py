@@ -243,6 +243,7 @@ def test_one_reader_has_the_connection():
     ("arguments", "named"),
     [
         ({"host": ""}, "host="),
+        ({"schema": "id long"}, "schema='id long' is no Arrow schema"),
         ({"port": 0}, "port=0"),
         ({"port": 70_000}, "port=70000"),
         ({"retry_interval": 0}, "retry_interval=0"),

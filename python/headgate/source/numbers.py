@@ -112,6 +112,8 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         if rows_per_second is not None and not _is_rate(rows_per_second):
             raise refuse("rows_per_second", rows_per_second, "is no rate", "a number above 0")
         self._rate = rows_per_second
+        if not isinstance(column, str):
+            raise refuse("column", column, "is no name", "a text")
         self._column = column
 
     @classmethod

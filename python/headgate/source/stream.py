@@ -96,6 +96,10 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
             raise refuse("host", host, "names no host", "a name or an address")
         self._host = host
         self._port = whole_number("port", port, 1, 65_535)
+        if not isinstance(schema, pa.Schema):
+            raise refuse(
+                "schema", schema, "is no Arrow schema", 'pyarrow.schema([("id", "int64")])'
+            )
         self._schema = schema.remove_metadata()
         self._reconnect = reconnect
         self._retry_interval = duration("retry_interval", retry_interval, 0.001)
@@ -113,9 +117,10 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
         texts = Texts(cls.__name__, options, _OPTIONS)
         host, port = texts.text("host"), texts.integer("port")
         schema = texts.get("schema", schema_of, None, '"id int64, name string"')
-        for name, value in (("host", host), ("port", port), ("schema", schema)):
+        examples = {"host": '"127.0.0.1"', "port": '"5000"', "schema": '"id long, name string"'}
+        for (name, example), value in zip(examples.items(), (host, port, schema), strict=True):
             if value is None:
-                raise refuse(name, None, "is not given", f"a {name}")
+                raise refuse(name, None, "is not given", f"a text such as {example}")
         return cls(
             host,
             port,

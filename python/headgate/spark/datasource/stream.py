@@ -135,10 +135,10 @@ def stream_reader(
         OptionError: an option that is no whole number above 0.
         NotBuiltError: a source whose split does not end, so that no micro-batch would.
     """
-    if isinstance(source, SocketSource):
+    if isinstance(source, SocketSource) and source.boundedness is not Boundedness.BOUNDED:
         raise NotBuiltError(
             f"{source.name} is one split without end, so a micro-batch of it would have none either",
-            remedy="headgate.source.read() · a source whose splits end",
+            remedy='headgate.source.read() · option("reconnect", "false"), to its end',
         )
     return StreamReader(
         source,
