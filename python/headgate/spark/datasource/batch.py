@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: The option that bounds how many tasks read, and its default: a task costs Spark some 10 ms.
 MAX_PARTITIONS: Final = "maxPartitions"
-DEFAULT_MAX_PARTITIONS: Final = 1000
+DEFAULT_MAX_PARTITIONS: Final = 200
 
 
 @dataclass
