@@ -35,6 +35,18 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
     return pa.schema(fields)
 
 
+def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
+    """Return the schema, of whatever types, that Spark's data sources have; time stamps are in UTC."""
+    import inspect  # noqa: PLC0415 - only here
+
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only where Spark is
+
+    # Spark 4.0 takes no time zone: UTC is what it means.
+    named: dict[str, Any] = {"timezone": "UTC"}
+    known = inspect.signature(to_arrow_schema).parameters
+    return to_arrow_schema(schema, **(named if "timezone" in known else {}))
+
+
 def key_columns(
     schema: StructType, names: Iterable[str], *, case_sensitive: bool, of: str
 ) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError, SchemaMismatchError
+from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,20 +140,13 @@ def file_schema(schema: StructType) -> pa.Schema:
     Raises:
         SchemaMismatchError: there is no column.
     """
-    import inspect  # noqa: PLC0415 - only here
-
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only where Spark is
-
     if not schema.names:
         raise SchemaMismatchError(
             "a sink needs rows with at least one column",
             have="no column",
             remedy="give the rows a column",
         )
-    # Spark 4.0 takes no time zone: UTC is what it means.
-    named: dict[str, Any] = {"timezone": "UTC"}
-    known = inspect.signature(to_arrow_schema).parameters
-    return to_arrow_schema(schema, **(named if "timezone" in known else {}))
+    return arrow_schema_in_utc(schema)
 
 
 def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict[str, Any]) -> bool:

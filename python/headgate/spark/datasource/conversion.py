@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import OptionError, SchemaMismatchError
+from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +40,8 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     Columns are found by name; those that Spark did not ask for are left out.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
-    target = to_arrow_schema(schema, timezone="UTC")
+    target = arrow_schema_in_utc(schema)
 
     def convert(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(target):
