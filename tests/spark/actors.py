@@ -2,7 +2,17 @@
 
 from headgate.spark.driver.coordinator import Coordinator, ExchangeFacts
 from headgate.spark.driver.formation import StageFacts
-from headgate.spark.driver.members import AskVerdict, Cancel, Ended, Kill, Send, Submit, Warn
+from headgate.spark.driver.members import (
+    AskVerdict,
+    Cancel,
+    Ended,
+    EpochEnded,
+    Kill,
+    Send,
+    Submit,
+    Warn,
+)
+from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.messages import Message
 
@@ -15,8 +25,8 @@ PLACE = {"host": "h", "port": 9, "partition_id": "aa" * 16, "process_id": "bb" *
 class Theatre:
     """Plays workers and Spark against a coordinator, and keeps what it wanted done."""
 
-    def __init__(self, slots=4, partitions=2, may_hand_over=True):
-        self.coordinator = Coordinator()
+    def __init__(self, slots=4, partitions=2, may_hand_over=True, retries=None):
+        self.coordinator = Coordinator(retries or Retries())
         self.coordinator.slots = slots
         for exchange in (EXCHANGE, OTHER):
             self.coordinator.exchanges[exchange] = ExchangeFacts(partitions, may_hand_over)
@@ -26,7 +36,7 @@ class Theatre:
         self.sent = {}
         self.known = {}
         self.submitted, self.cancelled, self.asked, self.ended, self.warned = [], [], [], [], []
-        self.killed = []
+        self.killed, self.epochs = [], []
 
     def settle(self):
         """Do a round of the loop."""
@@ -45,6 +55,8 @@ class Theatre:
                     self.asked.append((member, run))
                 case Kill(member=member):
                     self.killed.append(member)
+                case EpochEnded(run=run, epoch=epoch, cause=cause):
+                    self.epochs.append((run, epoch, cause))
                 case Ended(run=run, cause=cause):
                     self.ended.append((run, cause))
                 case Warn(text=text):
@@ -60,9 +72,9 @@ class Theatre:
         self.known[stage] = StageFacts(status, num_tasks, completed)
         self.settle()
 
-    def say(self, connection, kind, fields=None, run=0, exchange=EXCHANGE):
+    def say(self, connection, kind, fields=None, run=0, exchange=EXCHANGE, epoch=0):
         """Send a message to the coordinator."""
-        message = Message(kind, run, 0, fields or {})
+        message = Message(kind, run, epoch, fields or {})
         self.coordinator.message(connection, exchange, message, self.now)
         self.settle()
 
@@ -79,17 +91,18 @@ class Theatre:
         self.say(self.connections, "CONSUMER", fields, exchange=exchange)
         return self.connections
 
-    def producer(self, run, partition, exchange=EXCHANGE, attempt=None, stage=50):
+    def producer(self, run, partition, exchange=EXCHANGE, attempt=None, stage=50, epoch=None):
         """Start a producer task; return its connection."""
         self.connections += 1
         self.attempts += 1
         fields = {"stage": stage, "partition": partition, "attempt": attempt or self.attempts}
-        self.say(self.connections, "PRODUCER", fields, run.number, exchange)
+        epoch = run.epoch if epoch is None else epoch
+        self.say(self.connections, "PRODUCER", fields, run.number, exchange, epoch)
         return self.connections
 
-    def done(self, connection, run=0, exchange=EXCHANGE):
+    def done(self, connection, run=0, exchange=EXCHANGE, epoch=0):
         """Let a task end well."""
-        self.say(connection, "DONE", TOTALS, run, exchange)
+        self.say(connection, "DONE", TOTALS, run, exchange, epoch)
         self.hang_up(connection)
 
     def hang_up(self, connection):
@@ -97,19 +110,21 @@ class Theatre:
         self.coordinator.closed(connection)
         self.settle()
 
-    def fail(self, connection, code, run=0, summary="boom"):
+    def fail(self, connection, code, run=0, summary="boom", epoch=0):
         """Let a task report an error."""
-        self.say(connection, "FAILED", Cause(code, summary, text="its traceback").fields(), run)
+        fields = Cause(code, summary, text="its traceback").fields()
+        self.say(connection, "FAILED", fields, run, epoch=epoch)
 
-    def job_ended(self, run, partitions=(), error=None):
-        """End a producer job."""
-        self.coordinator.job_ended(run.number, error, set(partitions))
+    def job_ended(self, run, partitions=(), error=None, epoch=None):
+        """End a producer job, by default the one of the epoch of now."""
+        epoch = run.epoch if epoch is None else epoch
+        self.coordinator.job_ended(run.number, epoch, error, set(partitions))
         self.settle()
 
     def verdict(self, status, text=""):
         """Answer the oldest question about a task."""
         member, run = self.asked.pop(0)
-        self.coordinator.verdict(member, run, status, text, self.now)
+        self.coordinator.verdict(member, run, status, text)
         self.settle()
 
     def kinds(self, connection):

@@ -44,7 +44,7 @@ with Control(Place("127.0.0.1", port, b"x" * 16, b"s" * 32, 30.0, timeout)) as c
             ctypes.PyDLL(None).sleep(6)
             print("held", flush=True)
         if line == "wait\\n":
-            print(control.await_message("ABORT", timeout=30)["summary"], flush=True)
+            print(control.await_message("ABORT", "EPOCH_ENDED", timeout=30)["summary"], flush=True)
 """
 
 DRIVER = """
@@ -128,8 +128,9 @@ def test_a_stopped_worker_is_lost_by_name_and_stays_lost():
         run = started(server, side)
         say(other, "wait")
         stopped.send_signal(signal.SIGSTOP)
-        wait_until(lambda: side.results, "runs", 30)
-        cause = run.cause
+        wait_until(lambda: side.epochs, "epochs that end", 30)
+        ((ended, epoch, cause),) = side.epochs
+        assert (ended, epoch) == (run, 0)
         assert cause.code == "HG-3001"
         assert cause.summary.startswith("no heartbeat for 2 s from 127.0.0.1: a consumer")
         assert "consumer of partition 0, stage 1, task 70" in cause.summary
@@ -266,24 +267,25 @@ def test_a_silent_consumer_that_waits_for_its_run_makes_room_for_the_next_attemp
     assert not theatre.ended
 
 
-def test_a_silent_producer_ends_its_run_and_says_who_it_was():
+def test_a_silent_producer_ends_the_epoch_and_says_who_it_was():
     theatre = Theatre()
     consumers = [theatre.consumer(index) for index in range(2)]
     theatre.stage(1, 2)
     (run,) = theatre.submitted
     producer = theatre.producer(run, 3)
     assert [member.partition for member in silent(theatre, producer)] == [3]
-    assert run.cause.code == "HG-3001"
-    assert "producer of partition 3, stage 50" in run.cause.summary
-    assert "heartbeat_timeout" in run.cause.remedy
-    assert [theatre.last(c)["summary"] for c in consumers] == [run.cause.summary] * 2
-    assert "ABORT" not in theatre.kinds(producer)
+    ((_, _, cause),) = theatre.epochs
+    assert cause.code == "HG-3001"
+    assert "producer of partition 3, stage 50" in cause.summary
+    assert "heartbeat_timeout" in cause.remedy
+    assert [theatre.last(c)["summary"] for c in consumers] == [cause.summary] * 2
+    assert theatre.kinds(producer) == ["GO"]
     # What it says later is refused.
     with pytest.raises(Exception, match="unexpected DONE"):
         theatre.done(producer, run.number)
 
 
-def test_who_has_ended_already_is_not_killed():
+def test_who_has_said_its_last_word_is_killed_and_nothing_else_happens():
     theatre = Theatre()
     for index in range(2):
         theatre.consumer(index)
@@ -291,11 +293,12 @@ def test_who_has_ended_already_is_not_killed():
     (run,) = theatre.submitted
     producer = theatre.producer(run, 0)
     theatre.say(producer, "DONE", {"rows": 1, "bytes": 1, "pages": 1, "peak": 0}, run.number)
-    assert silent(theatre, producer) == []
+    assert [member.partition for member in silent(theatre, producer)] == [0]
+    assert not theatre.epochs
     assert run.cause is None
 
 
-def test_a_silent_reader_that_gave_nothing_yet_is_replaced_and_a_later_one_ends_the_run():
+def test_a_silent_reader_that_gave_nothing_yet_is_replaced_and_a_later_one_ends_the_epoch():
     play = Play()
     reader = play.reader(1)
     assert [member.partition for member in silent(play, reader)] == [1]
@@ -305,9 +308,10 @@ def test_a_silent_reader_that_gave_nothing_yet_is_replaced_and_a_later_one_ends_
     assert play.kinds(again) == ["GO"]
     play.give(again, "a")
     silent(play, again)
-    assert play.run.cause.code == "HG-3001"
-    assert "reader 1 of source 'numbers' on host-1" in play.run.cause.summary
-    assert play.run.cause.summary.endswith("unfinished splits: a")
+    ((_, _, cause),) = play.epochs
+    assert cause.code == "HG-3001"
+    assert "reader 1 of source 'numbers' on host-1" in cause.summary
+    assert cause.summary.endswith("unfinished splits: a")
 
 
 def silent(theatre, connection):

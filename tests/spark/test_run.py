@@ -130,50 +130,6 @@ def test_a_cancelled_job_is_no_failure(theatre):
     assert run.cause.is_cancelled
 
 
-def test_a_lost_producer_fails_the_run_with_what_spark_says(theatre):
-    (first, _), _run, producer = started(theatre)
-    theatre.hang_up(producer)
-    assert theatre.last(first).kind == "PARTITION"
-    theatre.verdict("FAILED", "Python worker exited unexpectedly (crashed)")
-    assert theatre.last(first)["code"] == "HG-3001"
-    assert "gone without a goodbye" in theatre.last(first)["summary"]
-    assert "crashed" in theatre.last(first)["text"]
-
-
-def test_a_task_that_nobody_can_tell_about_counts_as_lost(theatre):
-    (first, second), _, _ = started(theatre)
-    theatre.hang_up(second)
-    theatre.verdict("")
-    assert theatre.last(first)["code"] == "HG-3001"
-
-
-def test_an_error_of_spark_below_a_producer_is_not_a_lost_process(theatre):
-    (first, _), _, producer = started(theatre)
-    theatre.hang_up(producer)
-    theatre.verdict("FAILED", "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO]")
-    assert theatre.last(first)["code"] == "HG-6002"
-
-
-def test_a_broken_connection_waits_for_the_better_cause(theatre):
-    (first, second), run, producer = started(theatre)
-    theatre.fail(first, "HG-3001", run.number, "connection reset")
-    theatre.hang_up(producer)
-    theatre.wait(2.5)
-    assert theatre.kinds(second) == ["START", "PARTITION"]
-    theatre.verdict("FAILED", "exited unexpectedly")
-    assert "producer" in theatre.last(first)["summary"]
-
-
-def test_a_broken_connection_alone_is_the_cause_after_a_while(theatre):
-    (first, second), run, _ = started(theatre)
-    theatre.fail(first, "HG-3001", run.number, "connection reset")
-    theatre.wait(1.0)
-    assert run.cause is None
-    theatre.wait(1.5)
-    assert theatre.last(second)["summary"] == "connection reset"
-    assert theatre.last(first).kind == "ABORT"
-
-
 def test_a_consumer_that_stops_early_releases_its_partition(theatre):
     (first, _), run, producer = started(theatre)
     theatre.say(first, "STOPPED", TOTALS, run.number)

@@ -23,11 +23,12 @@ class Side:
     def __init__(self):
         self.submitted, self.cancelled, self.asked, self.results, self.texts = [], [], [], [], []
         self.killed = []
+        self.epochs = []
 
     def submit(self, run):
         self.submitted.append(run)
 
-    def cancel(self, run):
+    def cancel(self, run, epoch):
         self.cancelled.append(run)
 
     def ask_verdict(self, member, run):
@@ -35,6 +36,9 @@ class Side:
 
     def kill(self, member, reason):
         self.killed.append((member, reason))
+
+    def epoch_ended(self, run, epoch, cause):
+        self.epochs.append((run, epoch, cause))
 
     def ended(self, run, cause):
         self.results.append((run, cause))
@@ -100,7 +104,7 @@ def test_a_whole_run_over_sockets(server, side):
     producer.send("DONE", TOTALS)
     assert producer.receive().kind == "OK"
     producer.close()
-    server.post(lambda: server.coordinator.job_ended(run.number, None, {0}))
+    server.post(lambda: server.coordinator.job_ended(run.number, 0, None, {0}))
     assert first.receive()["producers"] == 1
     for control in (first, second):
         control.bind(run.number, run.epoch)

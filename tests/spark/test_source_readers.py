@@ -197,14 +197,14 @@ def test_a_reader_lost_before_it_said_anything_is_no_loss_to_the_enumerator(play
     assert play.kinds(play.reader(1)) == ["GO"]
 
 
-def test_a_reader_lost_after_it_registered_fails_the_run_by_name(play):
+def test_a_reader_lost_after_it_registered_ends_the_epoch_by_name(play):
     reader = play.reader(1, attempt=70, registered=True)
     play.give(reader, "a", "b", "c")
     play.finish(reader, "b")
     play.hang_up(reader)
     play.verdict("FAILED", GONE)
     said = play.last(play.only)
-    assert (said.kind, said["code"]) == ("ABORT", "HG-3001")
+    assert (said.kind, said["code"]) == ("EPOCH_ENDED", "HG-3001")
     assert said["summary"] == (
         "a reader is gone without a goodbye: reader 1 of source 'numbers' on host-1 "
         "(stage 50, task 70); unfinished splits: a, c"
@@ -219,15 +219,6 @@ def test_the_end_of_the_job_does_not_hide_who_was_lost(play):
     assert not play.run.is_over
     play.verdict("FAILED", GONE)
     assert "reader 1 of source 'numbers' on host-1" in play.last(play.only)["summary"]
-
-
-def test_the_end_of_the_job_counts_when_spark_does_not_know(play):
-    reader = play.reader(1, registered=True)
-    play.hang_up(reader)
-    play.job_ended(play.run, error=Cause("HG-3001", "a producer is gone", text=GONE))
-    play.verdict("KILLED")
-    play.wait(0.1)
-    assert play.last(play.only)["summary"] == "a producer is gone"
 
 
 def test_a_job_that_gave_up_names_the_reader_whose_loss_nobody_made_good(play):

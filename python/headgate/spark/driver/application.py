@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.driver.jobs import Jobs, Plan
+from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.server import Server
 from headgate.spark.wire.channel import control_key
 
@@ -46,7 +48,7 @@ class Application:
             self._jobs = Jobs(server, context, self._plans, self._gone)
             return self._jobs
 
-        self._server = Server(bind_host, self._keys.get, make_side)
+        self._server = Server(bind_host, self._keys.get, make_side, _retries(context))
         self.port = self._server.port
         self._server.start()
         self._jobs.start()
@@ -77,6 +79,13 @@ class Application:
         with _LOCK:
             _last = self.last_stats or _last
             _running.pop(self._id, None)
+
+
+def _retries(context: SparkContext) -> Retries:
+    """Return how often Spark tries a task, which ``local[n]`` does not and ``local[n,m]`` does."""
+    failures = int(context.getConf().get("spark.task.maxFailures") or 4)
+    local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?", context.master or "")
+    return Retries(failures if local is None else int(local[1] or 1), failures)
 
 
 def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:

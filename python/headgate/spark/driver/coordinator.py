@@ -21,8 +21,12 @@ from headgate.spark.driver.members import (
     Send,
     State,
 )
+from headgate.spark.driver.placings import Placings
+from headgate.spark.driver.readers import is_gone
+from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.relief import Relief
-from headgate.spark.driver.run import Run, RunState
+from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.run import Run
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -34,10 +38,6 @@ if TYPE_CHECKING:
 _MAX_FAILED: Final = 1000
 #: Seconds that Spark's word is waited for on a task that stopped early.
 DOUBT: Final = 60.0
-#: What to do about a silent worker.
-_SILENT: Final = (
-    "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,14 @@ class ExchangeFacts:
 
 
 class Coordinator:
-    """All runs of one Spark application."""
+    """All runs of one Spark application.
 
-    def __init__(self) -> None:
+    Args:
+        retries: how often things are tried again.
+    """
+
+    def __init__(self, retries: Retries = Retries()) -> None:  # noqa: B008 - frozen
+        self._retries = retries
         self.effects: list[Effect] = []
         self.exchanges: dict[bytes, ExchangeFacts] = {}
         self.runs: dict[int, Run] = {}
@@ -66,6 +71,7 @@ class Coordinator:
         self.doubted: dict[int, Consumer] = {}
         self._parked: dict[Consumer, int] = {}
         self._failed: dict[tuple[bytes, int], Cause] = {}
+        self.placings = Placings()
         self._numbers = 0
 
     @property
@@ -104,9 +110,9 @@ class Coordinator:
         elif message.kind == "PRODUCER" and member is None:
             self._producer(connection, exchange_id, message)
         elif isinstance(member, Consumer):
-            self._of_consumer(member, message, now)
+            self._of_consumer(member, message)
         elif isinstance(member, Producer):
-            self._of_producer(member, message, now)
+            self._of_producer(member, message)
         else:
             raise ProtocolError(f"an unexpected {message.kind} message")
 
@@ -121,7 +127,7 @@ class Coordinator:
         if run is None or run.is_over or member.state is not State.LIVE or _is_leaving(member):
             member.state = State.FAILED
         else:
-            run.lost(member)
+            run.lost(member, lost(member, ""))
 
     def silent(self, connection: int, host: str, seconds: float) -> None:
         """Handle a worker that no heartbeat comes from; its connection is closed for good.
@@ -129,10 +135,13 @@ class Coordinator:
         Spark thinks that its task runs: it is told to end it, so that the next attempt is answered.
         """
         member = self.members.pop(connection, None)
-        if member is None or not member.is_present:
+        if member is None:
             return
         cause = silent(member, host, seconds)
+        # Also where it has said its last word: until its task ends, Spark waits for it.
         self.effects.append(Kill(member, cause.summary))
+        if not member.is_present:
+            return
         run = self._run_of(member)
         if isinstance(member, Consumer):
             self.formation.drop(member)
@@ -140,20 +149,21 @@ class Coordinator:
             run.silent(member, cause)
         member.state = State.FAILED
 
-    def verdict(self, member: Member, run: Run, status: str, text: str, now: float) -> None:
+    def verdict(self, member: Member, run: Run, status: str, text: str) -> None:
         """Handle what Spark says of a task whose connection ended without a goodbye."""
-        if run.state in {RunState.FINISHING, RunState.OVER} or member.state is not State.LOST:
+        if member.state is not State.LOST:
+            return
+        if run.state in {RunState.FINISHING, RunState.OVER}:
             member.state = State.STOPPED
+        elif isinstance(member, Producer):
+            run.producer_lost(member, status, lost(member, text))
         elif isinstance(member, Consumer) and status == "SUCCESS":
             run.consumer_ended(member, State.STOPPED)
         elif isinstance(member, Consumer) and status == "KILLED":
             member.state = State.FAILED
             run.cancel()
-        elif isinstance(member, Producer):
-            run.producer_lost(member, status, lost(member, text), now)
-        else:
-            member.state = State.FAILED
-            run.fail(lost(member, text))
+        elif isinstance(member, Consumer):
+            run.consumer_lost(member, lost(member, text))
 
     def fate(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         """Handle what became of a task that stopped early, or of which a second attempt waits.
@@ -163,9 +173,12 @@ class Coordinator:
         """
         if self.doubted.pop(consumer.attempt, None) is None or status == "SUCCESS":
             return
-        if status == "FAILED":
+        if status == "FAILED" and not (is_gone(text) and self._retries.tasks > 1):
             self._doom(consumer, lost(consumer, text))
             return
+        if consumer.is_present and consumer.run is not None:
+            # Its connection has not been heard to end yet.
+            consumer.run.consumer_lost(consumer, lost(consumer, text))
         for copy in [c for c, first in self._parked.items() if first == consumer.attempt]:
             del self._parked[copy]
             if copy.state is State.PARKED:
@@ -179,17 +192,18 @@ class Coordinator:
             if fact.has_ended:
                 self._stage_ended(stage, well=fact.status == "COMPLETE")
 
-    def job_ended(self, number: int, error: Cause | None, partitions: set[int]) -> None:
-        """Handle the end of a producer job."""
+    def job_ended(self, number: int, epoch: int, error: Cause | None, partitions: set[int]) -> None:
+        """Handle the end of the producer job of an epoch."""
         if number in self.runs:
-            self.runs[number].job_finished(error, partitions)
+            self.runs[number].job_finished(epoch, error, partitions)
 
     def tick(self, now: float) -> None:
         """Form runs, free slots, and do what time makes due."""
         held = {c.attempt for c in self.consumers if c.is_present}
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
             self.runs[run.number] = run
-            run.submit()
+            mixed = self.placings.would_mix(run)
+            run.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
             self._relief.check(runs, self.consumers, self.slots, self.blocked, now)
@@ -228,13 +242,21 @@ class Coordinator:
             self._arrive(consumer, now)
 
     def _arrive(self, consumer: Consumer, now: float) -> None:
+        for run in self.live_runs:
+            first = run.missing(consumer)
+            if first is not None:
+                if first.state is State.LOST:
+                    # Spark tries it again, which says more than an answer to our question would.
+                    run.consumer_lost(first, lost(first, ""))
+                run.rejoin(consumer)
+                return
         if not self.formation.arrive(consumer, self.live_runs, now):
             consumer.leaving = True
             self._send(consumer, "END")
 
     def _producer(self, connection: int, exchange_id: bytes, message: Message) -> None:
         fields = (message["stage"], message["partition"], message["attempt"])
-        producer = Producer(connection, exchange_id, *fields)
+        producer = Producer(connection, exchange_id, *fields, epoch=message.epoch)
         self.members[connection] = producer
         run = self.runs.get(message.run)
         if run is None or run.exchange_id != exchange_id or run.epoch != message.epoch:
@@ -243,7 +265,7 @@ class Coordinator:
         producer.run = run
         run.producer_arrived(producer)
 
-    def _of_consumer(self, consumer: Consumer, message: Message, now: float) -> None:
+    def _of_consumer(self, consumer: Consumer, message: Message) -> None:
         run = consumer.run
         match message.kind:
             case "PROGRESS":
@@ -254,19 +276,27 @@ class Coordinator:
                 if run is not None:
                     run.consumer_ended(consumer, State.DONE if ended else State.STOPPED)
                 consumer.state = State.DONE if ended else State.STOPPED
+                if ended:
+                    self.placings.yielded(consumer)
                 if message.kind == "STOPPED" and run is not None and not run.is_cancelled:
                     self.doubted[consumer.attempt] = consumer
                 self.formation.drop(consumer)
                 self._send(consumer, "OK")
+            case "READY" if run is not None:
+                run.consumer_ready(consumer)
+            case "YIELDED" if run is not None:
+                run.consumer_yielded(consumer)
             case "FAILED":
-                self._failure(consumer, run, message, now)
+                self._failure(consumer, run, message)
             case _:
                 raise ProtocolError(f"an unexpected {message.kind} message of a consumer")
 
-    def _of_producer(self, producer: Producer, message: Message, now: float) -> None:
+    def _of_producer(self, producer: Producer, message: Message) -> None:
         run = producer.run
-        if run is None or (message.run, message.epoch) != (run.number, run.epoch):
+        if run is None or (message.run, message.epoch) != (run.number, producer.epoch):
             raise ProtocolError(f"a {message.kind} message of another run")
+        if producer.epoch != run.epoch and message.kind != "FAILED":
+            return  # said before it heard that its epoch has ended
         match message.kind:
             case "PROGRESS":
                 _count(producer, message)
@@ -281,19 +311,20 @@ class Coordinator:
                 producer.state = State.STOPPED
                 self._send(producer, "OK")
             case "FAILED":
-                self._failure(producer, run, message, now)
+                self._failure(producer, run, message)
             case _:
                 raise ProtocolError(f"an unexpected {message.kind} message of a producer")
 
-    def _failure(self, member: Member, run: Run | None, message: Message, now: float) -> None:
+    def _failure(self, member: Member, run: Run | None, message: Message) -> None:
         cause = Cause.from_fields(message.fields)
         if run is None:
             member.state = State.FAILED
         elif cause.is_second_hand:
-            # It waits for the answer: which process was lost, if one was.
-            run.suspect(cause, now)
+            # It waits for the answer: an end of the epoch, or of the run.
             if run.is_over:
                 self._abort(member, run.cause or CANCELLED)
+            elif message.epoch == run.epoch:
+                run.suspect(member, cause)
         else:
             member.state = State.FAILED
             if not cause.is_cancelled:
@@ -304,12 +335,12 @@ class Coordinator:
             if run.stage != stage or any(m.state is State.LOST for m in run.members):
                 continue
             if not well:
-                run.cancel()
+                run.stage_failed()
                 continue
-            for consumer in list(run.consumers.values()):
+            for consumer in [c for c in run.consumers.values() if run.is_awaited(c)]:
                 if consumer.is_present:
                     self._abort(consumer, CANCELLED)
-                    run.consumer_ended(consumer, State.STOPPED)
+                run.consumer_ended(consumer, State.STOPPED)
         for consumer in [c for c in self.formation.waiting if c.stage == stage]:
             self.formation.drop(consumer)
             self._abort(consumer, CANCELLED)
@@ -352,7 +383,7 @@ class Coordinator:
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
         self._numbers += 1
-        return Run(self._numbers, exchange_id, stage, self.effects, now)
+        return Run(self._numbers, exchange_id, stage, self.effects, now, self._retries)
 
     def _may_hand_over(self, exchange_id: bytes) -> bool:
         return self.exchanges[exchange_id].may_hand_over

@@ -10,7 +10,7 @@ from headgate.spark.driver.slots import SlotCounter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
 
 _MAX_TASKS = 20_000
 
@@ -64,6 +64,17 @@ class SparkFacts:
                 if data is not None and data.numActiveTasks() + data.numCompleteTasks() > 0:
                     return True
         return False
+
+    @staticmethod
+    def is_repeatable(rows: RDD[Any], *, by_order: bool) -> bool:
+        """Whether every row goes to the same place when the rows are computed once more.
+
+        Args:
+            rows: of the producers.
+            by_order: whether a row's place depends on the rows before it.
+        """
+        level = str(rows._jrdd.rdd().outputDeterministicLevel().toString())  # noqa: SLF001 - see the class
+        return level == "DETERMINATE" or (level == "UNORDERED" and not by_order)
 
     def kill(self, attempt: int, reason: str) -> None:
         """End a task attempt; Spark starts another one, and does not count this one as failed."""

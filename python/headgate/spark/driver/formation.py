@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.driver.members import Consumer, State
-from headgate.spark.driver.run import Run, RunState
+from headgate.spark.driver.roster import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from headgate.spark.driver.run import Run
 
 #: Seconds without a new consumer after which a run is formed from those that are there.
 QUIET: Final = 1.0

@@ -8,12 +8,13 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.spark.driver.facts import SparkFacts, is_gone
 from headgate.spark.driver.readers import Readers
-from headgate.spark.driver.run import ENDED, Run, RunState
+from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.run import ENDED, Run
 from headgate.spark.progress.display import Progress
 from headgate.spark.progress.stats import ExchangeStats, snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -21,7 +22,7 @@ from headgate.spark.wire.cause import CANCELLED, Cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark import SparkContext
+    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame
 
     from headgate.source.coordination import CoordinatorThread
@@ -48,12 +49,14 @@ class Plan:
         description: of the job, as Spark's UI shows it.
         progress: the option.
         source: what the producers read, where they have no other input.
+        places_by_order: whether where a row goes depends on the rows before it.
     """
 
     producers: Callable[[int, int], DataFrame]
     description: str
     progress: str
     source: SourcePlan | None = None
+    places_by_order: bool = False
 
 
 class Jobs:
@@ -108,11 +111,11 @@ class Jobs:
         if source is not None:
             self._enumerate(run, source)
         name = f"headgate-job-{run.number}"
-        threading.Thread(target=self._job, args=(run,), name=name, daemon=True).start()
+        threading.Thread(target=self._job, args=(run, run.epoch), name=name, daemon=True).start()
 
-    def cancel(self, run: Run) -> None:
-        """Cancel the producer job of a run."""
-        self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run)))
+    def cancel(self, run: Run, epoch: int) -> None:
+        """Cancel the producer job of an epoch."""
+        self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run, epoch)))
 
     def ask_verdict(self, member: Member, run: Run) -> None:
         """Find out what became of a task."""
@@ -122,6 +125,10 @@ class Jobs:
     def kill(self, member: Member, reason: str) -> None:
         """End a task that Spark thinks is running."""
         self._asked.put(lambda: self._facts.kill(member.attempt, reason))
+
+    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
+        """Say that a run begins again, if it can; its end says whether it could."""
+        _LOG.warning("run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Say how a run ended; who waits for it gets the error itself."""
@@ -192,7 +199,9 @@ class Jobs:
         self._answer_verdicts()
         self._tell_fates()
         facts = self._facts.stages(self._stages)
-        active = {run.number for run in self._forming if self._facts.job_is_active(tag(run))}
+        active = {
+            run.number for run in self._forming if self._facts.job_is_active(tag(run, run.epoch))
+        }
         slots, blocked = self._facts.slots(), self._facts.blocked({r.stage for r in self._forming})
 
         def told() -> None:
@@ -235,38 +244,49 @@ class Jobs:
 
     def _verdict(self, member: Member, run: Run, status: str, text: str) -> Callable[[], None]:
         def told() -> None:
-            self._server.coordinator.verdict(member, run, status, text, time.monotonic())
+            self._server.coordinator.verdict(member, run, status, text)
 
         return told
 
     # In the job's thread.
 
-    def _job(self, run: Run) -> None:
+    def _job(self, run: Run, epoch: int) -> None:
         plan = self._plans[run.exchange_id]
         error: Cause | None = None
         partitions: set[int] = set()
         try:
             self._context.setJobDescription(plan.description)
-            self._context.addJobTag(tag(run))
+            self._context.addJobTag(tag(run, epoch))
             # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
             # starting a worker then makes Spark restart the daemon, which kills all workers.
-            rows = plan.producers(run.number, run.epoch).rdd.collect()
+            producers = plan.producers(run.number, epoch).rdd
+            if not self._is_repeatable(plan, producers):
+                self._server.post(
+                    lambda: self._server.coordinator.placings.are_unrepeatable(run.exchange_id)
+                )
+            rows = producers.collect()
             partitions = {row["partition"] for row in rows}
         except Exception as failure:  # noqa: BLE001 - the cause of the run, whatever it is
             error = job_cause(failure)
         finally:
-            self._server.post(
-                lambda: self._server.coordinator.job_ended(run.number, error, partitions)
-            )
+            coordinator = self._server.coordinator
+            self._server.post(lambda: coordinator.job_ended(run.number, epoch, error, partitions))
+
+    def _is_repeatable(self, plan: Plan, producers: RDD[Any]) -> bool:
+        # Which reader gets which split is a matter of timing, so a source's rows have no order.
+        has_order = plan.source is None
+        return (has_order or not plan.places_by_order) and self._facts.is_repeatable(
+            producers, by_order=plan.places_by_order
+        )
 
 
 def _nothing() -> None:
     """Wake the watching thread."""
 
 
-def tag(run: Run) -> str:
-    """Return the job tag of a run."""
-    return f"headgate-{run.exchange_id.hex()}-{run.number}"
+def tag(run: Run, epoch: int) -> str:
+    """Return the tag of an epoch's job."""
+    return f"headgate-{run.exchange_id.hex()}-{run.number}-{epoch}"
 
 
 def job_cause(failure: Exception) -> Cause:

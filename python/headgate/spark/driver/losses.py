@@ -47,3 +47,18 @@ def silent(member: Member, host: str, seconds: float) -> Cause:
     cause = lost(member, "")
     summary = f"no heartbeat for {seconds:.0f} s from {host}: {cause.summary}"
     return replace(cause, summary=summary, remedy=_SILENT)
+
+
+def unproven(taken: set[int], partitions: set[int]) -> Cause:
+    """Return the cause that producers are whose job ended well, but whose rows nobody confirmed.
+
+    Args:
+        taken: partitions whose rows were taken.
+        partitions: those whose tasks have ended well.
+    """
+    wrong = ", ".join(map(str, sorted(taken ^ partitions)[:8]))
+    return Cause(
+        errors.IntegrityError.code,
+        f"producers {wrong} ended without a proof that their rows were taken",
+        have=f"{len(taken)} of {len(partitions)} producers",
+    )

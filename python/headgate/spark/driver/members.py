@@ -82,6 +82,12 @@ class Consumer(Member):
     index: int = 0
     run: Run | None = None
     since: float = 0.0
+    #: Told START in the epoch of now.
+    started: bool = False
+    #: Has read nothing in the epoch of now, so it can be started.
+    ready: bool = True
+    #: Rows of the epoch that ended have left it, so its task fails.
+    yielded: bool = False
     #: Told END: its subpartition is served by a sibling, its task is about to end.
     leaving: bool = False
 
@@ -92,6 +98,7 @@ class Producer(Member):
 
     place: dict[str, str | int] = field(default_factory=dict)
     run: Run | None = None
+    epoch: int = 0
     #: Of a reader of a source, once it has said so.
     host: str = ""
 
@@ -121,9 +128,10 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the producer job of a run; harmless when it has ended."""
+    """Cancel the producer job of an epoch; harmless when it has ended."""
 
     run: Run
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +151,15 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """An epoch of a run is over before its time; another one may follow."""
+
+    run: Run
+    epoch: int
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A run is over; ``cause`` is None when it went well."""
 
@@ -157,4 +174,4 @@ class Warn:
     text: str
 
 
-Effect = Send | Submit | Cancel | AskVerdict | Kill | Ended | Warn
+Effect = Send | Submit | Cancel | AskVerdict | Kill | EpochEnded | Ended | Warn

@@ -131,7 +131,7 @@ class Readers:
                 return
             self._given[subtask].update(dict.fromkeys(ids))
         if producer.state is State.LIVE:
-            self._run.tell(producer, kind, fields)
+            self._run.send(producer, kind, fields)
 
     def lost(self, producer: Producer) -> None:
         """Take back what a reader had that never registered its partition."""

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from headgate import errors
 from headgate.spark.driver.members import Consumer, Effect, Warn
-from headgate.spark.driver.run import Run, RunState
+from headgate.spark.driver.roster import RunState
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headgate.spark.driver.formation import Homes
+    from headgate.spark.driver.run import Run
 
 #: Seconds that all slots are held by waiting consumers before one run is given up.
 CIRCLE: Final = 2.0

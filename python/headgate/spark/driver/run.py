@@ -1,56 +1,44 @@
-"""One run of an exchange: its consumers, its producer job, its first cause. No sockets, no Spark."""
+"""One run of an exchange, and its epochs. No sockets, no Spark.
+
+A member that is lost ends an epoch: producers stop, consumers begin again, in place or as a further
+attempt of their task, and then a new producer job begins the next one.
+"""
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate import errors
 from headgate.errors import ProtocolError
+from headgate.spark.driver.losses import unproven
 from headgate.spark.driver.members import (
     AskVerdict,
     Cancel,
     Consumer,
     Effect,
     Ended,
+    EpochEnded,
     Member,
     Producer,
-    Send,
     State,
     Submit,
 )
+from headgate.spark.driver.recovery import Recovery, Retries
+from headgate.spark.driver.roster import Roster, RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
-from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.spark.driver.readers import Readers
+    from headgate.spark.wire.messages import Message
 
 #: Seconds that a quiet end waits for the producers before it cancels their job.
 FINISH_GRACE: Final = 2.0
-#: Seconds that a broken connection waits for a better cause: which process was lost, and why.
-SUSPECT_GRACE: Final = 2.0
 #: Spark's words for a task that does not run any more.
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
-class RunState(Enum):
-    """The life of a run, in order."""
-
-    FORMING = auto()
-    """No producer has a slot yet: consumers may still join, or be handed over."""
-    FLOWING = auto()
-    """Consumers are started, producers come and go."""
-    SEALED = auto()
-    """The producer job has ended well: consumers know all channels."""
-    FINISHING = auto()
-    """No consumer wants more; the producer job is asked to end."""
-    OVER = auto()
-    """Ended; ``cause`` tells how."""
-
-
-class Run:
+class Run(Roster):
     """The state machine of one run; every method appends what is to be done to ``effects``.
 
     Args:
@@ -59,28 +47,29 @@ class Run:
         stage: the stage of its consumers.
         effects: where to put what is to be done.
         now: seconds on a monotonic clock.
+        retries: how often things are tried again.
     """
 
     def __init__(
-        self, number: int, exchange_id: bytes, stage: int, effects: list[Effect], now: float
+        self,
+        number: int,
+        exchange_id: bytes,
+        stage: int,
+        effects: list[Effect],
+        now: float,
+        retries: Retries = Retries(),  # noqa: B008 - frozen
     ) -> None:
-        self.number = number
-        self.epoch = 0
-        self.exchange_id = exchange_id
-        self.stage = stage
-        self.state = RunState.FORMING
+        super().__init__(number, exchange_id, stage, effects)
+        self.recovery = Recovery(retries)
         self.cause: Cause | None = None
-        self.started = now
-        self.ended_at = 0.0
-        self.job_ended = False
+        #: Epochs whose producer jobs have not ended.
+        self.jobs: set[int] = set()
         self.job_is_active = False
-        self.is_fixed = False
-        self.consumers: dict[int, Consumer] = {}
-        self.serves: dict[int, list[int]] = {}
-        self.producers: dict[int, Producer] = {}
-        self.parked: list[Producer] = []
         #: What producers that read a source said and were told; None where they have an input.
         self.readers: Readers | None = None
+        self.started = now
+        self.ended_at = 0.0
+        self.is_fixed = False
         #: Splits that readers have read to their end, and how many there are, where that is known.
         self.splits_done = 0
         self.splits_total: int | None = None
@@ -88,8 +77,6 @@ class Run:
         self.reads_splits = False
         #: Whether consumers hold all slots, so that no producer can start.
         self.waits_for_slots = False
-        self._effects = effects
-        self._suspect: tuple[Cause, float] | None = None
         self._deadline = 0.0
         self._recancel = 0.0
 
@@ -99,29 +86,14 @@ class Run:
         return self.state is RunState.OVER
 
     @property
+    def job_ended(self) -> bool:
+        """Whether no producer job of it is left."""
+        return not self.jobs
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether it was cancelled from outside."""
         return self.cause is not None and self.cause.is_cancelled
-
-    @property
-    def indexes(self) -> set[int]:
-        """The subpartitions that somebody in this run wants or wanted."""
-        return {index for served in self.serves.values() for index in served}
-
-    @property
-    def wanted(self) -> list[int]:
-        """The subpartitions that a producer must build now."""
-        return sorted(
-            index
-            for kept, served in self.serves.items()
-            if self.consumers[kept].is_present
-            for index in served
-        )
-
-    @property
-    def members(self) -> Iterable[Member]:
-        """All tasks that take part."""
-        return [*self.consumers.values(), *self.producers.values(), *self.parked]
 
     def join(self, consumer: Consumer, adopted: Iterable[int] = ()) -> None:
         """Add a consumer while the run forms; ``adopted`` are further indexes that it serves."""
@@ -129,47 +101,39 @@ class Run:
         self.consumers[consumer.index] = consumer
         self.serves[consumer.index] = sorted({consumer.index, *adopted})
 
-    def submit(self) -> None:
-        """Start the producer job."""
-        self._effects.append(Submit(self))
+    def rejoin(self, consumer: Consumer) -> None:
+        """Let a further attempt take the place of a lost consumer, between two epochs."""
+        consumer.run = self
+        self.consumers[consumer.index] = consumer
 
-    def hand_over(self, given: Iterable[int], kept: int) -> None:
-        """Let the consumer of ``kept`` serve the ``given`` indexes too; their own tasks end."""
-        for index in given:
-            self.serves[kept] = sorted({*self.serves[kept], *self.serves.pop(index)})
-            consumer = self.consumers.pop(index)
-            consumer.leaving = True
-            self._send(consumer, "END")
+    def submit(self) -> None:
+        """Start the producer job of the epoch."""
+        self.jobs.add(self.epoch)
+        self.effects.append(Submit(self))
 
     def dismiss(self, given: Iterable[int]) -> None:
         """Let consumers end whose indexes another run serves."""
         for index in given:
             del self.serves[index]
-            consumer = self.consumers.pop(index)
-            consumer.leaving = True
-            self._send(consumer, "END")
+            self.leave(index)
         if not self.consumers:
             self._finish()
-
-    def adopt(self, given: Iterable[int], kept: int) -> None:
-        """Let the consumer of ``kept`` serve indexes that were another run's."""
-        self.serves[kept] = sorted({*self.serves[kept], *given})
 
     def producer_arrived(self, producer: Producer) -> None:
         """A producer task asks what to do."""
         first = self.producers.get(producer.partition)
         if self.is_over and self.cause is not None:
-            self._send(producer, "ABORT", self.cause.fields())
+            self.send(producer, "ABORT", self.cause.fields())
         elif self.state in {RunState.FINISHING, RunState.OVER} or (
             # Spark runs a task again whose result it lost; its rows were taken from the first one.
             first is not None and first.state is State.DONE
         ):
             producer.state = State.STOPPED
-            self._send(producer, "FINISH")
+            self.send(producer, "FINISH")
         elif first is not None and not (self.readers and self.readers.may_replace(first)):
             producer.state = State.PARKED
             self.parked.append(producer)
-            self._send(producer, "WAIT")
+            self.send(producer, "WAIT")
         else:
             self._go(producer)
 
@@ -184,31 +148,29 @@ class Run:
         if producer.state is State.LIVE and not self.is_over:
             self.readers.said(producer, message)
 
-    def tell(self, producer: Producer, kind: str, fields: dict[str, Any]) -> None:
-        """Tell a reader what the enumerator said."""
-        self._send(producer, kind, fields)
-
     def producer_registered(self, producer: Producer, place: dict[str, str | int]) -> None:
         """A producer's partition can be read from now on."""
         if producer.state is not State.LIVE or self.is_over:
             return
         producer.place = place
-        for consumer in self._live_consumers():
-            self._send(consumer, "PARTITION", self._partition(producer))
+        for consumer in self.live_consumers:
+            self.send(consumer, "PARTITION", self._partition(producer))
 
     def producer_done(self, producer: Producer) -> None:
         """A producer's data is taken; the acknowledgement lets its task end."""
         if producer.state is State.LIVE:
             producer.state = State.DONE
-        self._send(producer, "OK")
+        self.send(producer, "OK")
 
-    def job_finished(self, error: Cause | None, partitions: set[int]) -> None:
-        """The producer job has ended: with an error, or with these partitions' results."""
-        self.job_ended = True
+    def job_finished(self, epoch: int, error: Cause | None, partitions: set[int]) -> None:
+        """A producer job has ended: with an error, or with these partitions' results."""
+        self.jobs.discard(epoch)
         if self.is_over:
             return
         if self.state is RunState.FINISHING:
-            self._end(None)
+            self._finish()
+        elif self.state is RunState.RECOVERING or epoch != self.epoch:
+            self._former_job_failed(error)
         elif error is not None and error.is_cancelled:
             self.cancel()
         elif error is not None:
@@ -217,60 +179,127 @@ class Run:
             self._seal(partitions)
 
     def consumer_ended(self, consumer: Consumer, state: State) -> None:
-        """A consumer needs nothing more: it has all its rows, or stopped early."""
+        """A consumer needs nothing more: it has all its rows, or stopped early, or is gone."""
         consumer.state = state
         if self.is_over or self.consumers.get(consumer.index) is not consumer:
             return
         if self.state is not RunState.SEALED:
             for index in self.serves[consumer.index]:
-                for producer in self._live_producers():
-                    self._send(producer, "CONSUMER_GONE", {"index": index})
-        if not any(c.is_present for c in self.consumers.values()):
+                for producer in self.live_producers:
+                    self.send(producer, "CONSUMER_GONE", {"index": index})
+        if not any(self.is_awaited(c) for c in self.consumers.values()):
             self._finish()
 
-    def lost(self, member: Member) -> None:
-        """A connection ended without a goodbye: ask Spark before deciding what it means."""
-        if self.is_over or self.state is RunState.FINISHING:
+    def consumer_ready(self, consumer: Consumer) -> None:
+        """A consumer has left the last epoch behind, and waits for the next one."""
+        if consumer.state is State.LIVE and self.state is RunState.RECOVERING:
+            consumer.ready = True
+
+    def consumer_yielded(self, consumer: Consumer) -> None:
+        """A consumer cannot begin again in place: rows have left it. Its task fails."""
+        consumer.yielded = True
+        if self.state is RunState.RECOVERING and self.recovery.retries.tasks < 2:
+            self.recovery.refuse("rows had left a consumer, and Spark tries no task again here")
+
+    def lost(self, member: Member, cause: Cause) -> None:
+        """A connection ended without a goodbye: ask Spark what it means.
+
+        A lost producer ends the epoch at once; a consumer may have ended with its task.
+        """
+        former = isinstance(member, Producer) and member.epoch != self.epoch
+        if self.is_over or self.state is RunState.FINISHING or former:
             member.state = State.STOPPED
             return
         member.state = State.LOST
-        self._effects.append(AskVerdict(member, self))
-        if self.readers is not None and isinstance(member, Producer) and not member.place:
-            self.readers.lost(member)
-            self._replace(member)
+        self.effects.append(AskVerdict(member, self))
+        if isinstance(member, Producer) and not self._give_back(member):
+            self.end_epoch(cause, member)
 
-    def producer_lost(self, producer: Producer, status: str, cause: Cause, now: float) -> None:
+    def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
         """Spark has said what became of a producer's task, or does not know it either."""
         producer.state = State.FAILED
-        if self.readers is None or producer.place:
-            self.suspect(cause, now) if status == "KILLED" else self.fail(cause)
-        elif status not in ENDED and self.producers.get(producer.partition) is producer:
+        if status == "KILLED" and self.recovery.is_of(producer):
+            # Whoever killed it did so for a reason, which may still come to be known.
+            self.recovery.doubt(CANCELLED)
+        elif status != "KILLED":
+            self.recovery.known_better(cause, producer)
+        current = self.producers.get(producer.partition) is producer
+        if self.readers is not None and not producer.place and current and status not in ENDED:
             # For Spark it still runs, so no other attempt will come.
-            self.fail(self.readers.losses.get(producer.partition, cause))
+            self.end_epoch(self.readers.losses.get(producer.partition, cause), producer)
+
+    def consumer_lost(self, consumer: Consumer, cause: Cause) -> None:
+        """A consumer's task failed in Spark, which may try it again."""
+        consumer.state = State.FAILED
+        if self.recovery.retries.tasks < 2:
+            self.fail(cause)
+        else:
+            self._without(consumer, cause)
 
     def silent(self, member: Member, cause: Cause) -> None:
-        """No heartbeat comes from a task. Spark thinks that it runs, so it is not asked."""
+        """No heartbeat comes from a task. Spark thinks that it runs, and is told to try it again."""
         if member.state is not State.LIVE or self.state is RunState.FINISHING:
             return
         member.state = State.FAILED
-        if self.readers is not None and isinstance(member, Producer) and not member.place:
-            self.readers.lost(member)
-            self._replace(member)
-        else:
-            self.fail(cause)
+        if isinstance(member, Consumer):
+            self._without(member, cause)
+        elif isinstance(member, Producer) and not self._give_back(member):
+            self.end_epoch(cause, member)
 
-    def suspect(self, cause: Cause, now: float) -> None:
-        """A connection between workers broke: fail, unless a better cause comes soon."""
-        if self._suspect is None and not self.is_over:
-            self._suspect = (cause, now + SUSPECT_GRACE)
+    def suspect(self, member: Member, cause: Cause) -> None:
+        """A connection between workers broke: none is known to be lost, but rows may be."""
+        if self.state is RunState.SEALED and isinstance(member, Consumer):
+            self.send(member, "ABORT", cause.fields())
+            self.consumer_ended(member, State.FAILED)
+        else:
+            self.end_epoch(cause, is_hearsay=True)
+
+    def end_epoch(
+        self, cause: Cause, member: Member | None = None, *, is_hearsay: bool = False
+    ) -> None:
+        """End the epoch for all; the next one begins when all are back.
+
+        Args:
+            cause: why.
+            member: whose loss it is.
+            is_hearsay: a worker heard it from a peer.
+        """
+        if self.state is RunState.RECOVERING and not is_hearsay:
+            self.recovery.known_better(cause, member)
+        if self.state not in {RunState.FORMING, RunState.FLOWING}:
+            return
+        self.recovery.epoch_ended(cause, member, is_hearsay=is_hearsay)
+        producers = [*self.producers.values(), *self.parked]
+        started = [c for c in self.live_consumers if c.started]
+        self.tell_all([*started, *producers], "EPOCH_ENDED", cause.fields())
+        for consumer in started:
+            consumer.started = consumer.ready = False
+        for producer in producers:
+            if producer.state in {State.LIVE, State.PARKED}:
+                producer.state = State.STOPPED
+        self.effects.append(EpochEnded(self, self.epoch, cause))
+        if self.readers is not None:
+            self.readers.close()
+            self.readers = None
+        self.former += producers
+        self.producers, self.parked = {}, []
+        self.state = RunState.RECOVERING
+        self.job_is_active = False
+        self.epoch += 1
+        self._recancel = 0.0
+
+    def stage_failed(self) -> None:
+        """Spark has given up the stage of the consumers."""
+        if self.state is RunState.RECOVERING:
+            self.fail(self.recovery.verdict)
+        else:
+            self.cancel()
 
     def fail(self, cause: Cause) -> None:
         """End the run; only the first cause counts."""
         if self.is_over:
             return
-        for member in self.members:
-            if member.state in {State.LIVE, State.PARKED}:
-                self._send(member, "ABORT", cause.fields())
+        self.tell_all(self.members, "ABORT", cause.fields())
         self._end(cause)
 
     def cancel(self) -> None:
@@ -283,25 +312,61 @@ class Run:
             self.readers.count()
         if self.ended_at == 0.0 and self.is_over:
             self.ended_at = now
-        if self._suspect is not None and now >= self._suspect[1] and not self._asking():
-            self.fail(self._suspect[0])
+        if self.state is RunState.RECOVERING:
+            self._recover(now)
         if self.state is RunState.FINISHING:
             self._deadline = self._deadline or now + FINISH_GRACE
             if now >= self._deadline:
                 self._end(None)
-        if self.is_over and not self.job_ended and now >= self._recancel:
+        stale = self.jobs if self.is_over else self.jobs - {self.epoch}
+        if stale and now >= self._recancel:
             # A job may be submitted after its tag was cancelled: say it until it has ended.
-            self._effects.append(Cancel(self))
+            self.effects += [Cancel(self, epoch) for epoch in sorted(stale)]
             self._recancel = now + 1.0
 
-    def _asking(self) -> bool:
-        return any(member.state is State.LOST for member in self.members)
+    def _recover(self, now: float) -> None:
+        if self.asks_spark:
+            return
+        is_explained = self.recovery.is_explained(now)
+        if self.recovery.last.is_cancelled or self.recovery.refusal:
+            if is_explained:
+                self.fail(self.recovery.verdict)
+            return
+        awaited = [c for c in self.consumers.values() if self.is_awaited(c)]
+        for consumer in awaited:
+            if consumer.state is State.LIVE and consumer.yielded:
+                self.send(consumer, "ABORT", self.recovery.last.fields())
+                consumer.state = State.FAILED
+        if not self.jobs and all(c.state is State.LIVE and c.ready for c in awaited):
+            self.state = RunState.FORMING
+            self.submit()
+
+    def _without(self, consumer: Consumer, cause: Cause) -> None:
+        if self.consumers.get(consumer.index) is not consumer:
+            return
+        if self.state is RunState.SEALED:
+            # The others have their rows; a further attempt of this one gets a run of its own.
+            self.consumer_ended(consumer, State.FAILED)
+        elif not consumer.yielded:
+            self.end_epoch(cause, consumer)
+
+    def _give_back(self, producer: Producer) -> bool:
+        """Let a further attempt of a reader's task take over, where nothing was sent yet."""
+        if self.readers is None or producer.place:
+            return False
+        self.readers.lost(producer)
+        self._replace(producer)
+        return True
+
+    def _former_job_failed(self, error: Cause | None) -> None:
+        """Take note of why a job failed whose epoch ended: of a process that is lost, or worse."""
+        known = error is None or error.is_cancelled or error.code.startswith("HG-3")
+        if not known and error is not None and self.recovery.retries.tasks < 2:
+            self.fail(error)
 
     def _job_failed(self, error: Cause) -> None:
-        lost = [p for p in self.producers.values() if p.state is State.LOST and p.place]
-        if error.is_second_hand and lost:
-            # Spark was asked about the very task that made the job fail: its name is worth a while.
-            self._suspect = self._suspect or (error, 0.0)
+        if error.code.startswith("HG-3") and self.readers is None:
+            self.end_epoch(error, is_hearsay=True)
         else:
             self.fail(error)
 
@@ -318,54 +383,37 @@ class Run:
         self.producers[producer.partition] = producer
         if self.readers is not None:
             self.readers.replaced(producer)
-        self._send(producer, "GO", {"wanted": self.wanted})
+        self.send(producer, "GO", {"wanted": self.wanted})
 
     def _flow(self) -> None:
         if self.state is not RunState.FORMING:
             return
         self.state = RunState.FLOWING
-        for index, consumer in self.consumers.items():
-            self._send(consumer, "START", {"indexes": self.serves[index]})
+        for consumer in self.live_consumers:
+            consumer.started = True
+            self.send(consumer, "START", {"indexes": self.serves[consumer.index]})
 
     def _seal(self, partitions: set[int]) -> None:
         taken = {p.partition for p in self.producers.values() if p.state is State.DONE}
         if taken != partitions:
-            wrong = ", ".join(map(str, sorted(taken ^ partitions)[:8]))
-            self.fail(
-                Cause(
-                    errors.IntegrityError.code,
-                    f"producers {wrong} ended without a proof that their rows were taken",
-                    have=f"{len(taken)} of {len(partitions)} producers",
-                )
-            )
+            self.fail(unproven(taken, partitions))
             return
         self._flow()
         self.state = RunState.SEALED
-        for consumer in self._live_consumers():
-            self._send(consumer, "SEALED", {"producers": len(taken)})
+        for consumer in self.live_consumers:
+            self.send(consumer, "SEALED", {"producers": len(taken)})
 
     def _finish(self) -> None:
         if self.job_ended:
             self._end(None)
             return
         self.state = RunState.FINISHING
-        for producer in (*self._live_producers(), *self.parked):
-            self._send(producer, "FINISH")
+        self.tell_all([*self.live_producers, *self.parked], "FINISH", {})
 
     def _end(self, cause: Cause | None) -> None:
         self.state = RunState.OVER
         self.cause = cause
-        self._effects.append(Ended(self, cause))
-
-    def _live_consumers(self) -> list[Consumer]:
-        return [c for c in self.consumers.values() if c.state is State.LIVE]
-
-    def _live_producers(self) -> list[Producer]:
-        return [p for p in self.producers.values() if p.state is State.LIVE]
+        self.effects.append(Ended(self, cause))
 
     def _partition(self, producer: Producer) -> dict[str, Any]:
         return {"producer": producer.partition, "attempt": producer.attempt, **producer.place}
-
-    def _send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
-        message = Message(kind, self.number, self.epoch, fields or {})
-        self._effects.append(Send(member.connection, message))

@@ -17,12 +17,14 @@ from headgate.spark.driver.members import (
     Cancel,
     Effect,
     Ended,
+    EpochEnded,
     Kill,
     Member,
     Send,
     Submit,
     Warn,
 )
+from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.channel import CoordinatorLink
 from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
@@ -51,14 +53,17 @@ class SparkSide(Protocol):
     def submit(self, run: Run) -> None:
         """Start the producer job of a run."""
 
-    def cancel(self, run: Run) -> None:
-        """Cancel the producer job of a run."""
+    def cancel(self, run: Run, epoch: int) -> None:
+        """Cancel the producer job of an epoch."""
 
     def ask_verdict(self, member: Member, run: Run) -> None:
         """Find out what became of a task."""
 
     def kill(self, member: Member, reason: str) -> None:
         """End a task that Spark thinks is running."""
+
+    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
+        """Take note of the end of an epoch before its time."""
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Take note of the end of a run."""
@@ -90,6 +95,7 @@ class Server:
         bind_host: address to listen on.
         keys: returns the control key of an exchange, None for an unknown one.
         make_side: makes the Spark side, given this server.
+        retries: how often things are tried again.
     """
 
     def __init__(
@@ -97,8 +103,9 @@ class Server:
         bind_host: str,
         keys: Callable[[bytes], bytes | None],
         make_side: Callable[[Server], SparkSide],
+        retries: Retries = Retries(),  # noqa: B008 - frozen
     ) -> None:
-        self.coordinator = Coordinator()
+        self.coordinator = Coordinator(retries)
         self._keys = keys
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
@@ -296,12 +303,14 @@ class Server:
         match effect:
             case Submit(run=run):
                 self._side.submit(run)
-            case Cancel(run=run):
-                self._side.cancel(run)
+            case Cancel(run=run, epoch=epoch):
+                self._side.cancel(run, epoch)
             case AskVerdict(member=member, run=run):
                 self._side.ask_verdict(member, run)
             case Kill(member=member, reason=reason):
                 self._side.kill(member, reason)
+            case EpochEnded(run=run, epoch=epoch, cause=cause):
+                self._side.epoch_ended(run, epoch, cause)
             case Ended(run=run, cause=cause):
                 self._side.ended(run, cause)
             case Warn(text=text):

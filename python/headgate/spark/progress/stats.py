@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.driver.members import State
-from headgate.spark.driver.run import RunState
+from headgate.spark.driver.roster import RunState
 from headgate.spark.progress.task_stats import StageStats, TaskStats, stages
 from headgate.spark.progress.verdict import Verdict, verdict
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -34,14 +35,26 @@ def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     for index in indexes:
         with Control(task.place) as control:
             control.send("CONSUMER", {**here().fields(), "index": index})
-            message = control.receive()
-            while message.kind == "WAIT":
-                message = control.receive()
-            if message.kind == "ABORT":
-                raise Cause.from_fields(message.fields).error()
-            if message.kind == "START":
-                control.bind(message.run, message.epoch)
+            yield from _serve(task, control)
+
+
+def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one index, in as many epochs as it takes for the first row to leave."""
+    while (message := control.receive()).kind != "END":
+        if message.kind == "ABORT":
+            raise Cause.from_fields(message.fields).error()
+        if message.kind == "START":
+            control.bind(message.run, message.epoch)
+            try:
                 yield from _Resident(task, control, message).read()
+            except _EpochOver:
+                control.send("READY")
+            else:
+                return
+
+
+class _EpochOver(Exception):
+    """The epoch has ended and nothing has left the task: it can begin again in place."""
 
 
 def derived(cause: Cause) -> errors.HeadgateError:
@@ -63,6 +76,10 @@ class _Resident:
         self._counts = Counts()
         self._cause: Cause | None = None
         self._producers: set[int] = set()
+        self._lock = threading.Lock()
+        #: Whether a batch has left the task, and why the epoch has ended: one is decided before the other.
+        self._has_yielded = False
+        self._ended: Cause | None = None
         self._environment = environment(task, control, start.run, start.epoch)
         indexes = start["indexes"]
         # Each index gets a reduce of its own; without reduce one gate may carry them all.
@@ -76,7 +93,9 @@ class _Resident:
         """Yield the result; report how it ended."""
         try:
             self._control.listen(self._handle, self._counts)
-            yield from merge([self._reduce(gate) for gate in self._gates], self._stop)
+            for batch in merge([self._reduce(gate) for gate in self._gates], self._stop):
+                self._let_go()
+                yield batch
             self._control.progress(self._counts)
             self._control.send("DONE", self._totals())
             self._control.await_message("OK", "ABORT")
@@ -85,21 +104,45 @@ class _Resident:
             self._control.send("STOPPED", self._totals())
             raise
         except UserFunctionFailed as failure:
+            if self._ended is not None:
+                raise self._over(self._ended) from None
             where = here().words("consumer")
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
             raise failure.error from failure.error.__cause__
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
-            raise explain(self._control, error, self._cause, "consumer") from None
+            known = error if self._ended is not None else self._explain(error)
+            raise (known if self._ended is None else self._over(self._ended)) from None
         finally:
             self._environment.close()
+
+    def _let_go(self) -> None:
+        with self._lock:
+            if self._ended is None:
+                self._has_yielded = True
+                return
+        raise _EpochOver
+
+    def _explain(self, error: Exception) -> errors.HeadgateError:
+        return explain(self._control, error, self._cause, "consumer")
+
+    def _over(self, ended: Cause) -> Exception:
+        """Return what to raise at the end of the epoch: the task fails once rows have left it."""
+        if not self._has_yielded:
+            return _EpochOver()
+        # The coordinator may know better words for it by then.
+        message = self._control.receive()
+        fields = message.fields if message.kind == "ABORT" else ended.fields()
+        return Cause.from_fields(fields).error()
 
     def _reduce(self, gate: _Gate) -> Iterator[pa.RecordBatch]:
         reader = hg.RecordReader(gate.gate, schema=self._task.schema)
         clock = Clock()
         self._counts.clocks.append(clock)
         source = Source(reader, self._count, clock)
-        return yielded(apply("reduce", self._task.reduce, source), clock)
+        yield from yielded(apply("reduce", self._task.reduce, source), clock)
+        if source.error is not None:
+            raise source.error  # reduce caught it and went on: rows would be missing
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._counts.rows += batch.num_rows
@@ -118,11 +161,20 @@ class _Resident:
                         gate.gate.add_channel(_address(message, index))
             case "SEALED":
                 self._seal(message["producers"])
+            case "EPOCH_ENDED":
+                self._end_epoch(Cause.from_fields(message.fields))
             case "ABORT":
                 self._cause = Cause.from_fields(message.fields)
                 self._stop()
             case _:
                 return  # OK: main thread waits for it
+
+    def _end_epoch(self, cause: Cause) -> None:
+        with self._lock:
+            self._ended = cause
+        if self._has_yielded:
+            self._control.send("YIELDED")
+        self._stop()
 
     def _seal(self, producers: int) -> None:
         if producers != len(self._producers):
@@ -137,7 +189,7 @@ class _Resident:
             gate.gate.seal()
 
     def _stop(self) -> None:
-        cause = self._cause or CANCELLED
+        cause = self._cause or self._ended or CANCELLED
         for gate in self._gates:
             gate.gate.fail(cause.summary)
 
@@ -156,8 +208,8 @@ def explain(
     cause = Cause.of(error, where=where)
     control.send("FAILED", cause.fields())
     if cause.is_second_hand:
-        told = control.await_message("ABORT", timeout=EXPLAIN)
-        if told is not None:
+        told = control.await_message("ABORT", "EPOCH_ENDED", timeout=EXPLAIN)
+        if told is not None and told.kind == "ABORT":
             return derived(Cause.from_fields(told.fields))
     return cause.error()
 

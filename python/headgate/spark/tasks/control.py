@@ -113,7 +113,7 @@ class Control:
             self.send("PROGRESS", counts.fields())
 
     def receive(self) -> Message:
-        """Wait for the next message; only before :meth:`listen`.
+        """Wait for the next message; only before :meth:`listen`, and after the end of an epoch.
 
         The first call starts the heartbeats: the coordinator has something to do meanwhile, and no
         function of the user has run.
@@ -123,12 +123,19 @@ class Control:
         """
         if self._heartbeats is None:
             self._start_heartbeats()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+            self._thread = None
         while not self._inbox:
             self._inbox += self._read(_LOOK)
         return self._inbox.pop(0)
 
     def listen(self, handle: Callable[[Message], None], counts: Counts) -> None:
-        """Start the thread that handles further messages and reports progress."""
+        """Start the thread that handles further messages and reports progress.
+
+        It ends with the epoch: what comes after EPOCH_ENDED is for :meth:`receive` again.
+        """
+        self._said.clear()
 
         def listen() -> None:
             try:
@@ -151,8 +158,12 @@ class Control:
         due = time.monotonic() + PROGRESS
         messages, self._inbox = self._inbox, []
         while not self._closed:
-            for message in messages:
+            for number, message in enumerate(messages, 1):
                 self._handle(handle, message)
+                if message.kind == "EPOCH_ENDED":
+                    self._inbox = messages[number:]
+                    self._note(message.kind, message.fields)
+                    return
                 self._note(message.kind, message.fields)
             messages = self._read(min(_LOOK, max(0.0, due - time.monotonic())))
             if time.monotonic() >= due and not self._closed:

@@ -7,12 +7,13 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
+from headgate import errors
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.task import ProducerTask, environment, here
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
-from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -46,7 +47,7 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         message = control.receive()
         while message.kind == "WAIT":
             message = control.receive()
-        if message.kind == "ABORT":
+        if message.kind in {"ABORT", "EPOCH_ENDED"}:
             raise Cause.from_fields(message.fields).error()
         totals = {"rows": 0, "bytes": 0, "pages": 0}
         if message.kind == "GO":
@@ -70,6 +71,8 @@ class _Sender:
         self._counts = Counts()
         self._cause: Cause | None = None
         self._finish = threading.Event()
+        #: Whether the epoch has ended before its time, by ``_cause``.
+        self._ended = False
         self._environment = environment(task, control, task.run, task.epoch)
         self._partition = self._environment.create_result_partition(
             task.num_partitions,
@@ -86,6 +89,8 @@ class _Sender:
         try:
             return self._send(batches)
         except UserFunctionFailed as failure:
+            if self._ended:
+                raise self._over() from None
             where = here().words("producer")
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
@@ -93,6 +98,8 @@ class _Sender:
         except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
             if self._finish.is_set():
                 return self._stopped()
+            if self._ended:
+                raise self._over() from None
             raise explain(self._control, error, self._cause, "producer") from None
         finally:
             if self._reading is not None:
@@ -105,6 +112,10 @@ class _Sender:
 
         self._plain = Plain(self._task.schema)
         return Reading(self._task, plan, self._control, here().partition)
+
+    def _over(self) -> errors.HeadgateError:
+        cause = self._cause or CANCELLED
+        return cause.error()
 
     def _stopped(self) -> dict[str, int]:
         totals = {"rows": self._counts.rows, "bytes": self._counts.bytes, "pages": 0}
@@ -148,7 +159,7 @@ class _Sender:
         peak = self._environment.stats().get("peak_bytes", 0)
         self._control.progress(self._counts)
         self._control.send("DONE", {**totals, "peak": peak})
-        self._control.await_message("OK", "ABORT", "FINISH")
+        self._control.await_message("OK", "ABORT", "FINISH", "EPOCH_ENDED")
         return totals
 
     def _register(self) -> None:
@@ -182,7 +193,8 @@ class _Sender:
                     self._reading.stop()
                 for index in self._wanted:
                     self._partition.release_subpartition(index)
-            case "ABORT":
+            case "ABORT" | "EPOCH_ENDED":
+                self._ended = message.kind == "EPOCH_ENDED"
                 self._cause = Cause.from_fields(message.fields)
                 if self._reading is not None:
                     self._reading.fail(self._cause.error())

@@ -41,7 +41,12 @@ class Cause:
 
     @property
     def is_second_hand(self) -> bool:
-        """Whether a worker heard of it from a peer: the peer, or Spark, will know better."""
+        """Whether a worker heard of it from a peer: the peer, or Spark, will know better.
+
+        Such a cause ends an epoch; any other one ends the run. Another version stays another one.
+        """
+        if self.code == errors.VersionError.code:
+            return False
         return self.code.startswith("HG-3") or self.code == errors.ProducerFailedError.code
 
     def fields(self) -> dict[str, str]:

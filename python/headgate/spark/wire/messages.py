@@ -149,6 +149,9 @@ FIELDS: Final[dict[str, Checks]] = {
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,
+    # consumer -> coordinator, after EPOCH_ENDED: it waits for START; rows have left it, its task fails
+    "READY": {},
+    "YIELDED": {},
     # worker -> coordinator, the only message of its connection; the token of the control connection
     "HEARTBEAT": {"control": _is_id},
     # reader (a producer that reads a source) -> coordinator
@@ -173,6 +176,7 @@ FIELDS: Final[dict[str, Checks]] = {
     "CONSUMER_GONE": {"index": _is_count},
     "FINISH": {},
     # coordinator -> both
+    "EPOCH_ENDED": _CAUSE,
     "ABORT": _CAUSE,
     "OK": {},
 }
