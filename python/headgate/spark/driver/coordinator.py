@@ -173,12 +173,16 @@ class Coordinator:
         """
         if self.doubted.pop(consumer.attempt, None) is None or status == "SUCCESS":
             return
-        if status == "FAILED" and not (is_gone(text) and self._retries.tasks > 1):
+        is_news = consumer.is_present or consumer.state is State.STOPPED
+        if status == "FAILED" and is_news and not (is_gone(text) and self._retries.tasks > 1):
             self._doom(consumer, lost(consumer, text))
             return
-        if consumer.is_present and consumer.run is not None:
+        if consumer.is_present:
             # Its connection has not been heard to end yet.
-            consumer.run.consumer_lost(consumer, lost(consumer, text))
+            self.formation.drop(consumer)
+            consumer.state = State.FAILED
+            if consumer.run is not None:
+                consumer.run.consumer_lost(consumer, lost(consumer, text))
         for copy in [c for c, first in self._parked.items() if first == consumer.attempt]:
             del self._parked[copy]
             if copy.state is State.PARKED:

@@ -160,6 +160,8 @@ class Run(Roster):
         """A producer's data is taken; the acknowledgement lets its task end."""
         if producer.state is State.LIVE:
             producer.state = State.DONE
+            copies = [copy for copy in self.parked if copy.partition == producer.partition]
+            self.tell_all(copies, "FINISH", {})
         self.send(producer, "OK")
 
     def job_finished(self, epoch: int, error: Cause | None, partitions: set[int]) -> None:
