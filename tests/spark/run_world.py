@@ -1,8 +1,7 @@
 """A world of simulated tasks and a simulated Spark around the real coordinator, in random order.
 
-Nothing here blocks: a schedule picks one enabled step after the other from a seed. Tasks lose power, freeze
-and lose connections between each other; Spark tries again, as it does. At the end every partition of the
-result must have the rows of all producers, once, of one epoch.
+A schedule picks one enabled step after the other from a seed. Tasks lose power, freeze and lose connections;
+Spark tries again, as it does. At the end each partition must have the rows of all producers, of one epoch.
 """
 
 import random
@@ -97,7 +96,7 @@ class World:
 
     # What may happen next.
 
-    def steps(self):
+    def steps(self):  # noqa: C901 - one line per kind of step
         """Return the enabled steps, each a name and a call."""
         found = [("tick", self.tick)]
         running = [t for t in self.tasks if t.status == "RUNNING"]
@@ -117,7 +116,7 @@ class World:
             if task.inbox:
                 found.append((f"tell {task.attempt}", lambda t=task: self.tell(t)))
             found += [(f"work {task.attempt}", call) for call in self.work(task)]
-        for consumer in self.coordinator.doubted.values():
+        for consumer in self.coordinator.doubts.consumers.values():
             task = self.task(consumer.attempt)
             if task.status != "RUNNING":
                 found.append(("fate", lambda c=consumer, t=task: self.tell_fate(c, t)))
@@ -308,11 +307,8 @@ class World:
             self.coordinator.message(task.connection, EXCHANGE, message, self.now)
 
     def tell(self, task):
-        message = task.inbox.popleft()
-        if task.job is None:
-            self.tell_consumer(task, message)
-        else:
-            self.tell_producer(task, message)
+        say = self.tell_consumer if task.job is None else self.tell_producer
+        say(task, task.inbox.popleft())
 
     def tell_consumer(self, task, message):
         match message.kind:

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from headgate.spark.driver import jobs as module
+from headgate.spark.driver.doubts import Doubts
 from headgate.spark.driver.jobs import Jobs
 
 
@@ -36,7 +37,7 @@ def jobs(monkeypatch):
 
 
 def coordinator(*stages):
-    return SimpleNamespace(stages=set(stages), live_runs=[], doubted={})
+    return SimpleNamespace(stages=set(stages), live_runs=[], doubts=Doubts())
 
 
 def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):

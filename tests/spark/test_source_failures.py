@@ -150,7 +150,20 @@ def test_a_reader_killed_before_its_first_batch_is_tried_again(spark, tmp_path):
     assert "unfinished splits: part " in text
 
 
-def test_a_reader_killed_among_its_batches_fails_the_run_by_name(spark, tmp_path):
+def test_a_reader_killed_once_among_its_batches_costs_time_and_no_rows(spark, tmp_path):
+    def kill_once(batches):
+        for batch in batches:
+            yield batch
+            if once(tmp_path, "killed"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    out = exchange(Parts(6), by="id", map=kill_once, num_partitions=1, parallelism=2, spark=spark)
+    assert sorted(row["id"] for row in out.collect()) == all_ids(6)
+    stats = wait_for_the_end(spark)
+    assert (stats.state, stats.epoch) == ("done", 1)
+
+
+def test_a_reader_killed_each_time_among_its_batches_fails_the_run_by_name(spark, tmp_path):
     def kill_reader_1(batches):
         from pyspark import TaskContext
 

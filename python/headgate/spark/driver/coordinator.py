@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ProtocolError
-from headgate.spark.driver.formation import Formation, StageFacts, first_attempt
+from headgate.spark.driver.doubts import Doubts
+from headgate.spark.driver.formation import Formation, StageFacts
 from headgate.spark.driver.losses import lost, silent
 from headgate.spark.driver.members import (
     Consumer,
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 #: How many failed (exchange, stage) pairs are remembered, to answer Spark's retries.
 _MAX_FAILED: Final = 1000
-#: Seconds that Spark's word is waited for on a task that stopped early.
-DOUBT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +66,7 @@ class Coordinator:
         self.blocked = 0
         self.formation = Formation(self._new_run)
         self._relief = Relief(self.formation.homes, self._may_hand_over, self.effects)
-        #: Consumers of which only Spark knows how their task ended: attempt -> consumer.
-        self.doubted: dict[int, Consumer] = {}
-        self._parked: dict[Consumer, int] = {}
+        self.doubts = Doubts()
         self._failed: dict[tuple[bytes, int], Cause] = {}
         self.placings = Placings()
         self._numbers = 0
@@ -93,8 +90,8 @@ class Coordinator:
         """Return what is to be done since the last call."""
         effects, self.effects[:] = list(self.effects), []
         for effect in effects:
-            if isinstance(effect, Ended):
-                self._run_ended(effect)
+            if isinstance(effect, Ended) and effect.cause is not None:
+                self._refuse((effect.run.exchange_id, effect.run.stage), effect.cause)
         # What the end of a run brings about is done in the same round.
         return effects + (self.take_effects() if self.effects else [])
 
@@ -171,7 +168,7 @@ class Coordinator:
         A stop is quiet, as after a LIMIT; but where the task failed for a reason of its own, above
         its consumer, its retries must hear of that and not run the producers again.
         """
-        if self.doubted.pop(consumer.attempt, None) is None or status == "SUCCESS":
+        if not self.doubts.end(consumer) or status == "SUCCESS":
             return
         is_news = consumer.is_present or consumer.state is State.STOPPED
         if status == "FAILED" and is_news and not (is_gone(text) and self._retries.tasks > 1):
@@ -183,11 +180,8 @@ class Coordinator:
             consumer.state = State.FAILED
             if consumer.run is not None:
                 consumer.run.consumer_lost(consumer, lost(consumer, text))
-        for copy in [c for c, first in self._parked.items() if first == consumer.attempt]:
-            del self._parked[copy]
-            if copy.state is State.PARKED:
-                copy.state = State.LIVE
-                self._arrive(copy, now)
+        for copy in self.doubts.let_go(consumer):
+            self._arrive(copy, now)
 
     def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
         """Take note of what Spark says of the stages that somebody waits in."""
@@ -232,15 +226,13 @@ class Coordinator:
         consumer = Consumer(connection, exchange, *fields, index=message["index"])
         if consumer.index >= self.exchanges[exchange].num_partitions:
             raise ProtocolError(f"a consumer of subpartition {consumer.index}, which is not there")
-        first = first_attempt(consumer, [*self.consumers, *self.doubted.values()])
+        first = self.doubts.first_attempt(consumer, self.consumers)
         self.members[connection] = consumer
         cause = self._failed.get((exchange, consumer.stage))
         if cause is not None:
             self._abort(consumer, cause)
         elif first is not None:
-            consumer.state = State.PARKED
-            self._parked[consumer] = first.attempt
-            self.doubted[first.attempt] = first
+            self.doubts.park(consumer, first)
             self._send(consumer, "WAIT")
         else:
             self._arrive(consumer, now)
@@ -283,7 +275,7 @@ class Coordinator:
                 if ended:
                     self.placings.yielded(consumer)
                 if message.kind == "STOPPED" and run is not None and not run.is_cancelled:
-                    self.doubted[consumer.attempt] = consumer
+                    self.doubts.begin(consumer)
                 self.formation.drop(consumer)
                 self._send(consumer, "OK")
             case "READY" if run is not None:
@@ -307,7 +299,9 @@ class Coordinator:
             case "REGISTERED":
                 run.producer_registered(producer, dict(message.fields))
             case "READER" | "SPLIT_REQUEST" | "SPLITS_FINISHED" | "SOURCE_EVENT" | "WATERMARK":
-                run.reader_said(producer, message)
+                if run.readers is None:
+                    raise ProtocolError(f"a {message.kind} message in a run without a source")
+                run.readers.said(producer, message)
             case "DONE":
                 _count(producer, message)
                 run.producer_done(producer)
@@ -339,7 +333,8 @@ class Coordinator:
             if run.stage != stage or any(m.state is State.LOST for m in run.members):
                 continue
             if not well:
-                run.stage_failed()
+                recovers = run.state is RunState.RECOVERING
+                run.fail(run.recovery.verdict if recovers else CANCELLED)
                 continue
             for consumer in [c for c in run.consumers.values() if run.is_awaited(c)]:
                 if consumer.is_present:
@@ -348,10 +343,6 @@ class Coordinator:
         for consumer in [c for c in self.formation.waiting if c.stage == stage]:
             self.formation.drop(consumer)
             self._abort(consumer, CANCELLED)
-
-    def _run_ended(self, ended: Ended) -> None:
-        if ended.cause is not None:
-            self._refuse((ended.run.exchange_id, ended.run.stage), ended.cause)
 
     def _doom(self, consumer: Consumer, cause: Cause) -> None:
         if consumer.run is not None and not consumer.run.is_over:
@@ -377,12 +368,7 @@ class Coordinator:
             gone = not any(member.is_present for member in run.members)
             if run.is_over and run.job_ended and gone and now > run.ended_at:
                 del self.runs[number]
-        self._parked = {c: first for c, first in self._parked.items() if c.is_present}
-        waited_for = set(self._parked.values())
-        for attempt, consumer in list(self.doubted.items()):
-            over = now - consumer.since > DOUBT and attempt not in waited_for
-            if over or (consumer.exchange_id, consumer.stage) in self._failed:
-                del self.doubted[attempt]
+        self.doubts.forget(now, self._failed)
         self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:

@@ -10,12 +10,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.members import Consumer, State
 from headgate.spark.driver.roster import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headgate.spark.driver.members import Consumer
     from headgate.spark.driver.run import Run
 
 #: Seconds without a new consumer after which a run is formed from those that are there.
@@ -168,20 +168,6 @@ class Formation:
             and run.stage == consumer.stage
             and consumer.index not in run.indexes
         )
-
-
-def first_attempt(consumer: Consumer, consumers: Iterable[Consumer]) -> Consumer | None:
-    """Return the consumer of which this one is a second attempt, as under speculation.
-
-    A second attempt also comes after a failure that has not been heard of here yet.
-    """
-    key = (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
-    for other in consumers:
-        theirs = (other.exchange_id, other.stage, other.partition, other.index)
-        counts = other.is_present or other.state is State.STOPPED
-        if theirs == key and counts and not other.leaving and other.attempt != consumer.attempt:
-            return other
-    return None
 
 
 def _adopted(index: int, homes: dict[int, int]) -> list[int]:

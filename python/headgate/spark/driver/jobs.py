@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.spark.driver.facts import SparkFacts, is_gone
+from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
 from headgate.spark.driver.roster import RunState
-from headgate.spark.driver.run import ENDED, Run
 from headgate.spark.progress.display import Progress
 from headgate.spark.progress.stats import ExchangeStats, snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.source.coordination import CoordinatorThread
     from headgate.spark.driver.coordinator import Coordinator
     from headgate.spark.driver.members import Consumer, Member
+    from headgate.spark.driver.run import Run
     from headgate.spark.driver.server import Server
     from headgate.spark.tasks.task import SourcePlan
 
@@ -161,7 +162,7 @@ class Jobs:
         if is_new:
             self._asked.put(_nothing)  # look at once
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
-        self._doubted = list(coordinator.doubted.values())
+        self._doubted = list(coordinator.doubts.consumers.values())
         self._progress.show(coordinator.live_runs, time.monotonic())
 
     def interrupted(self) -> None:

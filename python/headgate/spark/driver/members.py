@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
+
+
+#: Spark's words for a task that does not run any more.
+ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 class State(Enum):

@@ -99,6 +99,8 @@ class Readers:
         Raises:
             ProtocolError: it registers twice, or speaks before it has registered.
         """
+        if producer.state is not State.LIVE or self._run.is_over:
+            return
         subtask = producer.partition
         if (message.kind == "READER") == bool(producer.host):
             raise ProtocolError(f"an unexpected {message.kind} message of a reader")

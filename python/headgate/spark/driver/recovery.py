@@ -41,6 +41,8 @@ class Recovery:
         self._is_hearsay = False
         self._member: Member | None = None
         self._deadline = 0.0
+        #: Why Spark gave up the job of the last epoch, where it did so by itself.
+        self._job: Cause | None = None
 
     def epoch_ended(self, cause: Cause, member: Member | None, *, is_hearsay: bool) -> None:
         """Open an entry: what ended an epoch.
@@ -52,6 +54,7 @@ class Recovery:
         """
         self.causes.append(cause)
         self._member, self._is_hearsay, self._deadline = member, is_hearsay, 0.0
+        self._job = None
         if len(self.causes) >= self.retries.epochs:
             self.refuse(f"given up after {len(self.causes)} epochs")
 
@@ -65,10 +68,16 @@ class Recovery:
             self.causes[-1] = cause
             self._is_hearsay, self._member = False, member
 
+    def job_failed(self, cause: Cause) -> None:
+        """Take note of why Spark gave up the job of the last epoch."""
+        self._job = cause
+        if self._is_hearsay:
+            self.known_better(cause, None)
+
     def doubt(self, cause: Cause) -> None:
         """Take words for the last epoch's end that others may know better."""
-        self.causes[-1] = cause
-        self._is_hearsay, self._deadline = True, 0.0
+        self.causes[-1] = self._job or cause
+        self._is_hearsay, self._deadline = self._job is None, 0.0
 
     def is_of(self, member: Member) -> bool:
         """Whether the last epoch ended by this member's loss."""

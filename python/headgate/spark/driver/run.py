@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import ProtocolError
 from headgate.spark.driver.losses import unproven
 from headgate.spark.driver.members import (
+    ENDED,
     AskVerdict,
     Cancel,
     Consumer,
@@ -30,12 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headgate.spark.driver.readers import Readers
-    from headgate.spark.wire.messages import Message
 
 #: Seconds that a quiet end waits for the producers before it cancels their job.
 FINISH_GRACE: Final = 2.0
-#: Spark's words for a task that does not run any more.
-ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 class Run(Roster):
@@ -73,7 +70,6 @@ class Run(Roster):
         #: Splits that readers have read to their end, and how many there are, where that is known.
         self.splits_done = 0
         self.splits_total: int | None = None
-        #: Whether its producers read the splits of a source themselves.
         self.reads_splits = False
         #: Whether consumers hold all slots, so that no producer can start.
         self.waits_for_slots = False
@@ -136,17 +132,6 @@ class Run(Roster):
             self.send(producer, "WAIT")
         else:
             self._go(producer)
-
-    def reader_said(self, producer: Producer, message: Message) -> None:
-        """A producer that reads a source says something to the enumerator.
-
-        Raises:
-            ProtocolError: it is not a message for now.
-        """
-        if self.readers is None:
-            raise ProtocolError(f"a {message.kind} message in a run without a source")
-        if producer.state is State.LIVE and not self.is_over:
-            self.readers.said(producer, message)
 
     def producer_registered(self, producer: Producer, place: dict[str, str | int]) -> None:
         """A producer's partition can be read from now on."""
@@ -290,13 +275,6 @@ class Run(Roster):
         self.epoch += 1
         self._recancel = 0.0
 
-    def stage_failed(self) -> None:
-        """Spark has given up the stage of the consumers."""
-        if self.state is RunState.RECOVERING:
-            self.fail(self.recovery.verdict)
-        else:
-            self.cancel()
-
     def fail(self, cause: Cause) -> None:
         """End the run; only the first cause counts."""
         if self.is_over:
@@ -361,9 +339,10 @@ class Run(Roster):
         return True
 
     def _former_job_failed(self, error: Cause | None) -> None:
-        """Take note of why a job failed whose epoch ended: of a process that is lost, or worse."""
-        known = error is None or error.is_cancelled or error.code.startswith("HG-3")
-        if not known and error is not None and self.recovery.retries.tasks < 2:
+        if error is None or error.is_cancelled:
+            return
+        self.recovery.job_failed(error)
+        if not error.code.startswith("HG-3") and self.recovery.retries.tasks < 2:
             self.fail(error)
 
     def _job_failed(self, error: Cause) -> None:
