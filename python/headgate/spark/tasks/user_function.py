@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate import errors
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
+from headgate.spark.wire.cause import one_line, said, sendable, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -16,25 +16,30 @@ if TYPE_CHECKING:
     #: What a user gives as map or reduce.
     BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
+#: Most characters of a user's traceback that Spark is given to print.
+MAX_TEXT: Final = 64 * 1024
+_SUMMARY: Final = 500
+
 
 class UserFunctionFailed(Exception):
-    """Carries the user's own exception, which is ``__cause__``, to the task body."""
+    """Carries the user's own exception, which is ``__cause__``, to the task body.
 
-    def __init__(self, name: str, error: Exception) -> None:
+    Attributes:
+        name: of the function.
+        error: to raise in Spark's task: the user's own; another one where Spark could not print it,
+            as with a text of megabytes, or one that UTF-8 cannot encode.
+        summary: one line: which function raised what.
+        text: the user's traceback, from the user's first frame on.
+    """
+
+    def __init__(self, name: str, error: BaseException) -> None:
         super().__init__(name)
         self.name = name
-        self.error = error
-
-    @property
-    def summary(self) -> str:
-        """One line: which function raised what."""
-        said = str(self.error).partition("\n")[0]
-        return f"{self.name} raised {type(self.error).__name__}" + (f": {said}" if said else "")
-
-    @property
-    def text(self) -> str:
-        """The user's traceback, from the user's first frame on."""
-        return _own_traceback(self.error)
+        line = one_line(said(error), _SUMMARY)
+        self.summary = f"{name} raised {type(error).__name__}" + (f": {line}" if line else "")
+        text = _own_traceback(error)
+        self.text = sendable(text, MAX_TEXT)
+        self.error = error if self.text == text else user_error(self, "")
 
 
 class Source:
@@ -90,7 +95,9 @@ def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator
         return
     try:
         yield from function(source)
-    except Exception as error:
+    except GeneratorExit:
+        raise  # whoever reads needs no more
+    except BaseException as error:
         if source.error is not None and _comes_from(error, source.error):
             raise source.error from None
         raise UserFunctionFailed(name, error) from error
@@ -119,4 +126,4 @@ def _own_traceback(error: BaseException) -> str:
         if frames.tb_frame.f_globals.get("__name__") != __name__:
             break
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip("\n")
+    return traceback_of(error, frames)

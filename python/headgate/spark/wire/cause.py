@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate import errors
 from headgate.spark.wire.messages import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
+
+#: Most characters of each text of a cause that travels.
+LIMITS: Final = {
+    "code": 20,
+    "summary": 1000,
+    "asked": 300,
+    "have": 300,
+    "remedy": 300,
+    "text": 7000,
+    "where": 200,
+}
+
+
+def said(error: BaseException) -> str:
+    """Return what an exception says; what its class is called where saying it raises."""
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 - a user's class may do anything
+        return f"<{type(failure).__name__} in its __str__>"
+
+
+def traceback_of(error: BaseException, frames: TracebackType | None = None) -> str:
+    """Return an exception as Python prints it, with its notes and causes; never raises.
+
+    Args:
+        error: of any class.
+        frames: where the traceback begins; where the exception was caught when not given.
+    """
+    frames = error.__traceback__ if frames is None else frames
+    try:
+        lines = traceback.format_exception(type(error), error, frames)
+    except Exception as failure:  # noqa: BLE001 - a user's class may do anything
+        name = type(failure).__name__
+        return f"{type(error).__name__}: {said(error)}\n(its traceback cannot be printed: {name})"
+    return "".join(lines).rstrip("\n")
+
+
+def sendable(text: str, limit: int) -> str:
+    """Return at most ``limit`` characters that UTF-8 can encode, whatever a user put into them."""
+    return cut(cut(text, limit).encode("utf-8", "backslashreplace").decode(), limit)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Return the first line of a text, at most ``limit`` characters that UTF-8 can encode."""
+    line = next(iter(text[: 2 * limit].splitlines()), "")
+    line = line.encode("utf-8", "backslashreplace").decode()
+    return line if len(line) <= limit else line[: limit - 4] + " ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +99,9 @@ class Cause:
         return self.code.startswith("HG-3") or self.code == errors.ProducerFailedError.code
 
     def fields(self) -> dict[str, str]:
-        """Return the fields of an ABORT or FAILED message, long ones cut."""
-        limits = {"summary": 1000, "asked": 300, "have": 300, "remedy": 300, "where": 200}
-        return {name: cut(text, limits.get(name, 7000)) for name, text in asdict(self).items()}
+        """Return the fields of an ABORT or FAILED message: long ones cut, all of them UTF-8."""
+        fields = {name: sendable(text, LIMITS[name]) for name, text in asdict(self).items()}
+        return {**fields, "summary": one_line(self.summary, LIMITS["summary"])}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str]) -> Cause:
@@ -61,18 +110,20 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException, text: str = "", where: str = "") -> Cause:
-        """Return the cause that an exception stands for."""
+        """Return the cause that an exception stands for, with what raised it."""
         if isinstance(error, errors.HeadgateError):
+            origin = error.__cause__
             return cls(
                 error.code or errors.InternalError.code,
                 error.summary,
                 error.asked,
                 error.have,
                 error.remedy,
-                text or error.cause_text,
+                text or error.cause_text or ("" if origin is None else traceback_of(origin)),
                 where,
             )
-        summary = f"{type(error).__name__}: {error}"
+        summary = f"{type(error).__name__}: {said(error)}"
+        text = text or traceback_of(error)
         return cls(errors.InternalError.code, summary, text=text, where=where)
 
     def error(self) -> errors.HeadgateError:

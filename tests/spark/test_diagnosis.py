@@ -1,0 +1,174 @@
+"""What a user's function raises reaches every process: its type, its traceback, once, bounded."""
+
+import sys
+import time
+
+import pytest
+from actors import PLACE, Theatre
+from mishaps import MISHAPS
+from outcomes import rounds
+from pyspark import cloudpickle
+
+from headgate.errors import CoordinatorError, InternalError, SchemaMismatchError
+from headgate.spark import exchange, last_stats
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+#: Most characters of an error in another process: four lines, and a traceback cut in its middle.
+BOUND = 9_500
+#: Most characters that Spark shows of a failed action: the task's traceback and the driver's stack.
+SHOWN = 100_000
+
+
+def failing(mishap):
+    """Return a function of batches that raises in its second frame."""
+
+    def ledger(batches):
+        for batch in batches:
+            if batch is None or batch.num_rows:
+                mishap.act()
+            yield batch
+
+    return ledger
+
+
+def failure_of(mishap):
+    """Run a function that fails, as a task does; return what carries its exception."""
+    source = Source(iter([None]), lambda _: None)
+    with pytest.raises(UserFunctionFailed) as caught:
+        list(apply("map", failing(mishap), source))
+    return caught.value
+
+
+def across(kind, cause):
+    """Send a cause in a message and return it at the other end."""
+    data = encode(Message(kind, 1, 0, cause.fields()))
+    assert len(data) <= MAX_MESSAGE
+    return Cause.from_fields(decode(data).fields)
+
+
+@pytest.mark.parametrize("mishap", MISHAPS, ids=str)
+def test_what_a_function_raises_reaches_the_other_tasks_whole_and_bounded(mishap):
+    failure = failure_of(mishap)
+    told = across("FAILED", Cause.of(user_error(failure, "here"), where="here"))
+    theatre = Theatre()
+    theatre.stage(1, 2)
+    others = [theatre.consumer(index) for index in range(2)]
+    (run,) = theatre.submitted
+    producer = theatre.producer(run, 0)
+    theatre.say(producer, "REGISTERED", PLACE, run.number)
+    theatre.say(producer, "FAILED", told.fields(), run.number)
+    for other in others:
+        abort = theatre.last(other)
+        error = across("ABORT", Cause.from_fields(abort.fields)).error()
+        text = "".join([str(error), *error.__notes__])
+        assert (abort.kind, error.code) == ("ABORT", "HG-6001")
+        assert error.summary.startswith(f"map raised {mishap.name}")
+        assert "\n" not in error.summary
+        assert f"in {mishap.act.__name__}" in text
+        assert "in ledger" in text
+        assert all(said in text for said in mishap.says)
+        assert text.count("in ledger") == 1
+        assert len(text) <= BOUND
+
+
+@pytest.mark.parametrize("mishap", MISHAPS, ids=str)
+def test_what_spark_is_given_to_print_can_be_printed(mishap):
+    failure = failure_of(mishap)
+    assert len(failure.text.encode()) <= 70_000
+    plain = {"huge", "huge_in_lines", "surrogates"}
+    assert (type(failure.error).__name__ == "UserFunctionError") == (str(mishap) in plain)
+
+
+def test_an_error_of_ours_keeps_what_raised_it():
+    def wait():
+        try:
+            raise ConnectionResetError("by peer")
+        except OSError as error:
+            raise CoordinatorError("it cannot be reached") from error
+
+    with pytest.raises(CoordinatorError) as caught:
+        wait()
+    cause = across("FAILED", Cause.of(caught.value))
+    assert (cause.code, cause.summary) == ("HG-3008", "it cannot be reached")
+    assert "ConnectionResetError: by peer" in cause.text
+
+
+def test_an_error_of_others_keeps_its_type_and_traceback():
+    with pytest.raises(ZeroDivisionError) as caught:
+        1 / 0  # noqa: B018 - it raises
+    error = across("FAILED", Cause.of(caught.value, where="there")).error()
+    assert isinstance(error, InternalError)
+    assert error.summary == "ZeroDivisionError: division by zero"
+    assert error.cause_text.count("1 / 0") == 1
+
+
+def test_a_derived_error_repeats_its_cause_as_often_as_it_travels_and_no_longer():
+    cause = Cause.of(user_error(failure_of(MISHAPS[0]), "here"))
+    texts = []
+    for _ in range(20):
+        cause = across("ABORT", Cause.of(cause.error()))
+        texts.append("".join([str(cause.error()), *cause.error().__notes__]))
+    assert len(set(texts)) == 1
+
+
+def test_values_in_an_error_of_ours_are_bounded_too():
+    error = SchemaMismatchError(
+        "y" * 5_000_000, asked="a" * 10**6, have="h" * 10**6, remedy="r" * 10**6
+    )
+    assert len(str(across("FAILED", Cause.of(error)).error())) <= 2_500
+
+
+@pytest.fixture
+def causes(monkeypatch):
+    """The causes of the runs that end in this test, in order."""
+    from headgate.spark.driver.jobs import Jobs
+
+    seen, ended = [], Jobs.ended
+
+    def note(jobs, run, cause):
+        seen.append(cause)
+        ended(jobs, run, cause)
+
+    monkeypatch.setattr(Jobs, "ended", note)
+    return seen
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@pytest.mark.parametrize(
+    ("role", "mishap"),
+    [("map", mishap) for mishap in MISHAPS[:: rounds(2, 1)]]
+    + [("reduce", mishap) for mishap in MISHAPS[:: rounds(7, 1)]],
+    ids=str,
+)
+def test_on_spark_the_action_names_what_the_function_raised(spark, numbers, causes, role, mishap):
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
+        exchange(numbers, by="k", **{role: failing(mishap)}).collect()
+    deadline = time.monotonic() + 10
+    while last_stats().state == "running" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    text = str(caught.value)
+    assert last_stats().error == "HG-6001"
+    assert causes[-1].summary.startswith(f"{role} raised {mishap.name}")
+    assert f"in {mishap.act.__name__}" in causes[-1].text
+    assert "in ledger" in text
+    assert f"in {mishap.act.__name__}" in text
+    assert mishap.name.partition(":")[0] in text
+    assert len(text) <= SHOWN
+
+
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+def test_on_spark_what_a_selector_raises_is_named_with_its_traceback(spark, numbers, causes):
+    def ledger(batch):
+        return [{"a": 0}[str(n)] for n in range(batch.num_rows)]
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
+        exchange(numbers, by=ledger).collect()
+    text = str(caught.value)
+    assert "KeyError: '0'" in text
+    assert "in ledger" in text
+    assert causes[-1].summary == "KeyError: '0'"
