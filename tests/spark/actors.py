@@ -1,7 +1,7 @@
 """A coordinator with a clock of its own and workers that are numbers."""
 
-from headgate.spark.driver.coordinator import Coordinator, ExchangeFacts
-from headgate.spark.driver.formation import StageFacts
+from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.members import (
     AskVerdict,
     Cancel,

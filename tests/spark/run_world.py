@@ -8,8 +8,8 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from headgate.spark.driver.coordinator import Coordinator, ExchangeFacts
-from headgate.spark.driver.formation import StageFacts
+from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
 from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.cause import CANCELLED, Cause

@@ -16,7 +16,8 @@ from test_server import consumer, place, until
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
 from headgate.spark.driver import server as server_module
-from headgate.spark.driver.coordinator import Coordinator, ExchangeFacts
+from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control
 from headgate.spark.tasks.worker_connection import Place

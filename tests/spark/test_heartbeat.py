@@ -17,7 +17,7 @@ from test_server import Side
 from test_source_readers import Play
 
 from headgate.errors import CoordinatorError
-from headgate.spark.driver.coordinator import ExchangeFacts
+from headgate.spark.driver.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.tasks.worker_connection import WorkerConnection

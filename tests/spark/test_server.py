@@ -9,7 +9,7 @@ from actors import EXCHANGE, PLACE, TOTALS
 
 from headgate.errors import CoordinatorError, HandshakeError
 from headgate.spark.driver import server as server_module
-from headgate.spark.driver.coordinator import ExchangeFacts
+from headgate.spark.driver.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.wire.channel import control_key

@@ -112,7 +112,7 @@ def _plan(request: Request) -> DataFrame:
         time.sleep(0.1)
         slots = counter.count()
     partitions = request.options["num_partitions"] or max(1, slots.number // 2)
-    if partitions + 1 > slots.number:
+    if partitions + 1 > max(slots.number, slots.most):
         error = _not_enough(partitions, slots, request)
         if request.options["on_no_slots"] == "error":
             raise error
@@ -126,7 +126,7 @@ def _plan(request: Request) -> DataFrame:
 
 def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     from headgate.spark.driver import application  # noqa: PLC0415
-    from headgate.spark.driver.coordinator import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.jobs import Plan  # noqa: PLC0415
     from headgate.spark.tasks.control import Place  # noqa: PLC0415
     from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from headgate.spark.driver.coordinator import ExchangeFacts
+    from headgate.spark.driver.formation import ExchangeFacts
     from headgate.spark.progress.stats import ExchangeStats
 
 _LOG: Final = logging.getLogger("headgate.spark")

@@ -5,13 +5,12 @@ One thread owns it (see server.py), so it has no locks. Time is an argument.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ProtocolError
 from headgate.spark.driver.doubts import Doubts
-from headgate.spark.driver.formation import Formation, StageFacts
-from headgate.spark.driver.losses import lost, silent
+from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
+from headgate.spark.driver.losses import is_cancel, lost, silent
 from headgate.spark.driver.members import (
     Consumer,
     Effect,
@@ -28,6 +27,7 @@ from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.relief import Relief
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run
+from headgate.spark.driver.slots import SlotFacts
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -37,15 +37,6 @@ if TYPE_CHECKING:
 
 #: How many failed (exchange, stage) pairs are remembered, to answer Spark's retries.
 _MAX_FAILED: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeFacts:
-    """What the coordinator must know of an exchange."""
-
-    num_partitions: int
-    may_hand_over: bool
-    heartbeat_timeout: float = 10.0
 
 
 class Coordinator:
@@ -62,6 +53,8 @@ class Coordinator:
         self.runs: dict[int, Run] = {}
         self.members: dict[int, Member] = {}
         self.slots = 0
+        #: Who has them at this moment, as Spark's scheduler says.
+        self.slot_facts: SlotFacts | None = None
         #: Tasks that hold a slot and wait for a cached partition, as Spark says.
         self.blocked = 0
         self.formation = Formation(self._new_run)
@@ -153,14 +146,15 @@ class Coordinator:
         if run.state in {RunState.FINISHING, RunState.OVER}:
             member.state = State.STOPPED
         elif isinstance(member, Producer):
-            run.producer_lost(member, status, lost(member, text))
+            is_killed = status == "KILLED" and is_cancel(text)
+            run.producer_lost(member, "CANCELLED" if is_killed else status, lost(member, text))
         elif isinstance(member, Consumer) and status == "SUCCESS":
             run.consumer_ended(member, State.STOPPED)
-        elif isinstance(member, Consumer) and status == "KILLED":
+        elif isinstance(member, Consumer) and status == "KILLED" and is_cancel(text):
             member.state = State.FAILED
             run.cancel()
         elif isinstance(member, Consumer):
-            run.consumer_lost(member, lost(member, text))
+            run.consumer_lost(member, lost(member, text), is_killed=status == "KILLED")
 
     def fate(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         """Handle what became of a task that stopped early, or of which a second attempt waits.
@@ -198,15 +192,17 @@ class Coordinator:
     def tick(self, now: float) -> None:
         """Form runs, free slots, and do what time makes due."""
         held = {c.attempt for c in self.consumers if c.is_present}
+        # Without Spark's word, nobody else holds a slot.
+        slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
             self.runs[run.number] = run
             mixed = self.placings.would_mix(run)
             run.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
-            self._relief.check(runs, self.consumers, self.slots, self.blocked, now)
+            self._relief.check(runs, self.consumers, self.blocked, slots, now)
         for run in self.runs.values():
-            run.waits_for_slots = run.state is RunState.FORMING and 0 < self.slots <= len(held)
+            run.waits_for_slots = run.state is RunState.FORMING and 0 < slots.there <= len(held)
             run.tick(now)
             if run.state is not RunState.FORMING and not run.is_fixed:
                 self.formation.homes.fix(run)

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.spark.driver.formation import StageFacts
 from headgate.spark.driver.slots import SlotCounter
+from headgate.spark.driver.task_sets import stage_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark import RDD, SparkContext
+
+    from headgate.spark.driver.slots import SlotFacts
+    from headgate.spark.driver.waiting import StageTasks
 
 _MAX_TASKS = 20_000
 
@@ -81,9 +85,13 @@ class SparkFacts:
         # Without an interrupt: one that hits the start of a worker makes Spark restart the daemon.
         self._scala.killTaskAttempt(attempt, False, reason)
 
-    def slots(self) -> int:
-        """Return how many tasks can run at the same time."""
-        return self._slots.count().number
+    def slots(self) -> SlotFacts:
+        """Return how many tasks can run at the same time, and how many do."""
+        return self._slots.look()
+
+    def stage_tasks(self) -> list[StageTasks]:
+        """Return the stages of which tasks run now, of whatever job."""
+        return stage_tasks(self._context)
 
     def blocked(self, stages: Iterable[int]) -> int | None:
         """Return how many tasks wait for a cached partition that one of these stages computes.

@@ -42,6 +42,15 @@ class StageFacts:
         return self.status in {"COMPLETE", "FAILED", "SKIPPED"}
 
 
+@dataclass(frozen=True, slots=True)
+class ExchangeFacts:
+    """What the coordinator must know of an exchange."""
+
+    num_partitions: int
+    may_hand_over: bool
+    heartbeat_timeout: float = 10.0
+
+
 class Homes:
     """Which index serves which: fixed once a subpartition was handed over, or served.
 

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.spark.driver.facts import SparkFacts, is_gone
+from headgate.spark.driver.logs import say
 from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
 from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.task_sets import run_with_action_of
+from headgate.spark.driver.waiting import Snapshot, Waiting
 from headgate.spark.progress.display import Progress
 from headgate.spark.progress.stats import ExchangeStats, snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -31,8 +34,6 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.server import Server
     from headgate.spark.tasks.task import SourcePlan
-
-_LOG: Final = logging.getLogger("headgate.spark")
 
 #: Seconds between two looks at Spark while somebody waits, and while nobody does.
 _LOOK: Final = 0.25
@@ -84,6 +85,7 @@ class Jobs:
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
         self._progress = Progress(plans)
+        self._waiting = Waiting()
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
         self._forming: list[Run] = []
@@ -129,11 +131,13 @@ class Jobs:
 
     def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Say that a run begins again, if it can; its end says whether it could."""
-        _LOG.warning("run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
+        say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Say how a run ended; who waits for it gets the error itself."""
-        _LOG.info("run %d ended: %s", run.number, "well" if cause is None else cause.summary)
+        say(
+            logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
+        )
         if run.readers is not None:
             run.readers.close()
 
@@ -153,7 +157,7 @@ class Jobs:
         try:
             warnings.warn(warning, stacklevel=1)
         except errors.HeadgateWarning:
-            _LOG.warning("%s", text)  # warnings are errors here, but this thread must go on
+            say(logging.WARNING, "%s", text)  # warnings are errors here, but this thread must go on
 
     def tick(self, coordinator: Coordinator) -> None:
         """Tell the watching thread what to look at; show progress."""
@@ -163,7 +167,10 @@ class Jobs:
             self._asked.put(_nothing)  # look at once
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
         self._doubted = list(coordinator.doubts.consumers.values())
-        self._progress.show(coordinator.live_runs, time.monotonic())
+        now = time.monotonic()
+        self._progress.show(coordinator.live_runs, now)
+        if self._waiting.is_due(coordinator.live_runs, now):
+            self._asked.put(self._say_who_waits)
 
     def interrupted(self) -> None:
         """Cancel all jobs, as PySpark's own handler of Ctrl-C would; safe in a signal handler."""
@@ -178,7 +185,7 @@ class Jobs:
                 self._look()
             except Exception as error:  # noqa: BLE001 - py4j raises what it likes when Spark stops
                 if not is_gone(self._context):
-                    _LOG.debug("Spark did not answer: %s", error)
+                    say(logging.DEBUG, "Spark did not answer: %s", error)
                     time.sleep(_LOOK)
             if is_gone(self._context):
                 self._closing = True
@@ -207,7 +214,7 @@ class Jobs:
 
         def told() -> None:
             coordinator = self._server.coordinator
-            coordinator.slots = slots
+            coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
             coordinator.formation.homes.persisting(blocked is not None)
             coordinator.blocked = blocked or 0
             for number in active & coordinator.runs.keys():
@@ -215,6 +222,21 @@ class Jobs:
             coordinator.stage_facts(facts)
 
         self._server.post(told)
+
+    def _say_who_waits(self) -> None:
+        slots, stages = self._facts.slots(), self._facts.stage_tasks()
+
+        def told() -> None:
+            coordinator = self._server.coordinator
+            runs, consumers = coordinator.live_runs, coordinator.consumers
+            seen = Snapshot(runs, consumers, coordinator.blocked, slots, stages, self._name)
+            for level, line in self._waiting.lines(seen, time.monotonic()):
+                say(level, "%s", line)
+
+        self._server.post(told)
+
+    def _name(self, run: Run) -> str:
+        return self._plans[run.exchange_id].description.replace("headgate", "exchange", 1)
 
     @property
     def _is_busy(self) -> bool:
@@ -224,7 +246,11 @@ class Jobs:
         now = time.monotonic()
         left = []
         for member, run, deadline in self._verdicts:
-            status, text = self._facts.task(member.stage, member.attempt)
+            try:
+                status, text = self._facts.task(member.stage, member.attempt)
+            except Exception as error:  # noqa: BLE001 - py4j's; the deadline counts all the same
+                say(logging.DEBUG, "Spark did not say what became of a task: %s", error)
+                status, text = "", ""
             if status in ENDED or now >= deadline:
                 self._server.post(self._verdict(member, run, status, text))
             else:
@@ -256,6 +282,7 @@ class Jobs:
         error: Cause | None = None
         partitions: set[int] = set()
         try:
+            self._join_action(run)
             self._context.setJobDescription(plan.description)
             self._context.addJobTag(tag(run, epoch))
             # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
@@ -272,6 +299,13 @@ class Jobs:
         finally:
             coordinator = self._server.coordinator
             self._server.post(lambda: coordinator.job_ended(run.number, epoch, error, partitions))
+
+    def _join_action(self, run: Run) -> None:
+        try:
+            run_with_action_of(self._context, run.stage)
+        except Exception as error:  # noqa: BLE001 - py4j's: the scheduler's insides differ by version
+            words = "run %d: its producers run outside of the action's pool and group: %s"
+            say(logging.WARNING, words, run.number, error)
 
     def _is_repeatable(self, plan: Plan, producers: RDD[Any]) -> bool:
         # Which reader gets which split is a matter of timing, so a source's rows have no order.

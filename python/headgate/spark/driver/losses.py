@@ -15,6 +15,11 @@ _SILENT: Final = (
 )
 
 
+def is_cancel(text: str) -> bool:
+    """Whether Spark's words for a killed task mean that its job was cancelled, not the task alone."""
+    return not text or "cancelled" in text.lower()
+
+
 def lost(member: Member, text: str) -> Cause:
     """Return the cause that a connection is which ended without a goodbye.
 

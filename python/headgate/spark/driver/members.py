@@ -107,6 +107,11 @@ class Producer(Member):
     host: str = ""
 
     @property
+    def partition_fields(self) -> dict[str, str | int]:
+        """The fields of a PARTITION message."""
+        return {"producer": self.partition, "attempt": self.attempt, **self.place}
+
+    @property
     def where(self) -> str:
         """The task in words."""
         return f"producer {self.partition} (task {self.attempt})"

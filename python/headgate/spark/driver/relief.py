@@ -7,18 +7,22 @@ from typing import TYPE_CHECKING, Final
 from headgate import errors
 from headgate.spark.driver.members import Consumer, Effect, Warn
 from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.waiting import Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from headgate.spark.driver.formation import Homes
     from headgate.spark.driver.run import Run
+    from headgate.spark.driver.slots import SlotFacts
 
 #: Seconds that all slots are held by waiting consumers before one run is given up.
 CIRCLE: Final = 2.0
 #: Seconds without a task of the producer job before its run gives up slots, whoever holds the rest.
 STARVED: Final = 30.0
+#: States in which a run needs no further slot.
+_SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
 
 
 class Relief:
@@ -36,35 +40,46 @@ class Relief:
         self._homes = homes
         self._may_hand_over = may_hand_over
         self._effects = effects
-        self._residents: set[int] = set()
-        self._blocked = 0
+        self._seen: tuple[set[int], int, int] = (set(), 0, 0)
         self._since = 0.0
 
     def check(
-        self, runs: list[Run], consumers: Iterable[Consumer], slots: int, blocked: int, now: float
+        self,
+        runs: list[Run],
+        consumers: list[Consumer],
+        blocked: int,
+        slots: SlotFacts,
+        now: float,
     ) -> None:
         """Look at who holds the slots, and free some when nothing else can.
 
         Args:
             runs: all of them.
             consumers: all of them.
-            slots: of the application.
             blocked: tasks that wait for what a consumer is to put into a cache.
+            slots: as Spark's scheduler has them.
             now: seconds on a monotonic clock.
         """
         present = [c for c in consumers if c.is_present]
         residents = {c.attempt for c in present}
-        if (residents, blocked) != (self._residents, self._blocked):
-            self._residents, self._blocked, self._since = residents, blocked, now
+        seen = (residents, blocked, slots.there)
+        if seen != self._seen:
+            self._seen, self._since = seen, now
         if any(c.leaving for c in present):
             return
         held = len(residents) + blocked
         forming = [r for r in runs if r.state is RunState.FORMING and self._allowed(r)]
-        if held < slots:
+        if not self._is_full(slots, held, now):
             starved = [r for r in forming if now - r.started >= STARVED and not r.job_is_active]
-            self._relieve(starved, held, slots)
-        elif not _will_move(runs, residents) and not self._relieve(forming, held, slots):
-            self._give_up(runs, held, slots, now)
+            self._relieve(starved, held, slots.there)
+        elif not _will_move(runs, residents) and not self._relieve(forming, held, slots.there):
+            self._give_up(runs, consumers, blocked, slots, now)
+
+    def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:
+        """Whether every slot is held by who waits here, and no further one will come."""
+        if not held or slots.busy < slots.there or slots.busy > held:
+            return False  # a free slot, or a task of somebody else: it ends by itself
+        return not slots.to_come or now - self._since >= slots.patience
 
     def _relieve(self, forming: list[Run], held: int, slots: int) -> bool:
         return any(self._hand_over(run, held, slots) for run in forming) or any(
@@ -113,17 +128,28 @@ class Relief:
         )
         self._effects.append(Warn(str(error)))
 
-    def _give_up(self, runs: list[Run], held: int, slots: int, now: float) -> None:
-        stuck = [r for r in runs if r.state in {RunState.FORMING, RunState.FLOWING}]
+    def _give_up(
+        self,
+        runs: list[Run],
+        consumers: list[Consumer],
+        blocked: int,
+        slots: SlotFacts,
+        now: float,
+    ) -> None:
+        stuck = [run for run in runs if run.state not in _SERVED]
         if not stuck or now - self._since < CIRCLE:
             return
+        held = slots.busy
+        seen = Snapshot(stuck, consumers, blocked, slots, [], lambda _: "")
+        late = f"; waited {now - self._since:.0f} s for those" if slots.to_come else ""
         last = max(stuck, key=lambda run: (run.state is RunState.FORMING, run.number))
         last.fail(
             Cause(
                 errors.SlotsExhausted.code,
-                f"all {slots} slots are held by consumers that wait for a producer",
-                asked=f"{held} tasks of {len(stuck)} runs at the same time",
-                have=f"{slots} slots",
+                f"all {slots.there} slots are held by consumers that wait for a producer",
+                asked=f"{held} tasks of {len(stuck)} runs at the same time, and one producer",
+                have=f"{held_by(last, seen)}{late}",
+                remedy=errors.SlotsExhausted.default_remedy,
             )
         )
         self._since = now
@@ -132,8 +158,7 @@ class Relief:
 def _will_move(runs: list[Run], residents: set[int]) -> bool:
     """Whether a slot becomes free by itself."""
     for run in runs:
-        ends = run.state in {RunState.SEALED, RunState.FINISHING, RunState.OVER}
-        if ends and any(consumer.is_present for consumer in run.consumers.values()):
+        if run.state in _SERVED and any(consumer.is_present for consumer in run.consumers.values()):
             return True
         # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
         if any(p.is_present and p.attempt not in residents for p in run.producers.values()):

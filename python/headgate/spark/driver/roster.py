@@ -108,6 +108,19 @@ class Roster:
         comes_back = self.state is RunState.RECOVERING and consumer.state is State.FAILED
         return consumer.is_present or comes_back
 
+    def copies(self, producer: Producer) -> list[Producer]:
+        """Return the second attempts of a producer that wait."""
+        return [copy for copy in self.parked if copy.partition == producer.partition]
+
+    def next_copy(self, producer: Producer) -> Producer | None:
+        """Return a second attempt that takes over from a producer; None when there is none."""
+        for copy in self.copies(producer):
+            if copy.state is State.PARKED:
+                self.parked.remove(copy)
+                copy.state = State.LIVE
+                return copy
+        return None
+
     def adopt(self, given: Iterable[int], kept: int) -> None:
         """Let the consumer of ``kept`` serve indexes that were another run's."""
         self.serves[kept] = sorted({*self.serves[kept], *given})

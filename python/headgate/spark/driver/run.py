@@ -6,7 +6,7 @@ attempt of their task, and then a new producer job begins the next one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.spark.driver.losses import unproven
 from headgate.spark.driver.members import (
@@ -139,14 +139,13 @@ class Run(Roster):
             return
         producer.place = place
         for consumer in self.live_consumers:
-            self.send(consumer, "PARTITION", self._partition(producer))
+            self.send(consumer, "PARTITION", producer.partition_fields)
 
     def producer_done(self, producer: Producer) -> None:
         """A producer's data is taken; the acknowledgement lets its task end."""
         if producer.state is State.LIVE:
             producer.state = State.DONE
-            copies = [copy for copy in self.parked if copy.partition == producer.partition]
-            self.tell_all(copies, "FINISH", {})
+            self.tell_all(self.copies(producer), "FINISH", {})
         self.send(producer, "OK")
 
     def job_finished(self, epoch: int, error: Cause | None, partitions: set[int]) -> None:
@@ -205,20 +204,25 @@ class Run(Roster):
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
         """Spark has said what became of a producer's task, or does not know it either."""
         producer.state = State.FAILED
-        if status == "KILLED" and self.recovery.is_of(producer):
-            # Whoever killed it did so for a reason, which may still come to be known.
+        if status == "CANCELLED" and self.recovery.is_of(producer):
+            # Whoever cancelled it did so for a reason, which may still come to be known.
             self.recovery.doubt(CANCELLED)
-        elif status != "KILLED":
+        elif status != "CANCELLED":
             self.recovery.known_better(cause, producer)
         current = self.producers.get(producer.partition) is producer
-        if self.readers is not None and not producer.place and current and status not in ENDED:
+        if (
+            self.readers is not None
+            and not producer.place
+            and current
+            and status not in {*ENDED, "CANCELLED"}
+        ):
             # For Spark it still runs, so no other attempt will come.
             self.end_epoch(self.readers.losses.get(producer.partition, cause), producer)
 
-    def consumer_lost(self, consumer: Consumer, cause: Cause) -> None:
-        """A consumer's task failed in Spark, which may try it again."""
+    def consumer_lost(self, consumer: Consumer, cause: Cause, *, is_killed: bool = False) -> None:
+        """A consumer's task failed, which Spark may try again, or was killed, which it always does."""
         consumer.state = State.FAILED
-        if self.recovery.retries.tasks < 2:
+        if self.recovery.retries.tasks < 2 and not is_killed:
             self.fail(cause)
         else:
             self._without(consumer, cause)
@@ -335,7 +339,9 @@ class Run(Roster):
         if self.readers is None or producer.place:
             return False
         self.readers.lost(producer)
-        self._replace(producer)
+        copy = self.next_copy(producer)
+        if copy is not None:
+            self._go(copy)
         return True
 
     def _former_job_failed(self, error: Cause | None) -> None:
@@ -350,14 +356,6 @@ class Run(Roster):
             self.end_epoch(error, is_hearsay=True)
         else:
             self.fail(error)
-
-    def _replace(self, producer: Producer) -> None:
-        for copy in self.parked:
-            if copy.partition == producer.partition and copy.state is State.PARKED:
-                self.parked.remove(copy)
-                copy.state = State.LIVE
-                self._go(copy)
-                return
 
     def _go(self, producer: Producer) -> None:
         self._flow()
@@ -395,6 +393,3 @@ class Run(Roster):
         self.state = RunState.OVER
         self.cause = cause
         self.effects.append(Ended(self, cause))
-
-    def _partition(self, producer: Producer) -> dict[str, Any]:
-        return {"producer": producer.partition, "attempt": producer.attempt, **producer.place}

@@ -8,10 +8,12 @@ import selectors
 import socket
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.logs import say
 from headgate.spark.driver.members import (
     AskVerdict,
     Cancel,
@@ -34,14 +36,15 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
 
-_LOG: Final = logging.getLogger("headgate.spark")
-
 #: Seconds that a peer has to prove itself; it may be stopped for a while in the middle of it.
 HANDSHAKE: Final = 12.0
 #: Most connections that have not proved themselves; further ones close the oldest.
 MAX_PENDING: Final = 64
 #: Most bytes that wait for one worker that does not read.
 MAX_OUTPUT: Final = 64 * 1024 * 1024
+#: How many refused connections are logged one by one, and after how many further ones another line follows.
+_NAMED: Final = 10
+_COUNTED: Final = 1000
 _CHUNK: Final = 64 * 1024
 _TICK: Final = 0.05
 _IDLE: Final = 0.5
@@ -109,6 +112,7 @@ class Server:
         self._keys = keys
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
+        self._refused = 0
         self._tokens: dict[str, int] = {}
         self._heartbeats = Heartbeats()
         #: Seconds that the loop was at work: what it was kept from by others counts for nobody.
@@ -161,7 +165,8 @@ class Server:
             self.coordinator.close()
             self._do_all(self.coordinator.take_effects())
         except Exception:  # noqa: BLE001 - the last line of defence: say it, then close
-            _LOG.exception("the coordinator failed; running exchanges will fail too")
+            words = "the coordinator failed; running exchanges will fail too\n%s"
+            say(logging.ERROR, words, traceback.format_exc())
         finally:
             self._close_all()
 
@@ -210,10 +215,13 @@ class Server:
                 self._write(number, connection)
         except BlockingIOError:
             return
-        except OSError:
+        except HeadgateError as error:  # before OSError: some of ours are that too
+            self._refused += 1
+            if self._refused <= _NAMED or self._refused % _COUNTED == 0:
+                words = "a control connection was closed, number %d of its kind: %s"
+                say(logging.WARNING, words, self._refused, error.summary)
             self._close(number)
-        except HeadgateError as error:
-            _LOG.warning("a control connection was closed: %s", error.summary)
+        except OSError:
             self._close(number)
 
     def _read(self, number: int, connection: _Connection) -> None:
@@ -251,7 +259,11 @@ class Server:
             timeout = connection.heartbeat_timeout
             connection.target = self._heartbeats.hand_over(beside.sock, timeout)
         except OSError as error:
-            _LOG.error("a worker's heartbeats cannot be heard, it will count as lost: %s", error)
+            say(
+                logging.ERROR,
+                "a worker's heartbeats cannot be heard, it will count as lost: %s",
+                error,
+            )
 
     def _write(self, number: int, connection: _Connection) -> None:
         link = connection.link
@@ -274,8 +286,12 @@ class Server:
                     self._close(number)
             elif (silence := self._silence(connection, waited)) is not None:
                 host = connection.host
-                _LOG.warning(
-                    "no heartbeat for %.0f s from %s, connection %d", silence, host, number
+                say(
+                    logging.WARNING,
+                    "no heartbeat for %.0f s from %s, connection %d",
+                    silence,
+                    host,
+                    number,
                 )
                 self.coordinator.silent(number, host, silence)
                 self._close(number)
@@ -288,7 +304,7 @@ class Server:
     def _do_all(self, effects: list[Effect]) -> None:
         touched: set[int] = set()
         for effect in effects:
-            _LOG.debug("%s", effect)
+            say(logging.DEBUG, "%s", effect)
             match effect:
                 case Send(connection=number, message=message):
                     if number in self._connections:

@@ -1,24 +1,78 @@
-"""How many tasks of an application can run at the same time."""
+"""How many tasks of an application can run at the same time, and how many do."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark import SparkContext
 
 _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*\d+\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
+_SECONDS = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+#: Slots of an application that may have as many executors as it likes.
+_UNLIMITED: Final = 1 << 30
+#: Spark's own setting of how long executors that were asked for are waited for.
+_PATIENCE: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The slots of an application: their number, and in words where it comes from."""
+    """The slots of an application: their number, and in words where it comes from.
+
+    Attributes:
+        number: to plan with: those of now, or those that are to come.
+        words: where they come from.
+        most: how many it may become; more than ``number`` where nothing limits the executors.
+    """
 
     number: int
+    words: str
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """The slots of one moment, as Spark's scheduler has them.
+
+    Attributes:
+        there: slots that run a task or may take one: a leaving executor has those that it runs.
+        busy: tasks that run, of whomever.
+        to_come: further slots, of executors that Spark asks for or may ask for.
+        patience: seconds that those are waited for.
+        words: where the slots come from.
+    """
+
+    there: int
+    busy: int
+    to_come: int = 0
+    patience: float = 0.0
+    words: str = ""
+
+    @property
+    def free(self) -> int:
+        """Slots that a task could take now, for all that is known here."""
+        return max(0, self.there - self.busy)
+
+
+@dataclass(frozen=True, slots=True)
+class Executors:
+    """How many executors an application may have.
+
+    Attributes:
+        most: how many; None without a limit, 0 when nothing is known.
+        each: slots of one; 0 when nothing is known.
+        words: where that comes from.
+    """
+
+    most: int | None
+    each: int
     words: str
 
 
@@ -36,6 +90,28 @@ def from_master(master: str, task_cpus: int = 1) -> Slots | None:
     return Slots(executors * (cores // task_cpus), words)
 
 
+def executors_of(master: str, conf: Mapping[str, str]) -> Executors:
+    """Return how many executors a configuration allows, and how many slots each has."""
+    cpus = int(conf.get("spark.task.cpus") or 1)
+    cluster = _LOCAL_CLUSTER.fullmatch(master)
+    cores = int(conf.get("spark.executor.cores") or (cluster[2] if cluster else 0))
+    limits = []
+    if cluster is not None:
+        limits.append((int(cluster[1]) * (int(cluster[2]) // max(1, cores)), "of the master"))
+    if _is_dynamic(conf):
+        given = conf.get("spark.dynamicAllocation.maxExecutors")
+        if given:
+            limits.append((int(given), "at most, as allocation is dynamic"))
+    elif cluster is None:
+        limits.append((int(conf.get("spark.executor.instances") or 0), "asked for"))
+    total = int(conf.get("spark.cores.max") or 0)
+    if total and cores:
+        limits.append((total // cores, f"of spark.cores.max={total}"))
+    most, words = min(limits, key=lambda limit: limit[0]) if limits else (None, "at most")
+    number = "any number of" if most is None else str(most)
+    return Executors(most, cores // cpus, f"{number} executors x {cores} cores {words}")
+
+
 class SlotCounter:
     """Counts the slots of a running application; reads its configuration once.
 
@@ -44,23 +120,87 @@ class SlotCounter:
 
     def __init__(self, context: SparkContext) -> None:
         conf = dict(context.getConf().getAll())
+        master = context.master or ""
         self._context = context
         self._cpus = int(conf.get("spark.task.cpus") or 1)
-        self._cores = int(conf.get("spark.executor.cores") or 0)
-        self._fixed = from_master(context.master or "", self._cpus)
-        name, words = "spark.executor.instances", "asked for"
-        if conf.get("spark.dynamicAllocation.enabled") == "true":
-            name, words = "spark.dynamicAllocation.maxExecutors", "at most"
-        self._executors = int(conf.get(name) or 0)
-        self._words = f"{self._executors} executors x {self._cores} cores {words}"
+        local = _LOCAL.fullmatch(master)
+        self._local = None if local is None else from_master(master, self._cpus)
+        self._executors = executors_of(master, conf)
+        self._patience = seconds(conf.get(_PATIENCE) or "30s")
+        self._is_static = not _is_dynamic(conf)
+        #: Most slots that were there: executors that are lost are replaced.
+        self._peak = 0
 
     def count(self) -> Slots:
         """Return the slots of now, or those that are to come."""
-        if self._fixed is not None:
-            return self._fixed
-        scala = self._context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to these numbers
+        if self._local is not None:
+            return Slots(self._local.number, self._local.words, self._local.number)
+        now = self._there()
+        limit = self._executors
+        to_come = self._to_come(now)
+        number = now + to_come if limit.most is not None else max(now, 2 * self._each(now))
+        most = _UNLIMITED if limit.most is None else number
+        words = f"{limit.words}, {now} slots there yet" if to_come else f"{now} there now"
+        return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most)
+
+    def look(self) -> SlotFacts:
+        """Return who has how many slots at this moment."""
+        there = self._there()
+        busy = int(self._scala.taskScheduler().rootPool().runningTasks())
+        if self._local is not None:
+            return SlotFacts(there, busy, words=self._local.words)
+        to_come = self._to_come(there)
+        if self._is_static:
+            self._peak = max(self._peak, there)
+            to_come = max(to_come, self._peak - there)
+        if busy >= there:
+            there += self._leaving()
+        return SlotFacts(there, busy, to_come, self._patience, self._executors.words)
+
+    @property
+    def _scala(self) -> Any:
+        return self._context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to these numbers
+
+    def _there(self) -> int:
+        scala = self._scala
         profile = scala.resourceProfileManager().defaultResourceProfile()
-        now = int(scala.maxNumConcurrentTasks(profile))
-        to_come = self._executors * (self._cores // self._cpus)
-        words = f"{now} there now" if now >= to_come else f"{self._words}, {now} there yet"
-        return Slots(max(now, to_come), f"{words}, spark.task.cpus={self._cpus}")
+        return int(scala.maxNumConcurrentTasks(profile))
+
+    def _to_come(self, there: int) -> int:
+        each = self._each(there)
+        if self._executors.most is None:
+            return max(1, each)
+        return max(0, self._executors.most * each - there)
+
+    def _each(self, there: int) -> int:
+        if self._executors.each or not there:
+            return self._executors.each
+        executors = int(self._scala.schedulerBackend().getExecutorIds().size())
+        return there // max(1, executors)
+
+    def _leaving(self) -> int:
+        """Return how many tasks run on executors that take no further ones."""
+        scala = self._scala
+        running = str(scala.taskScheduler().runningTasksByExecutors().mkString(","))
+        backend, found = scala.schedulerBackend(), 0
+        for entry in filter(None, running.split(",")):
+            executor, _, tasks = entry.partition(" -> ")
+            if int(tasks) and not backend.isExecutorActive(executor):
+                found += int(tasks)
+        return found
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that one of Spark's times says, where no unit means milliseconds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _SECONDS.fullmatch(text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is no time as Spark writes them")
+    return int(found[1]) * _UNITS[found[2] or "ms"]
+
+
+def _is_dynamic(conf: Mapping[str, str]) -> bool:
+    return (conf.get("spark.dynamicAllocation.enabled") or "").strip().lower() == "true"

@@ -1,0 +1,87 @@
+"""What Spark's task scheduler runs at this moment, read through py4j.
+
+Its status store is for people: of tasks that start within 0.1 s it may count one for ten seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.spark.driver.waiting import StageTasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark import SparkContext
+
+POOL: Final = "spark.scheduler.pool"
+GROUP: Final = "spark.jobGroup.id"
+TAGS: Final = "spark.job.tags"
+DESCRIPTION: Final = "spark.job.description"
+#: What the tags of our own jobs begin with.
+OURS: Final = "headgate-"
+#: Stages that are looked at; more do not fit one line anyway.
+_MAX_STAGES: Final = 50
+
+
+def stage_tasks(context: SparkContext) -> list[StageTasks]:
+    """Return the stages of which tasks run now, of whatever job."""
+    found = []
+    for task_set in _task_sets(context):
+        tasks = int(task_set.runningTasks())
+        if tasks:
+            stage = int(task_set.stageId())
+            said = _properties(task_set, DESCRIPTION, TAGS)
+            words = said.get(DESCRIPTION) or _name(context, stage)
+            tags = frozenset(said.get(TAGS, "").split(",")) - {""}
+            found.append(StageTasks(stage, tasks, words, tags))
+        if len(found) == _MAX_STAGES:
+            break
+    return found
+
+
+def run_with_action_of(context: SparkContext, stage: int) -> None:
+    """Let the jobs of this thread count as those of the action that a stage belongs to.
+
+    They get its scheduling pool, its job group and its tags. They do not get ``interruptOnCancel``:
+    an interrupt that hits the start of a Python worker ends all workers of the executor.
+    """
+    for task_set in _task_sets(context):
+        if int(task_set.stageId()) == stage:
+            for name, value in _properties(task_set, POOL, GROUP, TAGS).items():
+                if name != TAGS:
+                    context.setLocalProperty(name, value)
+                    continue
+                # An exchange of an exchange: the action is a job of ours, whose tag is its own.
+                for tag in value.split(","):
+                    if tag and not tag.startswith(OURS):
+                        context.addJobTag(tag)
+            return
+
+
+def _task_sets(context: SparkContext) -> Iterator[Any]:
+    scheduler = context._jsc.sc().taskScheduler()  # noqa: SLF001 - PySpark has no way to this
+    pools = [scheduler.rootPool()]
+    while pools:
+        for entry in pools.pop().schedulableQueue().toArray():
+            if entry.getClass().getSimpleName() == "Pool":
+                pools.append(entry)
+            else:
+                yield entry
+
+
+def _properties(task_set: Any, *names: str) -> dict[str, str]:
+    properties = task_set.taskSet().properties()
+    if properties is None:
+        return {}
+    said = {name: properties.getProperty(name) for name in names}
+    return {name: str(value) for name, value in said.items() if value}
+
+
+def _name(context: SparkContext, stage: int) -> str:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - only where Spark is
+
+    try:
+        return str(context._jsc.sc().statusStore().lastStageAttempt(stage).name())  # noqa: SLF001
+    except Py4JJavaError:
+        return ""  # the store has not heard of it yet

@@ -1,0 +1,214 @@
+"""Who waits for a slot, and who holds them, in words. No sockets, no Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.driver.roster import RunState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headgate.spark.driver.members import Consumer
+    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.slots import SlotFacts
+
+#: Seconds between two times that waiting runs are named.
+EVERY: Final = 10.0
+#: Seconds after which a waiting run is worth a warning.
+WORRYING: Final = 30.0
+#: Runs that are named each time, and stages of other jobs in one line.
+MAX_RUNS: Final = 3
+MAX_STAGES: Final = 3
+_MAX_NAME: Final = 60
+#: States in which a run needs no further slot.
+_SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
+
+
+@dataclass(frozen=True, slots=True)
+class StageTasks:
+    """A stage of which tasks run.
+
+    Attributes:
+        stage: Spark's stage id.
+        tasks: how many of it run now.
+        words: what its job says it is.
+        tags: of its job.
+    """
+
+    stage: int
+    tasks: int
+    words: str = ""
+    tags: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of one moment.
+
+    Attributes:
+        runs: all that are not over.
+        consumers: all of them.
+        blocked: tasks that wait for a cached partition that a consumer computes.
+        slots: as Spark's scheduler has them.
+        stages: what runs.
+        name: says what a run is.
+    """
+
+    runs: list[Run]
+    consumers: list[Consumer]
+    blocked: int
+    slots: SlotFacts
+    stages: list[StageTasks]
+    name: Callable[[Run], str]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Which runs have waited since when."""
+
+    _since: dict[int, float] = field(default_factory=dict)
+    _said: float = 0.0
+
+    def is_due(self, runs: Iterable[Run], now: float) -> bool:
+        """Take note of who may wait; return whether it is time to look closer and say it."""
+        waiting = {run.number for run in runs if has_no_producer(run)}
+        self._since = {number: self._since.get(number, now) for number in sorted(waiting)}
+        longest = now - min(self._since.values(), default=now)
+        if longest < EVERY or now - self._said < EVERY:
+            return False
+        self._said = now
+        return True
+
+    def lines(self, seen: Snapshot, now: float) -> list[tuple[int, str]]:
+        """Return logging levels and lines: who waits for whom."""
+        found = []
+        for run in seen.runs:
+            waited = now - self._since.get(run.number, now)
+            words = waits_for(run, seen) if waited >= EVERY and has_no_producer(run) else ""
+            if words:
+                level = logging.WARNING if waited >= WORRYING else logging.INFO
+                text = f"run {run.number} ({seen.name(run)}) waits {waited:.0f} s for {words}"
+                found.append((level, text))
+        if len(found) > MAX_RUNS:
+            more = f"{len(found) - MAX_RUNS} more runs wait"
+            found = [*found[:MAX_RUNS], (found[0][0], more)]
+        return found
+
+
+def has_no_producer(run: Run) -> bool:
+    """Whether a run needs producers and has none that works."""
+    if run.state in _SERVED or not any(c.is_present for c in run.consumers.values()):
+        return False
+    return not any(p.is_present for p in run.producers.values())
+
+
+def is_of_job(tags: Iterable[str], run: Run) -> bool:
+    """Whether one of these tags is that of a producer job of the run, in whichever epoch."""
+    own = f"headgate-{run.exchange_id.hex()}-{run.number}"
+    return any(tag == own or tag.startswith(f"{own}-") for tag in tags)
+
+
+def waits_for(run: Run, seen: Snapshot) -> str:
+    """Return what a run without a producer waits for; empty where its job is at work."""
+    residents = _residents(seen.consumers)
+    inner: set[int] = set()
+    for stage in seen.stages:
+        if is_of_job(stage.tags, run):
+            inside = residents.get(stage.stage, set())
+            if stage.tasks > len(inside):
+                return ""  # computes what its producers read
+            inner |= {c.run.number for c in seen.consumers if c.stage == stage.stage and c.run}
+    if inner:
+        numbers = ", ".join(map(str, sorted(inner)))
+        return f"run {numbers}, whose rows its producers read"
+    return f"a slot: {held_by(run, seen)}"
+
+
+def held_by(run: Run | None, seen: Snapshot) -> str:
+    """Return who holds how many slots.
+
+    Args:
+        run: who asks; None for nobody.
+        seen: what is known.
+    """
+    slots = seen.slots
+    parts = [*_of_runs(run, seen), *_of_others(seen)]
+    words = f"{min(slots.busy, slots.there)} of {slots.there} slots held"
+    if parts:
+        words += f": {', '.join(parts)}"
+    if slots.free:
+        words += (
+            f"; Spark does not use the other {slots.free} yet: it waits for a place near the data, "
+            "or an executor is excluded"
+        )
+    if slots.to_come:
+        words += f"; {slots.to_come} more may come ({slots.words})"
+    return words
+
+
+def _of_runs(asking: Run | None, seen: Snapshot) -> list[str]:
+    counts = Counter(_by_attempt(seen.consumers).values())
+    parts = []
+    for number, count in sorted(counts.items()):
+        if not number:
+            parts.append(f"consumers that have no run yet {count}")
+        elif asking is not None and number == asking.number:
+            parts.append(f"its own consumers {count}")
+        else:
+            parts.append(f"run {number}'s consumers {count}")
+    if seen.blocked:
+        parts.append(f"tasks that wait for a cached partition {seen.blocked}")
+    return parts
+
+
+def _of_others(seen: Snapshot) -> list[str]:
+    residents = _residents(seen.consumers)
+    left = seen.blocked
+    parts, others = [], []
+    for stage in seen.stages:
+        tasks = stage.tasks - len(residents.get(stage.stage, ()))
+        owner = next((run for run in seen.runs if is_of_job(stage.tags, run)), None)
+        if tasks <= 0:
+            continue
+        if owner is not None:
+            parts.append(f"run {owner.number}'s producers {tasks}")
+            continue
+        waits, left = min(left, tasks), max(0, left - tasks)  # counted as blocked already
+        if tasks > waits:
+            others.append((tasks - waits, stage))
+    if others:
+        number = sum(tasks for tasks, _ in others)
+        named = ", ".join(_named(stage) for _, stage in others[:MAX_STAGES])
+        more = f" and {len(others) - MAX_STAGES} more stages" if len(others) > MAX_STAGES else ""
+        parts.append(f"{number} {_tasks(number)} of other jobs ({named}{more})")
+    return parts
+
+
+def _named(stage: StageTasks) -> str:
+    words = " ".join(stage.words.split())
+    if len(words) > _MAX_NAME:
+        words = words[: _MAX_NAME - 3] + "..."
+    return f"stage {stage.stage} '{words}'" if words else f"stage {stage.stage}"
+
+
+def _tasks(number: int) -> str:
+    return "task" if number == 1 else "tasks"
+
+
+def _by_attempt(consumers: Iterable[Consumer]) -> dict[int, int]:
+    """Return task attempt -> number of the run that its consumer is in, 0 for none."""
+    present = (c for c in consumers if c.is_present)
+    return {c.attempt: 0 if c.run is None else c.run.number for c in present}
+
+
+def _residents(consumers: Iterable[Consumer]) -> dict[int, set[int]]:
+    """Return stage -> attempts of the consumers that wait in it."""
+    found: dict[int, set[int]] = {}
+    for consumer in consumers:
+        if consumer.is_present:
+            found.setdefault(consumer.stage, set()).add(consumer.attempt)
+    return found

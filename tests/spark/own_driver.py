@@ -1,0 +1,95 @@
+"""Runs a script as a Spark driver of its own, for sessions that need another configuration."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+HEAD = """
+import json, logging, os, signal, sys, threading, time, warnings
+from pathlib import Path
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+from headgate.spark import exchange, last_stats
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        said.append(record.getMessage())
+
+said = []
+logging.getLogger("headgate.spark").setLevel(logging.INFO)
+logging.getLogger("headgate.spark").addHandler(Lines())
+logging.getLogger("headgate.spark").propagate = False
+warnings.simplefilter("ignore")
+builder = SparkSession.builder.master(MASTER)
+for name, value in CONF.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+context = spark.sparkContext
+context.setLogLevel("OFF")
+scala = context._jsc.sc()
+ROWS = 20_000
+numbers = spark.range(0, ROWS, 1, 7).selectExpr("id", "id % 100 as k")
+
+def executors():
+    return scala.getExecutorIds().size()
+
+def eventually(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {seconds} s; said: {said}")
+        time.sleep(0.1)
+
+def outcome(action):
+    '''Return what an action comes to: the ids it has, or the text of its error; and its seconds.'''
+    started = time.monotonic()
+    try:
+        ids = sorted(row["id"] for row in action())
+        found = {"right": ids == list(range(ROWS)), "error": ""}
+    except Exception as error:
+        found = {"right": False, "error": str(error)}
+    return {**found, "seconds": time.monotonic() - started}
+
+def tell(**found):
+    print("TOLD " + json.dumps(found), flush=True)
+"""
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.executor.memory": "512m",
+    "spark.headgate.memory": "16m",
+    "spark.headgate.progress": "off",
+}
+
+
+def drive(body, master, tmp_path, seconds=600, **conf):
+    """Run a script; return what it told.
+
+    Args:
+        body: goes on from ``HEAD``; ends with a call of ``tell``.
+        master: of its session.
+        tmp_path: an empty folder.
+        seconds: that it may take.
+        conf: of its session; ``__`` stands for a dot.
+    """
+    given = {name.replace("__", "."): value for name, value in conf.items()}
+    given = {**QUIET, "spark.local.dir": str(tmp_path / "local"), **given}
+    script = tmp_path / "driver.py"
+    head = f"MASTER = {master!r}\nCONF = {given!r}\n{HEAD}"
+    script.write_text(head + textwrap.dedent(body) + "\nspark.stop()\n")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=seconds,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (told,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+    print(told)  # for whoever runs with -s
+    return json.loads(told.removeprefix("TOLD "))

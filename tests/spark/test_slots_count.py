@@ -1,0 +1,51 @@
+"""How many slots an application has, by its configuration; pools and groups are in test_slots_jobs."""
+
+import pytest
+
+from headgate.spark.driver.slots import executors_of, seconds
+
+CLUSTER = "local-cluster[3,4,1024]"
+DYNAMIC = {"spark.dynamicAllocation.enabled": "True"}
+MAX = "spark.dynamicAllocation.maxExecutors"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "most", "each"),
+    [
+        (CLUSTER, {}, 3, 4),
+        (CLUSTER, {"spark.task.cpus": "2"}, 3, 2),
+        (CLUSTER, {"spark.executor.cores": "2"}, 6, 2),
+        (CLUSTER, {"spark.executor.cores": "2", "spark.cores.max": "5"}, 2, 2),
+        (CLUSTER, {**DYNAMIC, MAX: "2"}, 2, 4),
+        (CLUSTER, {**DYNAMIC, MAX: "9"}, 3, 4),
+        (CLUSTER, DYNAMIC, 3, 4),
+        ("yarn", {"spark.executor.instances": "5", "spark.executor.cores": "3"}, 5, 3),
+        ("yarn", {**DYNAMIC, MAX: "7", "spark.executor.cores": "3"}, 7, 3),
+        ("yarn", {**DYNAMIC, "spark.executor.cores": "3"}, None, 3),
+        ("spark://host:7077", {}, 0, 0),
+        # A limit is no promise: the cluster may be smaller.
+        ("spark://host:7077", {"spark.executor.cores": "2", "spark.cores.max": "8"}, 0, 2),
+        (
+            "spark://host:7077",
+            {**DYNAMIC, "spark.executor.cores": "2", "spark.cores.max": "8"},
+            4,
+            2,
+        ),
+    ],
+)
+def test_executors_by_master_and_configuration(master, conf, most, each):
+    found = executors_of(master, conf)
+    assert (found.most, found.each) == (most, each)
+    assert str("any number" if most is None else most) in found.words
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("30s", 30), ("500", 0.5), ("250ms", 0.25), ("2min", 120), (" 1H ", 3600)]
+)
+def test_times_as_spark_writes_them(text, value):
+    assert seconds(text) == value
+
+
+def test_what_is_no_time_is_refused():
+    with pytest.raises(ValueError, match="soon"):
+        seconds("soon")
