@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test schedules check bench wheel develop clean
+.PHONY: help demo test schedules chaos check bench wheel develop clean
 
 NAME ?=
 ARGS ?=
@@ -21,6 +21,10 @@ test: ## all tests: cargo's, then pytest's; ARGS="-k name" goes to pytest
 
 schedules: ## a million random schedules of fetchers and readers; ARGS="--seed 1 --count 1"
 	@scripts/schedules.sh $(ARGS)
+
+chaos: ## 500 jobs with one fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE
+	@scripts/java.sh
+	@scripts/chaos.sh $(ARGS)
 
 check: ## formats, clippy, ruff, mypy, stubs, floors
 	@scripts/check.sh

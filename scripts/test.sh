@@ -7,6 +7,8 @@ scripts/develop.sh
 say "cargo test"
 # The bindings are linked by Python; tests/ tests them.
 cargo test --locked --workspace --exclude headgate-bindings
+say "cargo test: errors, delays, panics and kills at every failpoint"
+cargo test --locked --package headgate-exchange --features failpoints --test failpoints
 say "cargo test: what two threads share, in all orders"
 RUSTFLAGS="--cfg loom" cargo test --locked --release --target-dir "$CARGO_TARGET_DIR/loom" \
     --package headgate-memory --lib model

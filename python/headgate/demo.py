@@ -238,10 +238,15 @@ def read() -> tuple[pa.Table, pa.Table]:
 
 
 def start(master: str) -> SparkSession:
-    """Start Spark with this Python in its workers, and with nothing to say but errors."""
+    """Start Spark with nothing to say but errors.
+
+    On this host its workers have this Python; on others the one that ``PYSPARK_PYTHON`` names, if
+    it is set: theirs may be in an archive, see ``docs/clusters.md``.
+    """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - --help needs no Spark
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     builder = SparkSession.builder.appName("headgate demo").master(master)
     builder = builder.config("spark.sql.session.timeZone", "UTC").config(

@@ -18,9 +18,12 @@ SECRET = bytes(range(32))
 
 
 class Child:
-    """A Python process that runs some code; `address` and `secret` are passed in by name."""
+    """A Python process that runs some code; `address` and `secret` are passed in by name.
 
-    def __init__(self, code, address=None):
+    `command` comes before Python's own, to run it under something.
+    """
+
+    def __init__(self, code, address=None, command=()):
         prelude = (
             "import sys, pickle, os, time, signal, threading\n"
             f"sys.path.insert(0, {str(HERE)!r})\n"
@@ -33,7 +36,7 @@ class Child:
             "    print(*words, flush=True)\n"
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-c", prelude + code],
+            [*command, sys.executable, "-c", prelude + code],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

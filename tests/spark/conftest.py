@@ -2,11 +2,12 @@
 
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
+from tests.faults.leftovers import SETTLE_SPARK, Leftovers, our_threads
+from tests.faults.watchdog import pytest_runtest_protocol
 
 # Tests share actors.py and friends; importlib mode puts no folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,8 +16,10 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 MASTERS = ["local[4]", "local-cluster[2,2,1024]"]
-#: Seconds in which an exchange must have cleaned up behind itself.
-CLEAN = 6.0
+#: Seconds in which everything of an application must have gone after its stop.
+AFTER_STOP = 15.0
+#: pytest finds it by its name here; tests import the other.
+__all__ = ["our_threads", "pytest_runtest_protocol"]
 
 
 @pytest.fixture(scope="session", params=MASTERS)
@@ -24,6 +27,7 @@ def spark(request, tmp_path_factory):
     """A session with four slots; in one process, and in three."""
     from pyspark.sql import SparkSession
 
+    leftovers = Leftovers(spark="stopped")
     folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.builder.master(request.param)
@@ -40,40 +44,27 @@ def spark(request, tmp_path_factory):
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-    wait_until(lambda: not our_threads(), "threads of Headgate after spark.stop()")
+    leftovers.check(AFTER_STOP)
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(request):
-    """Check that a test leaves no run, task, connection, thread or job."""
+    """Check that a test leaves no run, task, connection, thread, process, file or job."""
     session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
+    folders = [] if session is None else [session.conf.get("spark.local.dir")]
+    leftovers = Leftovers(spark="live", folders=folders)
     yield
-    if session is None:
-        return
-    from headgate.spark.driver import application
-
-    for owner in list(application._running.values()):
-        server = owner._server
-        wait_until(lambda s=server: not s.coordinator.live_runs, "live runs")
-        wait_until(lambda s=server: not s.coordinator.members, "tasks")
-        wait_until(lambda s=server: not s._connections, "connections")
-        wait_until(lambda s=server: not s.coordinator.runs, "runs")
-    jobs = [f"headgate-{name}" for name in ("job", "reduce", "control")]
-    wait_until(lambda: not [t for t in our_threads() if t.startswith(tuple(jobs))], "threads")
-    tracker = session.sparkContext.statusTracker()
-    wait_until(lambda: not list(tracker.getActiveJobsIds()), "jobs")
+    if session is not None:
+        tracker = session.sparkContext.statusTracker()
+        wait_until(lambda: not list(tracker.getActiveJobsIds()), "jobs")
+    leftovers.check()
 
 
-def our_threads():
-    """Names of Headgate's threads in this process."""
-    return [t.name for t in threading.enumerate() if t.name.startswith("headgate")]
-
-
-def wait_until(condition, what, seconds=CLEAN):
+def wait_until(condition, what, seconds=SETTLE_SPARK):
     """Wait for a condition; fail when it does not come true in time."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what} are left after {seconds} s: {our_threads()}"
+        assert time.monotonic() < end, f"{what} are left after {seconds} s"
         time.sleep(0.02)
 
 

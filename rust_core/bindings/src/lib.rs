@@ -5,6 +5,8 @@
 
 mod environment;
 mod errors;
+#[cfg(feature = "failpoints")]
+mod failpoints;
 mod gate;
 mod heartbeat;
 mod interrupt;
@@ -19,6 +21,9 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::environment::Environment;
+    #[cfg(feature = "failpoints")]
+    #[pymodule_export]
+    use crate::failpoints::{failpoint_hits, set_failpoints};
     #[pymodule_export]
     use crate::gate::InputGate;
     #[pymodule_export]

@@ -167,6 +167,7 @@ impl ShuffleEnvironment {
             Arc::clone(&self.copies),
         )?;
         let partition = Arc::new(partition);
+        fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
         Ok(partition)
     }

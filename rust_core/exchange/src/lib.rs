@@ -8,12 +8,17 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod failpoint_macro;
+
 mod checksum;
 mod config;
 mod copies;
 mod counters;
 mod environment;
 mod error;
+#[cfg(feature = "failpoints")]
+pub mod failpoint;
 mod gate;
 mod heartbeat;
 mod lock;

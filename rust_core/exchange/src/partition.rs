@@ -129,6 +129,7 @@ impl ResultPartition {
         let refused = |error| ExchangeError::of_request(error, "result partition");
         loop {
             self.check()?;
+            fail_point!("pool.requested", error => return Err(error));
             if let Some(segment) = self.pool.try_request().map_err(refused)? {
                 return Ok(segment);
             }
@@ -255,6 +256,7 @@ impl ResultPartition {
 
     /// Drops what is queued and gives the segments back.
     pub(crate) fn close(&self) {
+        fail_point!("partition.released");
         self.refuse_waiting();
         for (index, subpartition) in self.subpartitions.iter().enumerate() {
             subpartition.close();

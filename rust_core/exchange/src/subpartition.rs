@@ -134,6 +134,7 @@ impl Subpartition {
 
     /// Queues a complete data buffer; `rows` records start in it. Dropped after a release.
     pub(crate) fn add_data(&self, buffer: Buffer, data_type: DataType, rows: u64) {
+        fail_point!("subpartition.added");
         self.change(|state| {
             if !state.released && !state.finished {
                 state.totals.rows += rows;
@@ -184,6 +185,7 @@ impl Subpartition {
 
     /// Queues EndOfPartition; nothing can be added any more.
     pub(crate) fn finish(&self) {
+        fail_point!("subpartition.finished");
         self.change(|state| {
             if !state.finished && !state.released {
                 state.finished = true;
@@ -194,6 +196,7 @@ impl Subpartition {
 
     /// Drops what is queued and everything that is still added: nobody will read it.
     pub(crate) fn release(&self) {
+        fail_point!("subpartition.released");
         self.change(State::release);
     }
 
@@ -212,6 +215,7 @@ impl Subpartition {
     /// # Errors
     /// When there was a reader before, or the partition failed.
     pub(crate) fn attach(&self, listener: Arc<dyn DataListener>) -> Result<Next> {
+        fail_point!("subpartition.attached", error => return Err(error));
         let mut state = self.lock();
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
@@ -303,6 +307,7 @@ impl Subpartition {
 
     /// The reader has everything, EndOfPartition included.
     pub(crate) fn consumed(&self) {
+        fail_point!("subpartition.consumed");
         let mut state = self.lock();
         state.consumed = true;
         state.release();

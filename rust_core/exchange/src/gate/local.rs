@@ -48,6 +48,7 @@ impl LocalChannel {
     }
 
     pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
+        fail_point!("local.attached", error => return Err(error));
         let listener = Arc::new(ToGate { queue: Arc::clone(queue), index });
         let subpartition = &self.partition.subpartitions()[self.subpartition];
         let next = subpartition.attach(listener)?;
@@ -68,6 +69,7 @@ impl LocalChannel {
             ExchangeError::Aborted(text) => ExchangeError::ProducerFailed(text),
             other => other,
         })?;
+        fail_point!("local.taken", error => return Err(error));
         let Some(polled) = polled else {
             return if subpartition.is_released() && !self.released.load(Ordering::Acquire) {
                 Err(ExchangeError::PeerLost {

@@ -137,6 +137,7 @@ impl InputGate {
         &self,
         make: impl FnOnce(usize) -> Result<Channel>,
     ) -> Result<Arc<Channel>> {
+        fail_point!("channel.added", error => return Err(error));
         let mut state = self.queue.lock();
         if state.closed {
             return Err(ExchangeError::Closed("input gate"));
@@ -151,6 +152,7 @@ impl InputGate {
 
     /// No further channel will be added.
     pub fn seal(&self) {
+        fail_point!("gate.sealed");
         self.queue.lock().sealed = true;
         self.queue.arrived.notify_all();
     }
@@ -261,6 +263,7 @@ impl InputGate {
         };
         slot.ended = true;
         let channel = Arc::clone(&slot.channel);
+        fail_point!("channel.ended");
         state.ended += 1;
         drop(state);
         channel.release();
@@ -268,6 +271,7 @@ impl InputGate {
 
     /// Cancels what has not ended, gives every segment back and wakes a blocked reader.
     pub fn close(&self) {
+        fail_point!("gate.closed");
         let mut state = self.queue.lock();
         state.closed = true;
         state.queue.clear();

@@ -62,6 +62,7 @@ impl GatePool {
         let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
         let mut segments = Vec::with_capacity(count);
         while segments.len() < count {
+            fail_point!("pool.exclusive", error => return Err(error));
             let requested = self.local.request(INTERRUPT_PERIOD);
             match requested.map_err(|error| ExchangeError::of_request(error, "input gate"))? {
                 Some(segment) => segments.push(segment),
@@ -78,6 +79,7 @@ impl GatePool {
     }
 
     fn promise(&self) -> Result<usize> {
+        fail_point!("pool.promised", error => return Err(error));
         let mut promised = lock(&self.promised);
         let mut refused = None;
         // The second one only where many more channels could still come.
@@ -143,6 +145,7 @@ impl GatePool {
             };
             match segment {
                 Ok(Some(segment)) => {
+                    fail_point!("pool.floating");
                     if channel.offer(segment) {
                         self.forget(&channel);
                         // It may have come to want another one before it was off the list.
@@ -172,6 +175,7 @@ struct Refill(Weak<GatePool>);
 
 impl SegmentListener for Refill {
     fn segment_available(&self) {
+        fail_point!("pool.returned");
         if let Some(pool) = self.0.upgrade() {
             pool.listening.store(false, Ordering::Release);
             pool.refill();

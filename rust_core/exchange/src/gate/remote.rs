@@ -127,6 +127,7 @@ impl RemoteChannel {
         if kind == BufferKind::Exclusive {
             state.exclusive_out += 1;
         }
+        fail_point!("credit.spent");
         let segment = state.free.pop().expect("the ledger counts what `free` holds");
         drop(state);
         self.ask_for_segments();
@@ -155,6 +156,7 @@ impl RemoteChannel {
 
     /// The credit that the producer does not know of yet.
     pub(crate) fn take_credit(&self) -> Option<NonZeroU32> {
+        fail_point!("credit.announced");
         self.lock().receive.ledger_mut().take_unannounced()
     }
 
@@ -195,6 +197,7 @@ impl RemoteChannel {
         state.receive.ledger_mut().close();
         let ended = state.totals.is_some();
         drop(state);
+        fail_point!("channel.released");
         drop((free, received));
         self.pool.dismiss(self.exclusive);
         if !ended {

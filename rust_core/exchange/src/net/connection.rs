@@ -70,6 +70,7 @@ impl Connection {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
+        fail_point!("handshake.dialed", error => return Err(error));
         let nonce = random()?;
         let (handshake, hello) =
             ClientHandshake::start(context.key.clone(), context.handshake, nonce);
@@ -87,6 +88,7 @@ impl Connection {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
+        fail_point!("handshake.accepted", error => return Err(error));
         let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
         Ok(Self::new(token, socket, peer, Phase::Answering(handshake), now))
     }
@@ -208,6 +210,7 @@ impl Connection {
             if !self.writable || self.outbox.is_empty() {
                 return Ok(());
             }
+            fail_point!("connection.writes", error => return Err(error));
             let written = self.outbox.write_to(&mut self.socket).map_err(|e| self.lost(&e))?;
             context.traffic.add_sent(written);
             if !self.outbox.is_empty() {
@@ -219,6 +222,7 @@ impl Connection {
 
     /// Reads until nothing is left or others should have a turn; an end of stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
+        fail_point!("connection.reads", error => return Err(error));
         self.floods.tick(now);
         let mut quota = READ_QUOTA;
         while quota > 0 {
@@ -329,6 +333,7 @@ impl Connection {
     }
 
     fn proved(&mut self, peer: &Peer, context: &Context) -> Result<()> {
+        fail_point!("handshake.proved", error => return Err(error));
         let ours = Limits::for_segment(context.handshake.max_segment);
         let next = match &mut self.phase {
             Phase::Dialing { process, .. } if *process != peer.process => {

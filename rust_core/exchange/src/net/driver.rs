@@ -207,6 +207,7 @@ impl Driver {
 
     fn register(&mut self, connection: &mut Connection, token: usize) -> io::Result<()> {
         self.next_token += 1;
+        fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
         let socket = SockRef::from(&*connection.socket_mut());
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(USER_TIMEOUT))?;
@@ -262,12 +263,14 @@ impl Driver {
             self.dialed.remove(&connection.peer());
         }
         self.channels.retain(|_, on| *on != token);
+        fail_point!("connection.ended");
         connection.disconnected(cause);
     }
 
     /// Says goodbye, waits a little until it is heard, and ends.
     fn shut_down(mut self, events: &mut Events) {
         self.listener = None;
+        fail_point!("connection.goodbye");
         for connection in self.connections.values_mut() {
             connection.say_goodbye();
         }

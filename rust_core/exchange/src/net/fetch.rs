@@ -67,6 +67,7 @@ impl Fetch {
     }
 
     fn begin(&mut self, header: BufferHeader) -> Result<()> {
+        fail_point!("page.announced", error => return Err(error));
         let target = match self.channels.get(&header.channel) {
             // Released here, and the producer did not know it yet.
             None => Target::Discard,
@@ -157,8 +158,10 @@ impl Fetch {
             Target::Event(bytes) => Buffer::from(Bytes::from(bytes)),
             Target::Discard => return Ok(()),
         };
+        fail_point!("page.received", error => return Err(error));
         channel.deliver(buffer, header.data_type)?;
         if header.data_type == DataType::EndOfPartition {
+            fail_point!("end.received", error => return Err(error));
             self.channels.remove(&header.channel);
             outbox.push_frame(&Frame::CancelPartitionRequest { channel: header.channel });
         }

@@ -70,10 +70,12 @@ impl Serve {
                 let Some(view) = self.queue.view(channel) else {
                     return Ok(());
                 };
+                fail_point!("credit.granted", error => return Err(error.to_string()));
                 let next = view.subpartition().availability();
                 self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
             }
             Frame::CancelPartitionRequest { channel } => {
+                fail_point!("end.acknowledged", error => return Err(error.to_string()));
                 if let Some(view) = self.queue.cancel(channel) {
                     view.partition.consumed(view.index);
                 }
@@ -88,7 +90,9 @@ impl Serve {
 
     fn open(&mut self, request: &PartitionRequest, context: &Context) -> Result<(), Frame> {
         let channel = request.channel;
+        fail_point!("partition.requested", error => return Err(wire_error::encode(channel, &error)));
         let refuse = |detail: String| {
+            fail_point!("partition.not_found");
             let peer = String::new();
             wire_error::encode(channel, &ExchangeError::PartitionNotFound { peer, detail })
         };
@@ -113,6 +117,7 @@ impl Serve {
             channel,
         };
         let subpartition = Arc::clone(subpartition);
+        fail_point!("partition.found", error => return Err(wire_error::encode(channel, &error)));
         let next = subpartition
             .attach(Arc::new(listener))
             .map_err(|error| wire_error::encode(channel, &error))?;
@@ -166,6 +171,11 @@ impl Serve {
                 }
                 Ok(Some(polled)) => {
                     let (next, is_event) = (polled.next, polled.data_type.is_event());
+                    if polled.data_type == headgate_protocol::DataType::EndOfPartition {
+                        fail_point!("end.sent");
+                    } else {
+                        fail_point!("page.sent");
+                    }
                     push_buffer(outbox, channel, generation, polled);
                     self.queue
                         .sent(channel, is_event, next)

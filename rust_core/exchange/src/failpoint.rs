@@ -1,0 +1,141 @@
+//! Places at changes of state where tests let things go wrong; only with the feature `failpoints`.
+//!
+//! Rules come from the environment variable `HEADGATE_FAILPOINTS` or from [`configure`]:
+//! `NAME=ACTION[@FIRST][*TIMES][?CHANCE]`, separated by `;`, and `seed=NUMBER` for the chances.
+//! `@3` passes twice first, `*2` acts twice at most, `?0.1` acts at one of ten. Actions are `error`,
+//! `panic`, `kill` (of this process) and `sleep(MILLISECONDS)`.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use crate::error::ExchangeError;
+use crate::lock::lock;
+
+/// Where rules come from unless they are configured.
+pub const VARIABLE: &str = "HEADGATE_FAILPOINTS";
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Action {
+    Error,
+    Panic,
+    Kill,
+    Sleep(Duration),
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    name: String,
+    action: Action,
+    first: u64,
+    times: u64,
+    chance: f64,
+}
+
+#[derive(Default)]
+struct State {
+    rules: Vec<Rule>,
+    seed: u64,
+    hits: BTreeMap<&'static str, u64>,
+}
+
+static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
+    let text = std::env::var(VARIABLE).unwrap_or_default();
+    let (rules, seed) = parse(&text).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+    Mutex::new(State { rules, seed, ..State::default() })
+});
+
+/// Replaces all rules and forgets all hits; an empty text lets everything pass.
+///
+/// # Errors
+/// What cannot be read, in words.
+pub fn configure(text: &str) -> Result<(), String> {
+    let (rules, seed) = parse(text)?;
+    *lock(&STATE) = State { rules, seed, ..State::default() };
+    Ok(())
+}
+
+/// The points that were passed since the last [`configure`], and how often.
+pub fn hits() -> Vec<(&'static str, u64)> {
+    lock(&STATE).hits.iter().map(|(name, count)| (*name, *count)).collect()
+}
+
+fn parse(text: &str) -> Result<(Vec<Rule>, u64), String> {
+    let (mut rules, mut seed) = (Vec::new(), 0);
+    for part in text.split(';').filter(|part| !part.trim().is_empty()) {
+        let (name, rest) =
+            part.trim().split_once('=').ok_or_else(|| format!("no `=` in {part:?}"))?;
+        let number = |text: &str| text.parse().map_err(|_| format!("no number in {part:?}"));
+        if name == "seed" {
+            seed = number(rest)?;
+            continue;
+        }
+        let end = rest.find(['@', '*', '?']).unwrap_or(rest.len());
+        let (action, mut limits) = rest.split_at(end);
+        let action = match action {
+            "error" => Action::Error,
+            "panic" => Action::Panic,
+            "kill" => Action::Kill,
+            _ => {
+                let ms = action.strip_prefix("sleep(").and_then(|rest| rest.strip_suffix(')'));
+                let ms = ms.ok_or_else(|| format!("unknown action in {part:?}"))?;
+                Action::Sleep(Duration::from_millis(number(ms)?))
+            }
+        };
+        let mut rule =
+            Rule { name: name.to_owned(), action, first: 1, times: u64::MAX, chance: 1.0 };
+        while let Some(kind) = limits.chars().next() {
+            let rest = &limits[1..];
+            let (value, next) = rest.split_at(rest.find(['@', '*', '?']).unwrap_or(rest.len()));
+            match kind {
+                '@' => rule.first = number(value)?,
+                '*' => rule.times = number(value)?,
+                _ => rule.chance = value.parse().map_err(|_| format!("no chance in {part:?}"))?,
+            }
+            limits = next;
+        }
+        rules.push(rule);
+    }
+    Ok((rules, seed))
+}
+
+/// What is to be done at this pass, if anything.
+fn due(name: &'static str) -> Option<Action> {
+    let mut state = lock(&STATE);
+    let count = state.hits.entry(name).or_default();
+    *count += 1;
+    let count = *count;
+    let seed = state.seed;
+    let rule = state.rules.iter().find(|rule| rule.name == name)?;
+    let mut hasher = DefaultHasher::new();
+    (seed, name, count).hash(&mut hasher);
+    let lot = hasher.finish() as f64 / u64::MAX as f64;
+    let in_turn = count >= rule.first && count - rule.first < rule.times;
+    (in_turn && lot < rule.chance).then_some(rule.action)
+}
+
+/// Passes a point; the error to fail with, if the rules say so.
+pub(crate) fn hit(name: &'static str) -> Option<ExchangeError> {
+    // The lock is gone by now: others pass while this one sleeps.
+    match due(name)? {
+        Action::Error => Some(ExchangeError::Aborted(format!("failpoint {name}"))),
+        Action::Panic => panic!("failpoint {name}"),
+        Action::Kill => {
+            let _ = kill_process(getpid(), Signal::KILL);
+            // The signal comes before this thread goes on; should it not, it must not go on.
+            std::process::abort()
+        }
+        Action::Sleep(time) => {
+            std::thread::sleep(time);
+            None
+        }
+    }
+}
+
+/// Passes a point that cannot fail; an error is nothing there.
+pub(crate) fn pass(name: &'static str) {
+    let _ = hit(name);
+}

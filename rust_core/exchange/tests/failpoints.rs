@@ -1,0 +1,238 @@
+//! Every failpoint in turn: the right rows or an error that says where, never a hang, all segments home.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod common;
+mod scenario;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Env;
+use headgate_exchange::ExchangeError;
+use headgate_exchange::failpoint::{VARIABLE, configure, hits};
+use scenario::{Outcome, ROWS, Role, exchange, play};
+
+/// What an end is told of another process that is gone.
+const TOLD: &str = "the other process is gone";
+
+/// Rules hold for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All names in the sources, and whether an error can be raised there.
+fn names() -> BTreeMap<String, bool> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !path.ends_with("failpoint_macro.rs") {
+                let text = std::fs::read_to_string(path).unwrap();
+                for part in text.split("fail_point!(\"").skip(1) {
+                    let (name, rest) = part.split_once('"').unwrap();
+                    assert!(
+                        found.insert(name.to_owned(), rest.starts_with(',')).is_none(),
+                        "{name} twice"
+                    );
+                }
+            }
+        }
+    }
+    assert!(found.len() > 30, "only {found:?}");
+    found
+}
+
+fn check(rule: &str, outcomes: &[Outcome]) -> bool {
+    let mut failed = false;
+    if outcomes.iter().any(|outcome| outcome.result.is_err()) {
+        println!("{rule}: {outcomes:?}");
+    }
+    for outcome in outcomes {
+        if let Err(text) = &outcome.result {
+            failed = true;
+            let says_where = ["failpoint", "channel", "127.0.0.1:", "partition", "producer"];
+            assert!(!text.contains("interrupted"), "{rule}: {} hangs", outcome.who);
+            assert!(
+                says_where.iter().any(|word| text.contains(word)),
+                "{rule}: the error of {} says not where: {text}",
+                outcome.who
+            );
+        }
+    }
+    failed
+}
+
+#[test]
+fn an_exchange_passes_every_point() {
+    let _alone = alone();
+    configure("").unwrap();
+    assert!(!check("no rule", &exchange()));
+    let passed: BTreeSet<_> = hits().into_iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(passed, names().into_keys().collect::<BTreeSet<_>>());
+}
+
+#[test]
+fn an_error_at_any_point_is_an_error_that_says_where() {
+    let _alone = alone();
+    let mut failed = 0;
+    for (name, can_fail) in names() {
+        for first in [1, 3] {
+            let rule = format!("{name}=error@{first}*1");
+            configure(&rule).unwrap();
+            let started = Instant::now();
+            let has_failed = check(&rule, &exchange());
+            assert!(can_fail || !has_failed, "{rule} has nothing to fail");
+            failed += usize::from(has_failed);
+            println!("{rule}: failed {has_failed}, {:?}", started.elapsed());
+        }
+    }
+    assert!(failed > 20, "only {failed} errors were seen");
+    configure("").unwrap();
+}
+
+#[test]
+fn a_delay_at_any_point_changes_nothing() {
+    let _alone = alone();
+    for name in names().into_keys() {
+        let rule = format!("{name}=sleep(20)*3");
+        configure(&rule).unwrap();
+        assert!(!check(&rule, &exchange()), "{rule} failed");
+    }
+    configure("").unwrap();
+}
+
+/// One rule of one's own, many times: `HEADGATE_TEST_RULE`.
+#[test]
+#[ignore = "to look for a fault that comes seldom"]
+fn one_rule_many_times() {
+    let _alone = alone();
+    let rule = std::env::var("HEADGATE_TEST_RULE").unwrap_or_default();
+    for _ in 0..200 {
+        configure(&rule).unwrap();
+        check(&rule, &exchange());
+    }
+    configure("").unwrap();
+}
+
+#[test]
+fn random_delays_everywhere_change_nothing() {
+    let _alone = alone();
+    let seed = std::env::var("HEADGATE_TEST_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("HEADGATE_TEST_SEED={seed}");
+    let rules: Vec<_> = names().into_keys().map(|name| format!("{name}=sleep(5)?0.1")).collect();
+    configure(&format!("seed={seed};{}", rules.join(";"))).unwrap();
+    assert!(!check("random delays", &exchange()));
+    configure("").unwrap();
+}
+
+#[test]
+fn a_panic_at_any_point_ends_everyone() {
+    let _alone = alone();
+    for name in names().into_keys() {
+        let rule = format!("{name}=panic*1");
+        configure(&rule).unwrap();
+        check(&rule, &exchange());
+    }
+    configure("").unwrap();
+}
+
+/// Plays its role in a process of its own, with rules from the environment; see the test below.
+#[test]
+#[ignore = "started by another test"]
+fn the_other_process() {
+    let role = if std::env::var("HEADGATE_TEST_ROLE").unwrap() == "producer" {
+        Role::Producer
+    } else {
+        Role::Consumer
+    };
+    let mut lines = std::io::stdin().lock().lines();
+    let result = play(
+        &Env::new(24, 4096),
+        role,
+        |address| {
+            println!("address {address}");
+            std::io::stdout().flush().unwrap();
+        },
+        || lines.next().unwrap().unwrap(),
+    );
+    println!("result {result:?}");
+}
+
+fn other_process(role: &str, rule: &str) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["the_other_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env("HEADGATE_TEST_ROLE", role)
+        .env(VARIABLE, rule)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_point_is_an_error_or_was_not_needed_any_more() {
+    let _alone = alone();
+    configure("").unwrap();
+    let (mut killed, mut noticed, mut told) = (0, 0, Vec::new());
+    for name in names().into_keys() {
+        for (role, other) in [(Role::Consumer, "producer"), (Role::Producer, "consumer")] {
+            let started = Instant::now();
+            let mut child = other_process(other, &format!("{name}=kill"));
+            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut input = child.stdin.take().unwrap();
+            let env = Env::new(24, 4096);
+            let (result, has_died) = thread::scope(|scope| {
+                let waiting = scope.spawn(|| {
+                    let has_died = !child.wait().unwrap().success();
+                    if has_died {
+                        // Whoever was not connected to it can only be told.
+                        thread::sleep(Duration::from_millis(500));
+                        env.0.abort(&ExchangeError::Aborted(TOLD.to_owned()));
+                    }
+                    has_died
+                });
+                let result = play(
+                    &env,
+                    role,
+                    |address| writeln!(input, "{address}").unwrap_or_default(),
+                    || {
+                        let lines = said.by_ref().map_while(Result::ok);
+                        let mut found = lines
+                            .filter_map(|line| line.split_once("address ").map(|x| x.1.to_owned()));
+                        found.next().unwrap_or_default()
+                    },
+                );
+                drop(input);
+                (result, waiting.join().unwrap())
+            });
+            killed += usize::from(has_died);
+            match &result {
+                Ok(rows) => assert_eq!(*rows, ROWS, "{name} in the {other}: rows are missing"),
+                Err(text) if text == TOLD => told.push(format!("{name} in the {other}")),
+                Err(text) => {
+                    assert!(has_died, "{name} in the {other}, which lives: {text}");
+                    noticed += 1;
+                    let says_who = ["channel", "127.0.0.1:", "no address"];
+                    assert!(
+                        says_who.iter().any(|word| text.contains(word)),
+                        "{name} in the {other}: {text}"
+                    );
+                }
+            }
+            assert!(started.elapsed() < Duration::from_secs(40), "{name} took long");
+        }
+    }
+    println!("{killed} killed, {noticed} noticed by their peers, who were told of {told:?}");
+    assert!(killed > 30 && noticed > 12 && told.len() < 15);
+}

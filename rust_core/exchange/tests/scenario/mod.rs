@@ -1,0 +1,227 @@
+//! An exchange that passes every failpoint, and goes on where a caller would when something fails.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use headgate_exchange::{
+    Address, ConsumerLoss, ExchangeError, InputGate, PartitionId, RecordReader, ResultPartition,
+};
+
+use crate::common::{Env, batch, page_schema, writer};
+
+/// Rows of one partition in [`play`].
+pub(crate) const ROWS: usize = 2_000;
+/// After this an exchange counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// A failure is told to everyone after this: it may be that somebody waits for one who never came.
+const ABORT_AFTER: Duration = Duration::from_millis(100);
+
+type Rows = Result<usize, String>;
+
+/// How one part of an exchange ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) who: &'static str,
+    pub(crate) result: Rows,
+}
+
+/// Which end of a channel a process is.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Role {
+    Producer,
+    Consumer,
+}
+
+/// Ends waits after a while.
+fn patience() -> impl Fn() -> Result<(), ExchangeError> + Sync {
+    let started = Instant::now();
+    move || if started.elapsed() > PATIENCE { Err(ExchangeError::Interrupted) } else { Ok(()) }
+}
+
+/// Calls, and makes a panic an error that both kinds of ends know.
+fn guarded(call: impl FnOnce() -> Result<usize, ExchangeError>) -> Result<usize, ExchangeError> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        Err(ExchangeError::Aborted(format!("it panicked: {text}")))
+    })
+}
+
+/// Writes a partition and waits until it is taken; on an error its readers learn of it.
+fn produce(partition: &Arc<ResultPartition>, rows: usize) -> Result<usize, ExchangeError> {
+    let patience = patience();
+    let written = guarded(|| {
+        let mut writer = writer(partition);
+        let step = rows / 10;
+        for part in 0..10 {
+            let (from, to) = (part * step, (part + 1) * step);
+            let rows = batch(i64::try_from(from).unwrap(), i64::try_from(to).unwrap(), 40);
+            writer.emit(&rows, &patience)?;
+        }
+        writer.finish();
+        let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;
+        if taken { Ok(rows) } else { Err(ExchangeError::Interrupted) }
+    });
+    if let Err(error) = &written {
+        partition.fail(error);
+    }
+    written
+}
+
+/// Reads a gate to its end; on an error it closes the gate.
+fn consume(
+    env: &Env,
+    addresses: &[Address],
+    reader: impl FnOnce(&Arc<InputGate>) -> RecordReader,
+) -> Result<usize, ExchangeError> {
+    let patience = patience();
+    let gate = env.0.create_input_gate()?;
+    let add = || {
+        for address in addresses {
+            env.0.add_channel(&gate, address, page_schema().hash(), &patience)?;
+        }
+        gate.seal();
+        Ok(0)
+    };
+    let read = || {
+        let mut reader = reader(&gate);
+        let mut rows = 0;
+        while let Some(record) = reader.next(&patience)? {
+            let headgate_exchange::Record::Batch(batch) = record else {
+                panic!("only batches were written")
+            };
+            rows += batch.num_rows();
+        }
+        Ok(rows)
+    };
+    // As on Spark: one thread hears of producers, another one reads.
+    let read = thread::scope(|scope| {
+        scope.spawn(|| guarded(add).inspect_err(|error| gate.fail(error.clone())));
+        guarded(read)
+    });
+    let closed = guarded(|| {
+        gate.close();
+        Ok(0)
+    });
+    read.and_then(|rows| closed.map(|_| rows))
+}
+
+/// Two producers and two consumers: remote channels, a local one, one that asks for nothing there is.
+pub(crate) fn exchange() -> Vec<Outcome> {
+    let envs = [Env::new(24, 4096), Env::new(24, 4096), Env::new(24, 4096)];
+    let all = &envs;
+    let [first, second, third] = all;
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let envs = [first, second].into_iter();
+        envs.map(|env| env.0.create_result_partition(&[true, true], ConsumerLoss::Fail)).collect()
+    }));
+    let partitions: Vec<_> = match made {
+        Ok(Ok(partitions)) => partitions,
+        Ok(Err(error)) => return vec![outcome("a partition", Err(error))],
+        Err(_) => return vec![],
+    };
+    let addresses = |index| {
+        let both = [first, second].into_iter().zip(&partitions);
+        both.map(|(env, partition)| env.address(partition, index)).collect::<Vec<_>>()
+    };
+    let unknown = Address { partition: PartitionId([9; 16]), ..addresses(0).remove(0) };
+    let outcomes = thread::scope(|scope| {
+        let threads = [
+            ("the first producer", scope.spawn(|| produce(&partitions[0], ROWS))),
+            ("the second producer", scope.spawn(|| produce(&partitions[1], ROWS))),
+            // Its own partition is a local channel of it.
+            ("the first consumer", {
+                let addresses = addresses(0);
+                scope.spawn(move || consume(first, &addresses, |gate| first.reader(gate)))
+            }),
+            ("the second consumer", {
+                let addresses = addresses(1);
+                scope.spawn(move || consume(third, &addresses, |gate| third.reader(gate)))
+            }),
+        ];
+        let handles = threads.map(|(who, thread)| {
+            (
+                who,
+                scope.spawn(move || {
+                    let result = thread.join().unwrap();
+                    if let Err(error) = &result {
+                        thread::sleep(ABORT_AFTER);
+                        for env in all {
+                            env.0.abort(error);
+                        }
+                    }
+                    result
+                }),
+            )
+        });
+        handles.map(|(who, thread)| outcome(who, thread.join().unwrap()))
+    });
+    let all_well = outcomes.iter().all(|outcome| outcome.result.is_ok());
+    if all_well {
+        let rows: usize = outcomes[2..].iter().flat_map(|outcome| &outcome.result).sum();
+        assert_eq!(rows, 2 * ROWS, "rows are missing, or there twice");
+        let refused = consume(third, &[unknown], |gate| third.reader(gate)).unwrap_err();
+        assert!(!matches!(refused, ExchangeError::Interrupted), "a refusal never came");
+    }
+    for partition in &partitions {
+        drop(guarded(|| {
+            first.0.release_partition(partition.id());
+            second.0.release_partition(partition.id());
+            Ok(0)
+        }));
+    }
+    for env in &envs {
+        // A rule that acts once: what it interrupted is done by the second call, or by the drop.
+        drop(guarded(|| {
+            env.0.close();
+            Ok(0)
+        }));
+    }
+    outcomes.into()
+}
+
+fn outcome(who: &'static str, result: Result<usize, ExchangeError>) -> Outcome {
+    Outcome { who, result: result.map_err(|error| error.to_string()) }
+}
+
+/// Plays one end of one channel against another process.
+pub(crate) fn play(
+    env: &Env,
+    role: Role,
+    tell: impl FnOnce(&str),
+    ask: impl FnOnce() -> String,
+) -> Result<usize, String> {
+    let result = match role {
+        Role::Producer => {
+            let partition = env.partition(1);
+            tell(&write_address(&env.address(&partition, 0)));
+            let result = produce(&partition, ROWS);
+            env.0.release_partition(partition.id());
+            result
+        }
+        Role::Consumer => match read_address(&ask()) {
+            Some(address) => consume(env, &[address], |gate| env.reader(gate)),
+            None => return Err("no address came: it was killed before".to_owned()),
+        },
+    };
+    env.0.close();
+    result.map_err(|error| error.to_string())
+}
+
+fn write_address(address: &Address) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let (process, partition) = (hex(&address.process), hex(&address.partition.0));
+    format!("{} {} {process} {partition}", address.host, address.port)
+}
+
+fn read_address(text: &str) -> Option<Address> {
+    let mut words = text.split_whitespace();
+    let (host, port) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+    let mut bytes = || {
+        let number = u128::from_str_radix(words.next()?, 16).ok()?;
+        Some(number.to_be_bytes())
+    };
+    let (process, partition) = (bytes()?, PartitionId(bytes()?));
+    Some(Address { host, port, process, partition, subpartition: 0 })
+}

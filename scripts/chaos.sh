@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# chaos.sh [--count N] [--seed N] [--processes N] [--limit S] [--busy] [--json FILE]: jobs with one fault each.
+source "$(dirname "$0")/env.sh"
+
+scripts/develop.sh
+exec "$VENV_PYTHON" -m tests.chaos.run_chaos "$@"

@@ -1,0 +1,156 @@
+"""What the tests of faults on the network share: a run through a proxy, and how it may end.
+
+Every one of them must end with exactly the right rows, or with one clear error, in a bounded time,
+and with nothing left; `nothing_left`, which checks the last, comes with an import from here.
+"""
+
+import os
+import time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from tests.data_plane import wire
+from tests.data_plane.conftest import environment, nothing_left
+from tests.data_plane.plane import (
+    NUMBERS,
+    PATIENCE,
+    SECRET,
+    Task,
+    assert_same,
+    drain,
+    numbers,
+    wait_until,
+)
+from tests.data_plane.test_processes import CONSUME, ENDLESS, PRODUCE, Child, address_of
+from tests.faults.fault import SILENCES, TO_CLIENT, TO_TARGET, Fault
+from tests.faults.fault_proxy import FaultProxy
+
+import headgate as hg
+
+#: pytest finds the fixtures by their names where these are imported.
+__all__ = [
+    "BATCHES",
+    "CONSUME",
+    "ENDLESS",
+    "EXPECTED",
+    "HONEST",
+    "LIMIT",
+    "NUMBERS",
+    "PATIENCE",
+    "PRODUCE",
+    "SECRET",
+    "SEEDS",
+    "TO_CLIENT",
+    "TO_TARGET",
+    "Child",
+    "Fault",
+    "FaultProxy",
+    "Run",
+    "Task",
+    "address_of",
+    "assert_same",
+    "check",
+    "drain",
+    "environment",
+    "nothing_left",
+    "numbers",
+    "wait_until",
+    "wire",
+]
+
+errors = hg.errors
+#: What an accident on the way may look like; no damaged request is taken for another one.
+HONEST = (
+    errors.ConnectError,
+    errors.HandshakeError,
+    errors.IntegrityError,
+    errors.PeerLostError,
+    errors.ProducerFailedError,
+    errors.ProtocolError,
+    errors.VersionError,
+)
+SEEDS = int(os.environ.get("HEADGATE_TEST_SEEDS", "40"))
+#: Above the handshake's deadline, which is what ends a damaged handshake at the latest.
+LIMIT = 14.0
+#: Seconds that a silent link is left to itself.
+SILENT = 3.0
+BATCHES = [numbers(3000, 3000 * turn) for turn in range(20)]
+EXPECTED = numbers(60_000)
+
+
+class Run:
+    """Two subpartitions, of which one consumer reads the first through a proxy."""
+
+    def __init__(self, environment, fault=None, **options):
+        small = {"memory": "1m", "segment_size": "16k", **options}
+        self.producer, self.consumer = environment(**small), environment(**small)
+        self.partition = self.producer.create_result_partition(2, schema=NUMBERS, wanted=[0, 1])
+        address = self.partition.address(0)
+        self.proxy = FaultProxy(address.host, address.port, fault)
+        self.address = self.proxy.address(address)
+
+    def write(self):
+        with hg.RecordWriter(self.partition, selector=lambda b: [0] * len(b)) as writer:
+            # What reaches the consumer of subpartition 0 from here is wrong.
+            writer._arrow.emit_to(pa.record_batch({"n": [-1]}), pa.array([1], pa.uint32()))
+            writer.flush()
+            for batch in BATCHES:
+                writer.emit(batch)
+        self.partition.wait_consumed(LIMIT)
+
+    def read(self):
+        gate = self.consumer.create_input_gate([self.address])
+        batches = []
+        try:
+            for batch in hg.RecordReader(gate):
+                assert pc.min(batch["n"]).as_py() >= 0, "a row of another subpartition"
+                batches.append(batch)
+            return pa.Table.from_batches(batches, NUMBERS)
+        finally:
+            gate.close()
+
+    def outcome(self, limit=LIMIT, silent_after=None):
+        """Rows, or the consumer's error; the producer must end as well.
+
+        After `silent_after` seconds the link is cut, where silence is what must be expected.
+        """
+        writing, reading = Task(self.write), Task(self.read)
+        if silent_after is not None:
+            until = time.monotonic() + silent_after
+            while reading.running and time.monotonic() < until:
+                time.sleep(0.005)
+            self.proxy.cut()
+        read = reading.outcome(limit)
+        self.consumer.close()
+        self.partition.release_subpartition(1)
+        if not isinstance(read, pa.Table):
+            # Of a consumer that was never let in the producer knows nothing.
+            self.producer.abort("the consumer failed")
+        written = writing.outcome(5)
+        assert written is None or isinstance(written, hg.HeadgateError), repr(written)
+        return read
+
+    def close(self):
+        self.producer.close()
+        self.consumer.close()
+        self.proxy.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def check(environment, fault):
+    """Run once with a fault: the right rows, or one honest error, which is returned."""
+    print(fault)
+    with Run(environment, fault) as run:
+        # A frame whose rest never comes is as silent as a link that is down.
+        silent = fault.kind == "drop" or fault.kind in SILENCES
+        outcome = run.outcome(silent_after=SILENT if silent else None)
+    if isinstance(outcome, pa.Table):
+        assert_same(outcome, EXPECTED)
+    else:
+        assert isinstance(outcome, HONEST), repr(outcome)
+    return outcome

@@ -1,0 +1,260 @@
+"""The leftover checker finds each kind of thing, and no more once it is gone."""
+
+import contextlib
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from tests.faults import processes
+from tests.faults.leftovers import Leftovers, established
+
+import headgate as hg
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@contextlib.contextmanager
+def a_socket():
+    with socket.socket():
+        yield "socket:["
+
+
+@contextlib.contextmanager
+def an_eventfd():
+    number = os.eventfd(0)
+    yield "eventfd"
+    os.close(number)
+
+
+@contextlib.contextmanager
+def a_mapping_of_a_memfd():
+    number = os.memfd_create("pool")
+    os.ftruncate(number, 65_536)
+    mapping = mmap.mmap(number, 65_536)
+    os.close(number)
+    yield "65536 bytes of /memfd:pool"
+    mapping.close()
+
+
+@contextlib.contextmanager
+def a_shared_anonymous_mapping():
+    mapping = mmap.mmap(-1, 131_072)
+    yield "131072 bytes of /dev/zero"
+    mapping.close()
+
+
+@contextlib.contextmanager
+def a_thread():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="headgate-forgotten")
+    thread.start()
+    yield "thread headgate-forgotten"
+    end.set()
+    thread.join()
+
+
+@contextlib.contextmanager
+def a_native_thread():
+    with contextlib.closing(hg.ShuffleEnvironment(memory="1m", secret=bytes(32))) as environment:
+        environment.create_result_partition(1).address(0)
+        yield "thread headgate-io"
+
+
+@contextlib.contextmanager
+def a_child():
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        yield f"process {child.pid} "
+        child.kill()
+
+
+@contextlib.contextmanager
+def a_forked_child():
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    yield f"process {child} "
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def an_orphan():
+    code = (
+        "import os, time\nchild = os.fork()\nprint(child, flush=True) if child else time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        orphan = int(parent.stdout.readline())
+        parent.wait()
+    assert processes.read(orphan).parent != os.getpid()
+    yield f"process {orphan} "
+    os.kill(orphan, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def an_orphan_without_a_mark():
+    told, tell = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        orphan = os.fork()
+        if orphan == 0:
+            time.sleep(60)
+        os.write(tell, str(orphan).encode())
+        os._exit(0)
+    orphan = int(os.read(told, 20))
+    os.waitpid(parent, 0)
+    os.close(told)
+    os.close(tell)
+    yield f"process {orphan} "
+    os.kill(orphan, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def a_file():
+    with tempfile.NamedTemporaryFile(prefix="headgate-spill-") as file:
+        yield f"file {file.name}"
+
+
+THINGS = [
+    a_socket,
+    an_eventfd,
+    a_mapping_of_a_memfd,
+    a_shared_anonymous_mapping,
+    a_thread,
+    a_native_thread,
+    a_child,
+    a_forked_child,
+    an_orphan,
+    an_orphan_without_a_mark,
+    a_file,
+]
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.__name__)
+def test_what_is_left_is_found_until_it_is_gone(thing):
+    leftovers = Leftovers()
+    leftovers.check()
+    with thing() as line:
+        wait_for(line, leftovers)
+        with pytest.raises(AssertionError, match="left behind after"):
+            leftovers.check(0.1)
+    leftovers.check()
+
+
+def wait_for(line, leftovers, seconds=10):
+    """Wait until a leftover is found: a thread gets its name a moment after its start."""
+    deadline = time.monotonic() + seconds
+    while not any(line in found for found in leftovers.find()):
+        assert time.monotonic() < deadline, f"{line} is not in {leftovers.find()}"
+        time.sleep(0.05)
+
+
+def test_segments_of_a_pool_are_found_until_the_environment_is_closed():
+    made = []
+    leftovers = Leftovers(made)
+    environment = hg.ShuffleEnvironment(memory="1m", secret=bytes(32))
+    made.append(environment)
+    environment.create_result_partition(1)
+    assert leftovers.find() == ["segments: {'local_pools': 1}"]
+    environment.close()
+    leftovers.check()
+
+
+def test_what_was_there_before_is_nothing_left():
+    with a_socket(), a_child(), a_file():
+        leftovers = Leftovers()
+        leftovers.check()
+
+
+def test_the_kernels_tables_show_the_connections_of_a_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert established(port) == []
+        with socket.create_connection(("127.0.0.1", port)):
+            accepted, _ = server.accept()
+            with accepted:
+                assert len(established(port)) == 1
+        assert established(port) == []
+
+
+FORGETFUL = {
+    "a socket": ("kept.append(socket.socket())", "2 sockets of worker"),
+    "an epoll": ("kept.append(select.epoll())", "eventpoll] of worker"),
+    "a thread": (
+        "threading.Thread(target=time.sleep, args=(8,), name='headgate-control').start()",
+        "thread headgate-control of worker",
+    ),
+    "a mapping": ("kept.append(mmap.mmap(-1, 4096))", "4096 bytes of /dev/zero (deleted) mapped"),
+}
+
+
+def forget(code):
+    """Return a function for mapInArrow that leaves something in its worker."""
+
+    def run(batches):
+        import sys
+
+        names = ("mmap", "select", "socket", "threading", "time")
+        kept = sys.__dict__.setdefault("kept_by_a_test", [])
+        exec(code, {"kept": kept, **{name: __import__(name) for name in names}})
+        yield from batches
+
+    return run
+
+
+def clean(batches):
+    """Forget what a test kept."""
+    import sys
+    import time
+
+    sys.__dict__.pop("kept_by_a_test", None)
+    time.sleep(0.5)  # so that each worker gets one
+    yield from batches
+
+
+def in_workers(spark, function, rows):
+    return spark.range(0, rows, 1, rows).mapInArrow(function, "id long").collect()
+
+
+@pytest.mark.parametrize("what", FORGETFUL)
+def test_what_a_task_leaves_in_an_idle_worker_is_found(local_cluster, what):
+    code, line = FORGETFUL[what]
+    in_workers(local_cluster, clean, 4)
+    leftovers = Leftovers(spark="live")
+    leftovers.check()
+    in_workers(local_cluster, forget(code), 1)
+    wait_for(line, leftovers)
+    in_workers(local_cluster, clean, 4)
+    leftovers.check(20)
+
+
+def test_workers_whose_jvm_is_gone_are_found(local_cluster):
+    in_workers(local_cluster, clean, 4)
+    leftovers = Leftovers(spark="live")
+    workers = [p for p in processes.family().values() if p.is_daemon_or_worker]
+    executors = {processes.read(p.parent).key for p in workers if processes.read(p.parent).is_java}
+    assert len(executors) == 2
+    for worker in workers:  # they would end with their JVM, which is not what is looked at here
+        os.kill(worker.pid, signal.SIGSTOP)
+    pid, _ = min(executors)
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while not (found := [x for x in leftovers.find() if "whose JVM is gone" in x]):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert all("pyspark.daemon" in line for line in found)
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):  # its JVM took it along
+            os.kill(worker.pid, signal.SIGCONT)
+    leftovers.check(30)
+    assert Path(f"/proc/{pid}").exists() is False

@@ -1,0 +1,151 @@
+"""Lengths and credits that nobody honest sends: refused before anything is made for them."""
+
+import struct
+
+import pytest
+from tests.faults.network import (
+    NUMBERS,
+    SECRET,
+    Task,
+    assert_same,
+    drain,
+    environment,
+    nothing_left,
+    numbers,
+    wire,
+)
+
+import headgate as hg
+
+__all__ = ["environment", "nothing_left"]
+
+#: The memory that the environments here have, and what one may use beside it.
+POOL = 2 << 20
+#: 0, the smallest ones, and around every power of two where a sum or a sign could turn.
+LENGTHS = [
+    0,
+    1,
+    8,
+    9,
+    12,
+    13,
+    *(2**bits + by for bits in (15, 16, 24, 31) for by in (-1, 0, 1)),
+    2**32 - 1,
+]
+
+
+def read_from(environment, part):
+    """The outcome of a consumer of a fake producer, whose memory stays within its budget."""
+    fake = wire.Producer(SECRET, part)
+    consumer = environment(memory="2m")
+    address = hg.ChannelAddress(
+        fake.host, fake.port, bytes(16), 0, fake.process, NUMBERS.serialize().to_pybytes()
+    )
+    gate = consumer.create_input_gate([address])
+    outcome = Task(drain, gate).outcome(10)
+    assert consumer.stats()["peak_bytes"] <= POOL
+    consumer.close()
+    fake.close()
+    return outcome
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", [0, 1, 3, 200], ids=["buffer", "error", "goodbye", "unknown"])
+def test_any_length_of_any_frame_to_a_consumer(environment, kind, length):
+    def part(sock, channel):
+        sock.sendall(struct.pack(">IIB", length, wire.MAGIC, kind) + bytes(26))
+        sock.shutdown(1)
+
+    outcome = read_from(environment, part)
+    assert isinstance(outcome, hg.HeadgateError), repr(outcome)
+    assert "127.0.0.1" in str(outcome), "the peer is not named"
+
+
+@pytest.mark.parametrize("size", [*LENGTHS, 2**32 - 35, 2**32 - 36])
+def test_any_size_of_a_buffer_whose_frame_agrees(environment, size):
+    length = (35 + size) % 2**32
+
+    def part(sock, channel):
+        head = struct.pack(
+            ">IIBIIIIBBI", length, wire.MAGIC, 0, channel, 0, 0, 0, wire.PAGE, 0, size
+        )
+        sock.sendall(head + bytes(4) + bytes(min(size, 70_000)))
+        sock.shutdown(1)
+
+    outcome = read_from(environment, part)
+    assert isinstance(outcome, hg.HeadgateError), repr(outcome)
+
+
+@pytest.fixture
+def served(environment):
+    """A partition whose other subpartition is read correctly after whatever was done to it."""
+    producer = environment(memory="2m")
+    partition = producer.create_result_partition(2, schema=NUMBERS, wait_for_lost_consumers=True)
+    with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:
+        writer.emit(numbers(100))
+    yield partition
+    gate = environment().create_input_gate([partition.address(1)])
+    assert_same(Task(drain, gate).result(), numbers(100))
+    assert producer.stats()["peak_bytes"] <= POOL
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("kind", [2, 4, 5, 6, 7], ids=["request", "cancel", "close", "credit", "7"])
+def test_any_length_of_any_frame_to_a_producer(served, kind, length):
+    sock, _ = wire.consumer(served.address(0), SECRET)
+    with sock:
+        sock.sendall(struct.pack(">IIB", length, wire.MAGIC, kind) + bytes(100))
+        assert wire.is_closed(sock, 10)
+
+
+CREDITS = {
+    "zero": [0],
+    "one too many in one step": [2**32 - 1, 1],
+    "too many in two steps": [2**31, 2**31],
+    "too many in small steps": [2**30] * 4,
+}
+
+
+@pytest.mark.parametrize("credits_", CREDITS.values(), ids=CREDITS)
+def test_credits_that_no_receiver_can_have_end_one_connection(served, credits_):
+    sock, _ = wire.consumer(served.address(0), SECRET)
+    with sock:
+        sock.sendall(wire.partition_request(served.address(0), channel=3, credit=1))
+        sock.sendall(b"".join(wire.add_credit(credit, 3) for credit in credits_))
+        assert wire.is_closed(sock, 10)
+
+
+def test_credits_before_the_channel_is_open_and_after_it_was_cancelled_change_nothing(served):
+    sock, _ = wire.consumer(served.address(0), SECRET)
+    with sock:
+        sock.sendall(wire.add_credit(7, 3))
+        sock.sendall(wire.partition_request(served.address(0), channel=3, credit=1))
+        sock.sendall(wire.cancel(3) + wire.add_credit(5, 3) + wire.cancel(3))
+        assert not wire.is_closed(sock, 1)
+
+
+def test_a_request_without_any_credit_ends_one_connection(served):
+    sock, _ = wire.consumer(served.address(0), SECRET)
+    with sock:
+        sock.sendall(wire.partition_request(served.address(0), channel=3, credit=0))
+        assert wire.is_closed(sock, 10)
+
+
+def test_credits_of_one_connection_are_none_of_another_one(environment):
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(20_000))
+    first, _ = wire.consumer(partition.address(0), SECRET)
+    second, _ = wire.consumer(partition.address(0), SECRET)
+    with first, second:
+        first.sendall(wire.partition_request(partition.address(0), channel=3, credit=1))
+        length = struct.unpack(">I", wire.receive(first, 4))[0]
+        assert len(wire.receive(first, length - 4)) == length - 4
+        second.sendall(wire.add_credit(9, 3))
+        first.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            first.recv(1)
+        first.settimeout(10)
+        first.sendall(wire.add_credit(9, 3))
+        assert len(wire.receive(first, 35)) == 35

@@ -1,0 +1,117 @@
+"""A link that goes down between two hosts: nobody says goodbye, and nothing is acknowledged.
+
+The two hosts are namespaces of the kernel's network, which only root may make.
+"""
+
+import contextlib
+import os
+import pickle
+import shutil
+import subprocess
+import time
+import uuid
+
+import pytest
+from tests.faults.network import Child, Task, environment, nothing_left
+
+__all__ = ["environment", "nothing_left"]
+
+#: Seconds to the loss: 10 to acknowledge what was sent. A consumer that waits sends nothing, so the
+#: kernel asks after 10 of silence and looks at the answer with its next question, 75 later.
+LIMITS = {"busy": 30.0, "idle": 110.0}
+ADDRESSES = ("10.213.7.1", "10.213.7.2")
+
+
+def ip(*words):
+    return subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
+
+
+@pytest.fixture
+def hosts():
+    """The names of two namespaces with a link between them, named as they are."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make network namespaces")
+    if shutil.which("ip") is None:
+        pytest.skip("there is no `ip` command")
+    names = [f"hg{uuid.uuid4().hex[:8]}" for _ in ADDRESSES]
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            made = ip("netns", "add", name)
+            if made.returncode:
+                pytest.skip(f"no network namespaces here: {made.stderr.strip()}")
+            stack.callback(ip, "netns", "delete", name)
+        ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
+        for name, address in zip(names, ADDRESSES, strict=True):
+            for words in (
+                ["link", "set", name, "netns", name],
+                ["-n", name, "addr", "add", f"{address}/24", "dev", name],
+                ["-n", name, "link", "set", name, "up"],
+                ["-n", name, "link", "set", "lo", "up"],
+            ):
+                done = ip(*words)
+                if done.returncode:
+                    pytest.skip(f"no link between namespaces here: {done.stderr.strip()}")
+        yield names
+
+
+def on(host):
+    """The command that runs another one on a host."""
+    return ["ip", "netns", "exec", host]
+
+
+SERVE = f"""
+env = environment(listen="{ADDRESSES[0]}:0")
+partition = env.create_result_partition(1, schema=NUMBERS)
+say(pickle.dumps(partition.address(0)).hex())
+writer = hg.RecordWriter(partition)
+turn = 0
+try:
+    while True:
+        writer.emit(numbers(1000))
+        writer.flush()
+        PAUSE
+except hg.HeadgateError as error:
+    say(type(error).__name__, str(error).replace(chr(10), " "))
+"""
+
+READ = """
+env = environment()
+gate = env.create_input_gate([address])
+reader = hg.RecordReader(gate)
+next(reader)
+say("reads")
+try:
+    for batch in reader:
+        pass
+    say("the end")
+except hg.HeadgateError as error:
+    say(type(error).__name__, str(error).replace(chr(10), " "))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("traffic", ["busy", "idle"])
+def test_a_link_that_goes_down_is_a_lost_peer_on_both_sides(hosts, traffic):
+    pause = (
+        "time.sleep(0.001)"
+        if traffic == "busy"
+        else "turn += 1; time.sleep(0.001 if turn < 5 else 200)"
+    )
+    with Child(SERVE.replace("PAUSE", pause), command=on(hosts[0])) as producer:
+        address = pickle.loads(bytes.fromhex(producer.line()))
+        assert address.host == ADDRESSES[0]
+        with Child(READ, address, on(hosts[1])) as consumer:
+            assert consumer.line() == "reads"
+            time.sleep(1)
+            assert ip("-n", hosts[1], "link", "set", hosts[1], "down").returncode == 0
+            down = time.monotonic()
+            sides = {"consumer": consumer} | ({"producer": producer} if traffic == "busy" else {})
+            waiting = {name: Task(child.line, 150) for name, child in sides.items()}
+            for name, task in waiting.items():
+                said = task.result(160)
+                after = time.monotonic() - down
+                print(f"{name} after {after:.1f} s: {said}")
+                assert said.startswith("PeerLostError"), said
+                assert ADDRESSES[0] in said or ADDRESSES[1] in said, "the peer is not named"
+                assert after < LIMITS[traffic]

@@ -1,0 +1,125 @@
+"""Run by spark-submit on the driver's host: does what it is told over a Unix socket, line by line.
+
+Functions of this file travel to the workers by value; only Headgate and what it needs is there.
+"""
+
+import json
+import socket
+import sys
+import threading
+import time
+
+from pyspark.sql import SparkSession
+
+from headgate.source import NumberSequenceSource
+from headgate.spark import exchange, last_stats
+
+
+def places(batches):
+    """Say where the worker and its Headgate come from, once for each partition."""
+    import os
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    import headgate
+    import headgate._native
+
+    for _ in batches:
+        pass
+    time.sleep(1)  # so that no slot runs two of them while another runs none
+    row = {
+        "python": sys.executable,
+        "headgate": headgate.__file__,
+        "native": headgate._native.__file__,
+        "pyarrow": pa.__file__,
+        "path": os.pathsep.join(sys.path),
+        "here": str(Path.cwd()),
+    }
+    yield pa.RecordBatch.from_pylist([row])
+
+
+def totals(batches):
+    """Count rows and check that no number comes twice; yields nothing before the end."""
+    import numpy as np
+    import pyarrow as pa
+
+    seen = [batch["id"].to_numpy() for batch in batches]
+    ids = np.concatenate([*seen, np.empty(0, np.int64)])
+    distinct = len(np.unique(ids))
+    yield pa.record_batch({"n": [len(ids)], "distinct": [distinct], "total": [int(ids.sum())]})
+
+
+class Program:
+    def __init__(self, spark, sock):
+        self._spark = spark
+        self._sock = sock
+
+    def say(self, **answer):
+        self._sock.sendall(json.dumps({**answer, "at": time.monotonic()}).encode() + b"\n")
+
+    def where(self, partitions):
+        """Say what each of so many tasks sees."""
+        names = ("python", "headgate", "native", "pyarrow", "path", "here")
+        schema = ", ".join(f"{name} string" for name in names)
+        rows = self._spark.range(0, partitions, 1, partitions).mapInArrow(places, schema).collect()
+        self.say(rows=[row.asDict() for row in rows])
+
+    def numbers(self, rows, rate=None, reducing=True):
+        """Exchange numbers; say when rows flow, and how it ended."""
+        source = NumberSequenceSource(0, rows, batch_size=1000, rows_per_second=rate)
+        schema = "n long, distinct long, total long"
+        reduce = {"reduce": totals, "schema": schema} if reducing else {}
+        out = exchange(source, by="id", num_partitions=2, spark=self._spark, **reduce)
+        before = last_stats()
+        ended = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(before, ended))
+        watch.start()
+        started = time.monotonic()
+        answer = {"said": "ended", "error": ""}
+        try:
+            table = out.toArrow()
+        except Exception as error:  # noqa: BLE001 - the tests look at it
+            answer["error"] = str(error)
+        else:
+            answer["result"] = counted(table, reducing)
+        ended.set()
+        watch.join()
+        stats = last_stats()
+        self.say(**answer, seconds=time.monotonic() - started, run=stats.run, epoch=stats.epoch)
+
+    def _watch(self, before, ended):
+        while not ended.wait(0.1):
+            stats = last_stats()
+            is_new = stats is not None and (before is None or stats.run != before.run)
+            if is_new and stats.rows > 0:
+                self.say(said="flowing")
+                return
+
+
+def counted(table, reducing):
+    """Return rows, distinct numbers and their sum."""
+    import pyarrow.compute as pc
+
+    if reducing:
+        return [pc.sum(table[name]).as_py() for name in ("n", "distinct", "total")]
+    ids = table["id"]
+    return [len(ids), pc.count_distinct(ids).as_py(), pc.sum(ids).as_py()]
+
+
+def main(place):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(place)
+        spark = SparkSession.builder.appName("headgate standalone").getOrCreate()
+        try:
+            program = Program(spark, sock)
+            program.say(said="started", slots=spark.sparkContext.defaultParallelism)
+            for line in sock.makefile():
+                command = json.loads(line)
+                getattr(program, command.pop("do"))(**command)
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

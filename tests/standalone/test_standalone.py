@@ -1,0 +1,207 @@
+"""A job on hosts of their own: its Headgate comes in an archive, and a link is cut while it runs.
+
+`docs/clusters.md` has the recipe; the configuration of these tests is read from there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import namespaces
+import pytest
+from standalone_cluster import CORES, ROOT, WORKERS, recipe
+
+#: The worker whose link is cut.
+CUT = WORKERS[1]
+#: Seconds that the link is down.
+CUT_SECONDS = 60.0
+#: Seconds: the product's default, and what a loaded machine needs on top of it.
+HEARTBEAT_TIMEOUT, SLACK = 10.0, 30.0
+#: Seconds in which a cut-off job has ended: by itself, or soon after the link is back.
+BOUND = 120.0
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+
+
+def sum_below(rows):
+    return rows * (rows - 1) // 2
+
+
+def exact(rows):
+    return [rows, rows, sum_below(rows)]
+
+
+def test_the_demo_has_sparks_rows(cluster):
+    # Before all that share a session: that holds the slots of all workers.
+    status, said = cluster.run(
+        ["-m", "headgate", "demo", "--master", cluster.url, "--runs", "1"], timeout=300
+    )
+    assert status == 0, said
+    assert "all 336,776 legs compared row by row: the same by Headgate and by Spark" in said
+    assert f"on {cluster.url}" in said
+    assert "HG-2101" not in said, "it went through Spark's own shuffle"
+
+
+def test_headgate_is_in_the_archive_and_nowhere_else(cluster, session):
+    rows = session.ask("where", partitions=CORES * len(WORKERS))["rows"]
+    assert workers_of(rows) == {*WORKERS}
+    for row in rows:
+        unpacked = Path(row["here"]) / "environment"
+        assert row["python"] == str(unpacked / "bin" / "python")
+        for name in ("headgate", "native", "pyarrow"):
+            assert Path(row[name]).is_relative_to(unpacked), row
+        folders = [folder for folder in row["path"].split(os.pathsep) if folder.startswith("/")]
+        seen = [folder for folder in folders if (Path(folder) / "headgate").exists()]
+        assert len(seen) == 1, folders
+        assert Path(seen[0]).is_relative_to(unpacked)
+        assert str(ROOT / "python") not in folders
+
+
+def test_without_the_archive_a_worker_has_no_headgate(cluster):
+    python = Path(sys.base_prefix, "bin", "python3")
+    process = cluster.network.start(
+        CUT,
+        [str(python), "-c", "import headgate"],
+        env=cluster.environ(CUT),
+        cwd=cluster.work(CUT),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    said = process.communicate(timeout=60)[1]
+    assert "No module named 'headgate'" in said
+
+
+def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, session):
+    network, silent = cluster.network, cluster.network.addresses[CUT]
+    assert workers_seen(session) == {*WORKERS}  # their Python has started, too
+    rows = 400_000
+    session.tell("numbers", rows=rows, rate=rows / 20)
+    assert session.hear(90)["said"] == "flowing"
+    time.sleep(3)
+    assert network.connections(CUT, "python"), "nothing of the exchange runs where the link is cut"
+    assert threads_of_headgate(network.pids(CUT))
+    network.cut(CUT)
+    cut = time.monotonic()
+    try:
+        alone = until(lambda: not network.connections(CUT, "python"), HEARTBEAT_TIMEOUT + SLACK)
+        until(lambda: not threads_of_headgate(network.pids(CUT)), SLACK)
+        end = session.hear(cut + CUT_SECONDS - time.monotonic(), may_be_late=True)
+        time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
+    finally:
+        network.mend(CUT)
+    print(f"\nthe tasks that were cut off let go of their connections after {alone - cut:.1f} s")
+    assert "no heartbeat from the driver for" in cluster.logs(CUT)
+    if end is None:
+        end = session.hear(BOUND)
+    assert end["said"] == "ended"
+    print(f"the job ended {end['at'] - cut:.1f} s after the cut, epoch {end['epoch']}")
+    if end["error"]:
+        print(next(line for line in end["error"].splitlines() if "HG-" in line))
+        assert "HG-3001" in end["error"]
+        assert f"no heartbeat for 10 s from {silent}" in end["error"]
+        # An epoch that is tried again waits for Spark to take the executor for lost.
+        assert end["epoch"] or end["at"] - cut < HEARTBEAT_TIMEOUT + SLACK
+    else:
+        assert end["result"] == exact(rows)
+
+    started = time.monotonic()
+    # The master may give up the worker after 60 s; then its executor ends now, and another one takes its place.
+    while (after := ended(session, rows=20_000))["error"]:
+        print(after["error"])
+        assert "HG-3" in after["error"]
+        assert time.monotonic() - started < BOUND
+    assert after["result"] == exact(20_000)
+    print(f"another job was done {time.monotonic() - started:.1f} s after the link was back")
+    # Who was cut off takes part again, and nothing of the first run has come back.
+    until(lambda: CUT in workers_seen(session), BOUND)
+    until(lambda: not network.connections(CUT, "python"), SLACK)
+    assert not threads_of_headgate(network.pids(CUT))
+
+
+def test_the_recipe_says_how_the_tests_are_configured():
+    text = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    assert recipe()["spark.archives"] == "environment.tar.gz#environment"
+    for command in ("-m venv environment", "tar -czf environment.tar.gz -C environment ."):
+        assert command in text
+
+
+def test_a_network_that_fails_half_way_leaves_nothing(monkeypatch):
+    if why := namespaces.why_not():
+        pytest.skip(why)
+    ip = namespaces.ip
+    network = namespaces.Network("one", "two")
+
+    def ip_that_fails(*words):
+        if words == ("netns", "add", network.name("two")):
+            assert len(network.names()) == 2
+            raise RuntimeError("no host two")
+        return ip(*words)
+
+    monkeypatch.setattr(namespaces, "ip", ip_that_fails)
+    with pytest.raises(RuntimeError, match="no host two"), network:
+        pass
+    assert network.names() == []
+
+
+def test_what_a_killed_test_left_is_swept_away():
+    if why := namespaces.why_not():
+        pytest.skip(why)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    folder = Path(tempfile.mkdtemp(prefix=f"{namespaces.PREFIX}{ended.pid}-"))
+    (folder / "file").touch()
+    name = f"{namespaces.PREFIX}{ended.pid}-host"
+    namespaces.ip("netns", "add", name)
+    with subprocess.Popen(["ip", "netns", "exec", name, "sleep", "600"]) as left:
+        until(lambda: left.pid in namespaces.pids_in(name), SLACK)
+        assert name in namespaces.sweep()
+        assert left.wait(SLACK) == -9
+    assert name not in namespaces.named()
+    assert not folder.exists()
+
+
+def workers_of(rows):
+    """Return the workers whose tasks answered."""
+    return {worker for row in rows for worker in WORKERS if f"/{worker}/" in row["here"]}
+
+
+def workers_seen(session):
+    """Run a task in each slot; return the workers."""
+    return workers_of(session.ask("where", partitions=CORES * len(WORKERS))["rows"])
+
+
+def ended(session, **arguments):
+    """Run an exchange; return how it ended."""
+    session.tell("numbers", **arguments)
+    while (answer := session.hear(BOUND))["said"] != "ended":
+        pass
+    return answer
+
+
+def threads_of_headgate(pids):
+    """Return the names of native and Python threads of ours in these processes."""
+    found = []
+    for pid in pids:
+        for comm in Path(f"/proc/{pid}/task").glob("*/comm"):
+            try:
+                name = comm.read_text().strip()
+            except OSError:
+                continue  # it has ended
+            if re.match("headgate", name):
+                found.append(f"{name} of {pid}")
+    return found
+
+
+def until(condition, seconds):
+    """Wait for a condition; return when it came true, by the monotonic clock."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.2)
+    return time.monotonic()
