@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ProtocolError
 from headgate.spark.driver.doubts import Doubts
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
-from headgate.spark.driver.losses import is_cancel, lost, silent
+from headgate.spark.driver.losses import OURS, is_cancel, lost, silent
 from headgate.spark.driver.members import (
     Consumer,
     Effect,
@@ -146,8 +146,10 @@ class Coordinator:
         if run.state in {RunState.FINISHING, RunState.OVER}:
             member.state = State.STOPPED
         elif isinstance(member, Producer):
-            is_killed = status == "KILLED" and is_cancel(text)
-            run.producer_lost(member, "CANCELLED" if is_killed else status, lost(member, text))
+            is_cancelled = status == "KILLED" and is_cancel(text)
+            # With its epoch it is cancelled by us, which says nothing of why it was lost.
+            cause = lost(member, "" if OURS in text else text)
+            run.producer_lost(member, "CANCELLED" if is_cancelled else status, cause)
         elif isinstance(member, Consumer) and status == "SUCCESS":
             run.consumer_ended(member, State.STOPPED)
         elif isinstance(member, Consumer) and status == "KILLED" and is_cancel(text):

@@ -10,14 +10,16 @@ from headgate.spark.driver.members import Member, Producer
 from headgate.spark.driver.readers import is_gone
 from headgate.spark.wire.cause import Cause
 
+#: What the tags of our own jobs begin with, in the words for a task that was cancelled with its epoch.
+OURS: Final = "headgate-"
 _SILENT: Final = (
     "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
 )
 
 
 def is_cancel(text: str) -> bool:
-    """Whether Spark's words for a killed task mean that its job was cancelled, not the task alone."""
-    return not text or "cancelled" in text.lower()
+    """Whether Spark's words for a killed task mean that its job was cancelled, and not by us."""
+    return not text or ("cancelled" in text.lower() and OURS not in text)
 
 
 def lost(member: Member, text: str) -> Cause:

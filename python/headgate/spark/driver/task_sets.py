@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.spark.driver.losses import OURS
 from headgate.spark.driver.waiting import StageTasks
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ POOL: Final = "spark.scheduler.pool"
 GROUP: Final = "spark.jobGroup.id"
 TAGS: Final = "spark.job.tags"
 DESCRIPTION: Final = "spark.job.description"
-#: What the tags of our own jobs begin with.
-OURS: Final = "headgate-"
 #: Stages that are looked at; more do not fit one line anyway.
 _MAX_STAGES: Final = 50
 
