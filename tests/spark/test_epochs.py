@@ -200,14 +200,27 @@ def test_a_run_is_given_up_after_four_epochs_with_the_first_cause(theatre):
     assert len(theatre.submitted) == 4
 
 
-def test_first_hand_words_replace_hearsay_of_the_same_epoch(theatre):
+def test_first_hand_words_replace_hearsay_of_the_same_epoch():
     theatre = Theatre(retries=Retries(tasks=1, epochs=1))
     (first, _second), run, producer = started(theatre)
     theatre.fail(first, "HG-3001", run.number, "connection reset")
     theatre.hang_up(producer)
+    theatre.wait(GRACE + 1)
+    assert not run.is_over, "Spark is asked about the producer"
+    theatre.verdict("FAILED", GONE)
+    theatre.settle()
+    assert "a producer is gone without a goodbye" in run.cause.summary
+
+
+def test_a_producer_that_ends_because_its_epoch_has_ended_is_no_cause():
+    theatre = Theatre(retries=Retries(tasks=1, epochs=1))
+    (first, _second), run, producer = started(theatre)
+    theatre.fail(first, "HG-3005", run.number, "a page is damaged")
+    theatre.hang_up(producer)
+    theatre.verdict("FAILED", "[HG-3005] a page is damaged")
     theatre.wait(0.1)
     theatre.wait(GRACE)
-    assert run.cause.summary == "connection reset", "its producer belongs to an epoch that is over"
+    assert run.cause.summary == "a page is damaged"
 
 
 def test_a_first_hand_error_of_the_user_ends_the_run_whatever_the_epoch(theatre):

@@ -114,7 +114,8 @@ class Coordinator:
         run = self._run_of(member)
         if isinstance(member, Consumer):
             self.formation.drop(member)
-        if run is None or run.is_over or member.state is not State.LIVE or _is_leaving(member):
+        speaks = member.state in {State.LIVE, State.ENDING} and not _is_leaving(member)
+        if run is None or run.is_over or not speaks:
             member.state = State.FAILED
         else:
             run.lost(member, lost(member, ""))

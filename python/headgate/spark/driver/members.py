@@ -21,6 +21,8 @@ class State(Enum):
 
     DONE = auto()
     """Ended as it should, or told that nobody needs it."""
+    ENDING = auto()
+    """A producer that was told that its epoch has ended, and whose task is about to."""
     FAILED = auto()
     """Ended with an error of its own, or gone without a goodbye."""
     LIVE = auto()
@@ -71,7 +73,7 @@ class Member:
     @property
     def is_present(self) -> bool:
         """Whether its task still runs, as far as is known."""
-        return self.state in {State.LIVE, State.PARKED, State.LOST}
+        return self.state in {State.LIVE, State.PARKED, State.LOST, State.ENDING}
 
     @property
     def is_done(self) -> bool:

@@ -79,6 +79,11 @@ class Recovery:
         self.causes[-1] = self._job or cause
         self._is_hearsay, self._deadline = self._job is None, 0.0
 
+    @property
+    def is_hearsay(self) -> bool:
+        """Whether the last epoch ended by what a worker heard of a peer."""
+        return self._is_hearsay
+
     def is_of(self, member: Member) -> bool:
         """Whether the last epoch ended by this member's loss."""
         return self._member is member

@@ -22,6 +22,7 @@ from headgate.spark.driver.members import (
     State,
     Submit,
 )
+from headgate.spark.driver.readers import is_gone
 from headgate.spark.driver.recovery import Recovery, Retries
 from headgate.spark.driver.roster import Roster, RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -36,7 +37,7 @@ FINISH_GRACE: Final = 2.0
 
 
 class Run(Roster):
-    """The state machine of one run; every method appends what is to be done to ``effects``.
+    """The state machine of one run; its methods append what is to be done to ``effects``.
 
     Args:
         number: of the run, unique in the coordinator.
@@ -71,7 +72,6 @@ class Run(Roster):
         self.splits_done = 0
         self.splits_total: int | None = None
         self.reads_splits = False
-        #: Whether consumers hold all slots, so that no producer can start.
         self.waits_for_slots = False
         self._deadline = 0.0
         self._recancel = 0.0
@@ -192,18 +192,24 @@ class Run(Roster):
 
         A lost producer ends the epoch at once; a consumer may have ended with its task.
         """
-        former = isinstance(member, Producer) and member.epoch != self.epoch
-        if self.is_over or self.state is RunState.FINISHING or former:
+        is_former = member.state is State.ENDING
+        # It may have been lost before it could be told, and be what others heard of.
+        explains = self.state is RunState.RECOVERING and self.recovery.is_hearsay
+        if self.is_over or self.state is RunState.FINISHING or (is_former and not explains):
             member.state = State.STOPPED
             return
         member.state = State.LOST
         self.effects.append(AskVerdict(member, self))
-        if isinstance(member, Producer) and not self._give_back(member):
+        if isinstance(member, Producer) and not is_former and not self._give_back(member):
             self.end_epoch(cause, member)
 
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
         """Spark has said what became of a producer's task, or does not know it either."""
         producer.state = State.FAILED
+        if producer.epoch != self.epoch and not self.recovery.is_of(producer):
+            if status == "FAILED" and is_gone(cause.text):
+                self.recovery.known_better(cause, producer)
+            return
         if status == "CANCELLED" and self.recovery.is_of(producer):
             # Whoever cancelled it did so for a reason, which may still come to be known.
             self.recovery.doubt(CANCELLED)
@@ -267,7 +273,7 @@ class Run(Roster):
             consumer.started = consumer.ready = False
         for producer in producers:
             if producer.state in {State.LIVE, State.PARKED}:
-                producer.state = State.STOPPED
+                producer.state = State.ENDING
         self.effects.append(EpochEnded(self, self.epoch, cause))
         if self.readers is not None:
             self.readers.close()
