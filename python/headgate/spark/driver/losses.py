@@ -29,8 +29,8 @@ def lost(member: Member, text: str) -> Cause:
         member: the task at its other end.
         text: what Spark says of the task.
     """
-    if isinstance(member, Producer) and member.run is not None and member.run.readers is not None:
-        return member.run.readers.loss(member, text)
+    if isinstance(member, Producer) and member.readers is not None:
+        return member.readers.loss(member, text)
     role = "producer" if isinstance(member, Producer) else "consumer"
     where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
     if is_gone(text):

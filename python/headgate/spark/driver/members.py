@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headgate.spark.driver.readers import Readers
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
@@ -105,6 +106,8 @@ class Producer(Member):
     place: dict[str, str | int] = field(default_factory=dict)
     run: Run | None = None
     epoch: int = 0
+    #: Of its epoch, where it reads a source.
+    readers: Readers | None = None
     #: Of a reader of a source, once it has said so.
     host: str = ""
 

@@ -188,10 +188,7 @@ class Run(Roster):
             self.recovery.refuse("rows had left a consumer, and Spark tries no task again here")
 
     def lost(self, member: Member, cause: Cause) -> None:
-        """A connection ended without a goodbye: ask Spark what it means.
-
-        A lost producer ends the epoch at once; a consumer may have ended with its task.
-        """
+        """Ask Spark what became of it: a consumer may have ended well, a producer ends the epoch."""
         is_former = member.state is State.ENDING
         # It may have been lost before it could be told, and be what others heard of.
         explains = self.state is RunState.RECOVERING and self.recovery.is_hearsay
@@ -366,6 +363,7 @@ class Run(Roster):
     def _go(self, producer: Producer) -> None:
         self._flow()
         self.producers[producer.partition] = producer
+        producer.readers = self.readers
         if self.readers is not None:
             self.readers.replaced(producer)
         self.send(producer, "GO", {"wanted": self.wanted})
