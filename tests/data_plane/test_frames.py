@@ -49,7 +49,7 @@ def sender(*make):
 
     def part(sock, channel):
         for frame in make:
-            sock.sendall(frame(channel) if callable(frame) else frame)
+            sock.send_frames(frame(channel) if callable(frame) else frame)
 
     return part
 
@@ -154,12 +154,13 @@ def test_an_error_frame_carries_its_words(environment, text):
 
 @pytest.mark.parametrize("at", range(21 + 8))
 def test_an_error_frame_with_a_flipped_bit(environment, at):
-    def damaged(channel):
-        frame = bytearray(wire.frame(1, struct.pack(">IHH", channel, 6002, 8) + b"it broke"))
-        frame[at] ^= 1
-        return bytes(frame)
+    def part(sock, channel):
+        frame = wire.frame(1, struct.pack(">IHH", channel, 6002, 8) + b"it broke")
+        damaged = bytearray(wire.masked(frame, sock.mask))
+        damaged[at] ^= 1
+        sock.sendall(damaged)
 
-    outcome = play(environment, sender(damaged))
+    outcome = play(environment, part)
     assert type(outcome) in {errors.IntegrityError, errors.ProtocolError}, repr(outcome)
 
 
@@ -254,42 +255,42 @@ def served(environment):
 def test_a_consumer_that_sends_nonsense_is_cut_off(served, bytes_sent):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
-        sock.sendall(bytes_sent)
+        sock.send_frames(bytes_sent)
         assert wire.is_closed(sock, 5)
 
 
 def test_credits_that_overflow(served):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
-        sock.sendall(wire.partition_request(served.address(0), channel=3, credit=1))
-        sock.sendall(wire.add_credit(2**32 - 1, 3) * 3)
+        sock.send_frames(wire.partition_request(served.address(0), channel=3, credit=1))
+        sock.send_frames(*[wire.add_credit(2**32 - 1, 3)] * 3)
         assert wire.is_closed(sock, 5)
 
 
 def test_credits_and_cancels_of_unknown_channels_are_ignored(served):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
-        sock.sendall(wire.add_credit(5, 77) + wire.cancel(78))
-        sock.sendall(wire.partition_request(served.address(0)))
+        sock.send_frames(wire.add_credit(5, 77), wire.cancel(78))
+        sock.send_frames(wire.partition_request(served.address(0)))
         assert len(wire.receive(sock, 35)) == 35
 
 
 def test_a_request_for_what_is_not_there(served):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
-        sock.sendall(wire.partition_request(served.address(0), partition=bytes(16), channel=9))
+        sock.send_frames(wire.partition_request(served.address(0), partition=bytes(16), channel=9))
         head = wire.receive(sock, 17)
         assert (head[8], struct.unpack(">IH", head[9:15])) == (1, (9, 3006))
         length, text = struct.unpack(">I", head[:4])[0], struct.unpack(">H", head[15:])[0]
         assert length == 21 + text
-        assert wire.is_sealed(head + wire.receive(sock, length - 17))
+        assert sock.is_sealed(head + wire.receive(sock, length - 17))
 
 
 def test_two_requests_for_one_channel(served):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         request = wire.partition_request(served.address(0), channel=4)
-        sock.sendall(request + request)
+        sock.send_frames(request, request)
         sock.settimeout(5)
         seen = b""
         while b"already" not in seen:

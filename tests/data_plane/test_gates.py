@@ -289,3 +289,37 @@ def test_the_gate_checks_the_schema_of_each_address(link):
         gate.add_channel(partition.address(0))
     assert "double" in str(caught.value)
     assert "int64" in str(caught.value)
+
+
+def test_a_channel_is_added_before_anything_is_read(environment):
+    producer, consumer = environment(), environment()
+    partitions = [producer.create_result_partition(1, schema=NUMBERS) for _ in range(2)]
+
+    def write(partition):
+        with hg.RecordWriter(partition) as writer:
+            for turn in range(60):
+                writer.emit(numbers(8000, 8000 * turn))
+
+    writing = [Task(write, partition) for partition in partitions]
+    gate = consumer.create_input_gate([partitions[0].address(0)], sealed=False)
+    # Two of its own and eight that float: all that a gate with one channel may hold.
+    wait_until(lambda: consumer.stats()["segments"]["held"] == 10)
+    Task(gate.add_channel, partitions[1].address(0)).result(10)
+    gate.seal()
+    assert Task(drain, gate).result().num_rows == 2 * 60 * 8000
+    for task in writing:
+        task.result()
+
+
+def test_a_consumer_with_smaller_segments_ends_both_sides(environment):
+    producer, consumer = environment(), environment(segment_size="16k")
+    partition = filled(producer, 8000)
+    waiting = Task(partition.wait_consumed)
+    gate = consumer.create_input_gate([partition.address(0)])
+    error = Task(drain, gate).error()
+    assert isinstance(error, hg.errors.ProducerFailedError)
+    assert "the same segment_size" in str(error)
+    gate.close()
+    error = waiting.error(10)
+    assert isinstance(error, hg.errors.RecordTooLargeError), error
+    assert "16384 bytes" in str(error)

@@ -11,6 +11,7 @@ import threading
 MAGIC = 0xBADC0FFE
 CLIENT = b"headgate client proof, link tcp, tls none\0"
 SERVER = b"headgate server proof, link tcp, tls none\0"
+FRAMES = b"headgate frame mask\0"
 SEGMENT = 65536
 DATA, EVENT, PAGE, END = 1, 2, 8, 10
 
@@ -82,9 +83,33 @@ def sealed(head):
     return head + struct.pack(">I", crc32c(head))
 
 
-def is_sealed(data):
-    """Whether the last 4 bytes are the checksum of those before them."""
-    return data == sealed(data[:-4])
+def masked(data, mask):
+    """Mask the checksum of a frame, or take the mask off again."""
+    at = 31 if data[8] == 0 else len(data) - 4
+    crc = struct.unpack_from(">I", data, at)[0] ^ mask
+    return data[:at] + struct.pack(">I", crc) + data[at + 4 :]
+
+
+class Link(socket.socket):
+    """A connection after its handshake, whose frames are masked for it."""
+
+    mask = 0
+
+    @classmethod
+    def of(cls, sock, key, transcript):
+        """Take over a socket; the handshake goes up to the server's proof."""
+        timeout = sock.gettimeout()
+        link = cls(fileno=sock.detach())
+        link.settimeout(timeout)
+        link.mask = struct.unpack(">I", hmac.digest(key, FRAMES + transcript, "sha256")[:4])[0]
+        return link
+
+    def send_frames(self, *frames):
+        self.sendall(b"".join(masked(each, self.mask) for each in frames))
+
+    def is_sealed(self, data):
+        """Whether a frame without a payload ends with its checksum."""
+        return data == masked(sealed(data[:-4]), self.mask)
 
 
 def frame(kind, body=b"", length=None, magic=MAGIC):
@@ -133,7 +158,7 @@ def connect(address, timeout=10.0):
 
 
 def consumer(address, secret, **claims):
-    """Connect as a consumer and shake hands; returns the socket and the recorded transcript."""
+    """Connect as a consumer and shake hands; returns the link and the recorded transcript."""
     key_claims = {k: v for k, v in claims.items() if k in {"exchange", "run", "epoch"}}
     sock = connect(address)
     greeting = hello(**claims)
@@ -145,7 +170,7 @@ def consumer(address, secret, **claims):
     proof = b"HDGT\3" + hmac.digest(key, CLIENT + greeting + challenge, "sha256")
     sock.sendall(proof)
     accept = receive(sock, 5)
-    return sock, [greeting, challenge, proof, accept]
+    return Link.of(sock, key, greeting + challenge), [greeting, challenge, proof, accept]
 
 
 class Producer:
@@ -169,18 +194,23 @@ class Producer:
             unproved = b"HDGT\2" + struct.pack(">H", 1) + self.process
             unproved += struct.pack(">I", SEGMENT) + os.urandom(32)
             key = derive(self._secret)
-            sock.sendall(unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256"))
+            challenge = unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256")
+            sock.sendall(challenge)
             receive(sock, 37)
             sock.sendall(b"HDGT\4")
-            self.request = receive(sock, 77)
-            if len(self.request) < 77:
-                return  # the consumer did not accept us
-            if not is_sealed(self.request):
-                return  # and without its part no test of an honest one passes
-            with contextlib.suppress(ConnectionError):  # cut off for what it sent
-                self._part(sock, struct.unpack(">I", self.request[29:33])[0])
-            sock.settimeout(10)
-            receive(sock, 1 << 20)
+            with Link.of(sock, key, greeting + challenge) as link:
+                self._play(link)
+
+    def _play(self, link):
+        self.request = receive(link, 77)
+        if len(self.request) < 77:
+            return  # the consumer did not accept us
+        if not link.is_sealed(self.request):
+            return  # and without its part no test of an honest one passes
+        with contextlib.suppress(ConnectionError):  # cut off for what it sent
+            self._part(link, struct.unpack(">I", self.request[29:33])[0])
+        link.settimeout(10)
+        receive(link, 1 << 20)
 
     def close(self):
         self._listener.close()

@@ -97,9 +97,42 @@ def test_a_consumer_without_a_descriptor_for_a_connection_says_so(environment):
         said = child.line()
         assert "Error" in said.split()[0], said
         assert "open files" in said
+        assert "ulimit -n" in said
         assert f":{partition.address(0).port}" in said, "the peer is not named"
         status, _, err = child.end()
         assert status == 0, err
+
+
+NO_IO_THREAD = """
+import resource
+env = environment()
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+used = len(os.listdir("/proc/self/fd")) - 1
+resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+try:
+    env.create_input_gate([address])
+    say("a gate")
+except hg.HeadgateError as error:
+    say(used, type(error).__name__, str(error).replace(chr(10), " "))
+resource.setrlimit(resource.RLIMIT_NOFILE, (used + 50, hard))
+gate = env.create_input_gate([address])
+say(sum(batch.num_rows for batch in hg.RecordReader(gate)))
+gate.close()
+env.close()
+"""
+
+
+def test_an_environment_without_a_descriptor_for_its_thread_says_which_limit_to_raise(environment):
+    partition = environment().create_result_partition(1, schema=NUMBERS)
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(100))
+    with Child(NO_IO_THREAD, partition.address(0)) as child:
+        used, name, said = child.line().split(" ", 2)
+        assert name == "ConnectError", said
+        assert "open files" in said
+        assert f"{used} are allowed" in said
+        assert "ulimit -n" in said
+        assert child.end() == (0, "100\n", "")
 
 
 ADDRESS_SPACE = """

@@ -17,8 +17,8 @@ from tests.faults.network import Child, Task, environment, nothing_left
 __all__ = ["environment", "nothing_left"]
 
 #: Seconds to the loss: 10 to acknowledge what was sent. A consumer that waits sends nothing, so the
-#: kernel asks after 10 of silence and looks at the answer with its next question, 75 later.
-LIMITS = {"busy": 30.0, "idle": 110.0}
+#: kernel asks after 4 of silence and each 2 from then on, and gives up after 10 as well.
+LIMITS = {"busy": 30.0, "idle": 30.0}
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
 
 

@@ -56,10 +56,15 @@ fn report(error: &ExchangeError) -> Report {
     let of = |code| Report::new(code, error);
     match error {
         ExchangeError::Aborted(_) => of(2301),
+        ExchangeError::BufferTooLarge { .. } => {
+            of(5002).remedy("use the same segment_size= in all processes")
+        }
         ExchangeError::Closed(_) => of(1002),
         ExchangeError::Connect { .. } => {
             of(3007).remedy("check that the host and port can be reached from here")
         }
+        ExchangeError::Descriptors { .. } => of(3007)
+            .remedy("raise the limit of open files: ulimit -n, LimitNOFILE= · close what is open"),
         ExchangeError::Event(_) => of(3004),
         ExchangeError::EventTooLarge { .. } => {
             of(5002).remedy("raise segment_size= in all processes · send the body as a record")
@@ -71,7 +76,10 @@ fn report(error: &ExchangeError) -> Report {
             of(3002).remedy("give both processes the same secret, exchange_id, run and epoch")
         }
         ExchangeError::Integrity { .. } => of(3005),
+        ExchangeError::Internal(_) => of(9001),
         ExchangeError::Interrupted | ExchangeError::State(_) => of(1002),
+        ExchangeError::LinkLost { .. } => of(3001)
+            .remedy("see if that host is up and can be reached from here · run the action again"),
         ExchangeError::Listen { .. } => of(3007).remedy("give listen= an address of this host"),
         ExchangeError::Memory(_) => of(5001),
         ExchangeError::OutOfRange { .. } | ExchangeError::SelectorLength { .. } => {

@@ -68,7 +68,7 @@ impl InputGate {
 
     fn close(&self, py: Python<'_>) {
         released(py, || {
-            if self.environment.check().is_ok() {
+            if self.environment.check_open().is_ok() {
                 self.inner.close();
             }
         });

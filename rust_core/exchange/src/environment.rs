@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::{
@@ -12,6 +12,7 @@ use headgate_protocol::{
 
 use crate::config::Config;
 use crate::copies::Copies;
+use crate::descriptors;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
 use crate::lock::lock;
@@ -50,6 +51,8 @@ pub struct ShuffleEnvironment {
     copies: Arc<Copies>,
     next_channel: AtomicU32,
     closed: AtomicBool,
+    /// Why the I/O thread is no more; set before what uses it is failed.
+    broken: Arc<OnceLock<ExchangeError>>,
 }
 
 fn fail_gates(gates: &Mutex<Vec<Weak<InputGate>>>, cause: &ExchangeError) {
@@ -79,6 +82,7 @@ impl ShuffleEnvironment {
             copies: Arc::default(),
             next_channel: AtomicU32::new(0),
             closed: AtomicBool::new(false),
+            broken: Arc::default(),
             config,
         })
     }
@@ -112,11 +116,20 @@ impl ShuffleEnvironment {
         }
     }
 
-    /// Refuses use after close and in a forked child.
+    /// Refuses use after close, in a forked child, and without the I/O thread it once had.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Closed`], [`ExchangeError::Forked`] or [`ExchangeError::Internal`].
+    pub fn check(&self) -> Result<()> {
+        self.check_open()?;
+        self.broken.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Like [`check`](Self::check), for what is to go on without the I/O thread: giving things back.
     ///
     /// # Errors
     /// [`ExchangeError::Closed`] or [`ExchangeError::Forked`].
-    pub fn check(&self) -> Result<()> {
+    pub fn check_open(&self) -> Result<()> {
         self.check_fork()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(ExchangeError::Closed("shuffle environment"));
@@ -134,9 +147,10 @@ impl ShuffleEnvironment {
         if let Some(address) = network.as_ref().and_then(|network| network.address) {
             return Ok(address);
         }
-        let failed = |error: std::io::Error| ExchangeError::Listen {
-            address: self.config.listen.clone(),
-            detail: error.to_string(),
+        let failed = |error: std::io::Error| {
+            let address = self.config.listen.clone();
+            descriptors::exhausted(format_args!("cannot listen on {address}"), &error)
+                .unwrap_or_else(|| ExchangeError::Listen { address, detail: error.to_string() })
         };
         let listener = TcpListener::bind(&self.config.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -169,12 +183,14 @@ impl ShuffleEnvironment {
         let partition = Arc::new(partition);
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
+        // Again: what was registered too late for a panic's notice learns of it here.
+        self.check()?;
         Ok(partition)
     }
 
     /// Drops a partition and what it still holds.
     pub fn release_partition(&self, id: PartitionId) {
-        if self.check().is_ok() {
+        if self.check_open().is_ok() {
             self.partitions.release(id);
         }
     }
@@ -189,6 +205,8 @@ impl ShuffleEnvironment {
         let mut gates = lock(&self.gates);
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&gate));
+        drop(gates);
+        self.check()?;
         Ok(gate)
     }
 
@@ -283,7 +301,9 @@ impl ShuffleEnvironment {
 
     fn start_network(&self, listener: Option<TcpListener>) -> Result<Network> {
         let (gates, partitions) = (Arc::clone(&self.gates), Arc::clone(&self.partitions));
+        let broken = Arc::clone(&self.broken);
         let on_panic = move |cause: ExchangeError| {
+            broken.get_or_init(|| cause.clone());
             fail_gates(&gates, &cause);
             partitions.fail_all(&cause);
         };
@@ -310,7 +330,7 @@ impl ShuffleEnvironment {
 
     /// Ends every reader and writer of this environment with this cause.
     pub fn abort(&self, cause: &ExchangeError) {
-        if self.check().is_ok() {
+        if self.check_open().is_ok() {
             fail_gates(&self.gates, cause);
             self.partitions.fail_all(cause);
         }
@@ -319,7 +339,7 @@ impl ShuffleEnvironment {
     /// Gives everything back: gates, partitions, connections, the I/O thread, memory. Idempotent;
     /// in a forked child it does nothing at all.
     pub fn close(&self) {
-        if self.check().is_err() || self.closed.swap(true, Ordering::AcqRel) {
+        if self.check_open().is_err() || self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
         // First of all, so that nobody takes the end of the gates for the end of the data.

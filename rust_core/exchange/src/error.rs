@@ -20,6 +20,17 @@ pub enum ExchangeError {
         /// Bytes of a segment.
         limit: u64,
     },
+    /// A buffer that the consumer has no segment for.
+    #[error(
+        "a buffer of {size} bytes does not fit the consumer's segments of {limit} bytes: \
+         use the same segment_size in both processes"
+    )]
+    BufferTooLarge {
+        /// Bytes of the buffer.
+        size: usize,
+        /// Bytes of a segment of the consumer.
+        limit: usize,
+    },
     /// Ended from outside, with the cause the caller gave.
     #[error("{0}")]
     Aborted(String),
@@ -33,6 +44,21 @@ pub enum ExchangeError {
         peer: SocketAddr,
         /// The operating system's words.
         detail: String,
+    },
+    /// The process, or the system, has as many files open as it may.
+    #[error(
+        "{doing}: {detail}: {} descriptors are open, {} are allowed",
+        number(*open), number(*limit)
+    )]
+    Descriptors {
+        /// What needed one.
+        doing: String,
+        /// The operating system's words.
+        detail: String,
+        /// How many the process has open.
+        open: Option<u64>,
+        /// Its limit; none if it is the system's that was reached.
+        limit: Option<u64>,
     },
     /// The peer does not know our secret, or belongs to another exchange, run or epoch.
     #[error("handshake with {peer} failed: {detail}")]
@@ -50,6 +76,9 @@ pub enum ExchangeError {
         /// Which check.
         detail: String,
     },
+    /// The environment itself broke: what it holds is lost, and it does nothing any more.
+    #[error("{0}")]
+    Internal(String),
     /// The caller asked to stop waiting (a signal).
     #[error("interrupted")]
     Interrupted,
@@ -104,6 +133,14 @@ pub enum ExchangeError {
         /// Who.
         peer: String,
         /// What was seen.
+        detail: String,
+    },
+    /// The host at the other end does not answer any more.
+    #[error("lost {peer}: {detail}")]
+    LinkLost {
+        /// Who.
+        peer: String,
+        /// The operating system's words.
         detail: String,
     },
     /// The guaranteed minimums do not fit the budget.
@@ -181,6 +218,10 @@ pub enum ExchangeError {
         /// Both versions.
         detail: String,
     },
+}
+
+fn number(known: Option<u64>) -> String {
+    known.map_or_else(|| "an unknown number of".to_owned(), |number| number.to_string())
 }
 
 /// The result of this crate's calls.

@@ -15,6 +15,7 @@ mod checksum;
 mod config;
 mod copies;
 mod counters;
+mod descriptors;
 mod environment;
 mod error;
 #[cfg(feature = "failpoints")]

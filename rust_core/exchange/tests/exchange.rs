@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Env, batch, drain, nothing, page_schema, writer};
 use headgate_exchange::{ConsumerLoss, ExchangeError, Record};
@@ -271,4 +271,57 @@ fn broadcast_shares_one_page_and_keeps_the_order() {
     }
     seen.sort_unstable();
     assert_eq!(seen, Vec::from_iter(10..20));
+}
+
+#[test]
+fn a_channel_is_added_while_another_one_holds_all_it_may_and_nobody_reads() {
+    let (producer, consumer) = (Env::new(128, 4096), Env::new(128, 4096));
+    let partitions = [producer.partition(1), producer.partition(1)];
+    thread::scope(|scope| {
+        for partition in &partitions {
+            scope.spawn(|| {
+                let mut writer = writer(partition);
+                for at in 0..200 {
+                    writer.emit(&batch(at * 100, at * 100 + 100, 20), &nothing).unwrap();
+                }
+                writer.finish();
+            });
+        }
+        let gate = consumer.0.create_input_gate().unwrap();
+        let add = |at: usize| {
+            let address = producer.address(&partitions[at], 0);
+            consumer.0.add_channel(&gate, &address, [0; 32], &nothing)
+        };
+        add(0).unwrap();
+        let patience = Instant::now() + Duration::from_secs(20);
+        while consumer.0.stats().pool.held < 10 {
+            assert!(Instant::now() < patience, "the first channel gets no floating segments");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let started = Instant::now();
+        add(1).unwrap();
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        gate.seal();
+        assert_eq!(drain(&mut consumer.reader(&gate)).unwrap().len(), 40_000);
+    });
+}
+
+#[test]
+fn a_buffer_that_no_segment_of_the_consumer_can_take_ends_both_sides() {
+    let (producer, consumer) = (Env::new(16, 16384), Env::new(16, 4096));
+    let partition = producer.partition(1);
+    let mut writer = writer(&partition);
+    writer.emit(&batch(0, 1_000, 20), &nothing).unwrap();
+    writer.finish();
+    let gate = consumer.gate(&[producer.address(&partition, 0)]);
+    let told = drain(&mut consumer.reader(&gate)).unwrap_err();
+    assert!(matches!(told, ExchangeError::ProducerFailed(_)), "{told}");
+    assert!(told.to_string().contains("the same segment_size"), "{told}");
+    gate.close();
+    let waited = partition.wait_consumed(Some(Duration::from_secs(10)), &nothing);
+    let limit = 4096;
+    assert!(
+        matches!(waited, Err(ExchangeError::BufferTooLarge { limit: got, .. }) if got == limit),
+        "{waited:?}"
+    );
 }

@@ -9,7 +9,7 @@ use crate::frame::{
 };
 use crate::frame_error::FrameError;
 use crate::wire::{fill, take, take_u8, take_u16, take_u32};
-use crate::{ChannelId, DataType, Generation, PartitionId, Sequence};
+use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
 
 /// Which end of a connection we are; it decides which frames may arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,15 +49,16 @@ impl Limits {
 pub struct FrameDecoder {
     limits: Limits,
     side: Side,
+    mask: FrameMask,
     stage: Stage,
     buffer: Vec<u8>,
 }
 
 impl FrameDecoder {
-    /// A decoder for what arrives at `side`.
+    /// A decoder for what arrives at `side` of the connection with this mask.
     #[must_use]
-    pub const fn new(limits: Limits, side: Side) -> Self {
-        Self { limits, side, stage: Stage::Header, buffer: Vec::new() }
+    pub const fn new(limits: Limits, side: Side, mask: FrameMask) -> Self {
+        Self { limits, side, mask, stage: Stage::Header, buffer: Vec::new() }
     }
 
     /// Consumes bytes up to the end of one frame and returns it; `None` needs more bytes.
@@ -109,7 +110,7 @@ impl FrameDecoder {
                 // The CRC of a buffer covers a payload that is not here.
                 let frame = match kind {
                     FrameKind::Buffer => &self.buffer,
-                    _ => check_crc(&self.buffer, kind)?,
+                    _ => check_crc(&self.buffer, kind, self.mask)?,
                 };
                 parse_body(&frame[FRAME_HEADER_LEN..], kind, length, self.limits).map(Some)
             }
@@ -182,9 +183,9 @@ fn check_header(
 }
 
 /// The frame without the CRC at its end, which is that of the bytes before it.
-fn check_crc(frame: &[u8], kind: FrameKind) -> Result<&[u8], FrameError> {
+fn check_crc(frame: &[u8], kind: FrameKind, mask: FrameMask) -> Result<&[u8], FrameError> {
     let (frame, crc) = frame.split_last_chunk().expect("the caller waited for the whole frame");
-    let (got, want) = (u32::from_be_bytes(*crc), crc32c(frame));
+    let (got, want) = (u32::from_be_bytes(*crc), mask.apply(crc32c(frame)));
     if got == want { Ok(frame) } else { Err(FrameError::Checksum { kind, got, want }) }
 }
 

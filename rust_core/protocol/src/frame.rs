@@ -16,12 +16,12 @@
 //! | 6 | add credit | credit 4, channel 4, crc 4 |
 //!
 //! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer covers the payload
-//! behind it as well.
+//! behind it as well. It is masked with what both ends made of their handshake ([`FrameMask`]).
 
 use std::num::NonZeroU32;
 
 use crate::crc32c::crc32c;
-use crate::{ChannelId, DataType, Generation, PartitionId, Sequence};
+use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
 
 /// Second word of every frame.
 pub const MAGIC: u32 = 0xBADC_0FFE;
@@ -126,7 +126,7 @@ impl Frame {
     /// # Panics
     ///
     /// As [`BufferHeader::encode`].
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&self, mask: FrameMask, out: &mut Vec<u8>) {
         if let Self::Buffer(header) = self {
             out.extend_from_slice(&header.encode());
             return;
@@ -157,7 +157,7 @@ impl Frame {
                 put_u32(out, channel.0);
             }
         }
-        let crc = crc32c(&out[start..]);
+        let crc = mask.apply(crc32c(&out[start..]));
         put_u32(out, crc);
     }
 }
@@ -177,7 +177,7 @@ pub struct BufferHeader {
     pub data_type: DataType,
     /// Payload bytes.
     pub size: u32,
-    /// CRC32C over [`prefix_for_crc`](Self::prefix_for_crc) and the payload.
+    /// CRC32C over [`prefix_for_crc`](Self::prefix_for_crc) and the payload, masked.
     pub crc: u32,
 }
 

@@ -13,7 +13,7 @@
 //! | 5 | REJECT | s->c | reason 1, lowest version 2, highest version 2 | 10 |
 //!
 //! A proof is HMAC-SHA256 over a label of its side and all bytes that went before it in both
-//! directions. HELLO and REJECT keep their layout in every version, so that versions that do not
+//! directions. So is the mask of the connection's frames, over all up to the server's proof. HELLO and REJECT keep their layout in every version, so that versions that do not
 //! meet can say so.
 
 mod client;
@@ -28,6 +28,8 @@ pub use key::Key;
 pub use server::ServerHandshake;
 
 use message::Reject;
+
+use crate::FrameMask;
 
 /// The version of handshake and frames that this build speaks.
 pub const VERSION: u16 = 1;
@@ -87,6 +89,8 @@ pub struct Peer {
     pub version: u16,
     /// Largest payload that both sides allow, in bytes.
     pub max_segment: u32,
+    /// What the checksums of this connection's frames are masked with.
+    pub mask: FrameMask,
 }
 
 /// What the driver does next.

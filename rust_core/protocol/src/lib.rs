@@ -21,6 +21,7 @@ mod handshake;
 mod heartbeat;
 mod ids;
 mod ledger;
+mod mask;
 mod receive;
 mod send_queue;
 mod totals;
@@ -44,6 +45,7 @@ pub use handshake::{
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
 pub use ledger::{BufferKind, LedgerError, ReceiveLedger, Recycled};
+pub use mask::FrameMask;
 pub use receive::{Arrival, ReceiveChannel, ReceiveError};
 pub use send_queue::{Next, SendQueue, SendQueueError};
 pub use totals::{Totals, TotalsError};

@@ -26,6 +26,9 @@ pub(crate) struct GatePool {
     /// Exclusive segments of the live channels: the pool's guaranteed minimum. Held while that is
     /// changed, which may call `refill`; so `refill` never takes it.
     promised: Mutex<usize>,
+    /// New channels that wait for their exclusive segments. Nobody else takes a segment meanwhile,
+    /// or what is promised to them would go to other channels as floating ones.
+    admitting: Mutex<usize>,
     /// Channels that want a segment; those short of exclusive ones first. A channel's `queued` says
     /// whether it is in here, and changes under this lock only.
     needy: Mutex<VecDeque<Arc<RemoteChannel>>>,
@@ -44,6 +47,7 @@ impl GatePool {
             local,
             segment_size,
             promised: Mutex::default(),
+            admitting: Mutex::default(),
             needy: Mutex::default(),
             listening: AtomicBool::new(false),
             this: this.clone(),
@@ -53,6 +57,7 @@ impl GatePool {
     /// Promises a new channel its exclusive segments, two, or one where that is all there is, and
     /// waits until they are there.
     pub(crate) fn admit(&self, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
+        let _admission = Admission::new(self);
         let exclusive = self.promise()?;
         let segments = self.collect(exclusive, interrupt);
         segments.inspect_err(|_| self.dismiss(exclusive))
@@ -133,6 +138,11 @@ impl GatePool {
             let Some(channel) = lock(&self.needy).front().cloned() else {
                 return;
             };
+            // Held until one is taken or not: none may slip away behind the back of `admit`.
+            let admitting = lock(&self.admitting);
+            if *admitting > 0 {
+                return;
+            }
             let segment = if self.listening.swap(true, Ordering::AcqRel) {
                 self.local.try_request()
             } else {
@@ -143,6 +153,7 @@ impl GatePool {
                 }
                 taken
             };
+            drop(admitting);
             match segment {
                 Ok(Some(segment)) => {
                     fail_point!("pool.floating");
@@ -168,6 +179,23 @@ impl GatePool {
             channel.queued.store(false, Ordering::Relaxed);
         }
         self.local.close();
+    }
+}
+
+/// A new channel waits for its exclusive segments; the others go on when it has them or gave up.
+struct Admission<'a>(&'a GatePool);
+
+impl<'a> Admission<'a> {
+    fn new(pool: &'a GatePool) -> Self {
+        *lock(&pool.admitting) += 1;
+        Self(pool)
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.admitting) -= 1;
+        self.0.refill();
     }
 }
 

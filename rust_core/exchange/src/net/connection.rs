@@ -335,6 +335,8 @@ impl Connection {
     fn proved(&mut self, peer: &Peer, context: &Context) -> Result<()> {
         fail_point!("handshake.proved", error => return Err(error));
         let ours = Limits::for_segment(context.handshake.max_segment);
+        let decoder = |side| FrameDecoder::new(ours, side, peer.mask);
+        self.outbox.mask = peer.mask;
         let next = match &mut self.phase {
             Phase::Dialing { process, .. } if *process != peer.process => {
                 let detail = "another process answers at this address".to_owned();
@@ -344,12 +346,12 @@ impl Connection {
                 for frame in waiting.drain(..) {
                     self.outbox.push_frame(&frame);
                 }
-                Phase::Fetching(std::mem::take(fetch), FrameDecoder::new(ours, Side::Consumer))
+                Phase::Fetching(std::mem::take(fetch), decoder(Side::Consumer))
             }
-            _ => Phase::Serving(
-                Serve::new(self.token, peer.max_segment),
-                FrameDecoder::new(ours, Side::Producer),
-            ),
+            _ => {
+                let serve = Serve::new(self.token, peer.max_segment);
+                Phase::Serving(serve, decoder(Side::Producer))
+            }
         };
         self.phase = next;
         Ok(())

@@ -10,6 +10,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::net::connection::Connection;
 use crate::net::mailbox::{FIRST_CONNECTION, LISTENER, WAKER};
@@ -21,8 +22,13 @@ const MAX_PENDING: usize = 64;
 const LINGER: Duration = Duration::from_millis(500);
 /// Between attempts to accept while the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Unacknowledged bytes for this long mean that the peer's host is gone.
+/// Unacknowledged bytes for this long, or questions, mean that the peer's host is gone.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence after which the kernel asks whether the peer's host is there.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(4);
+/// Between its questions; one that gets lost is none.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_RETRIES: u32 = 3;
 
 pub(crate) struct Driver {
     poll: Poll,
@@ -167,7 +173,11 @@ impl Driver {
         if let Some(token) = self.dialed.get(&peer) {
             return Ok(*token);
         }
-        let failed = |error: io::Error| ExchangeError::Connect { peer, detail: error.to_string() };
+        let failed = |error: io::Error| {
+            let exhausted =
+                descriptors::exhausted(format_args!("cannot connect to {peer}"), &error);
+            exhausted.unwrap_or_else(|| ExchangeError::Connect { peer, detail: error.to_string() })
+        };
         let socket = TcpStream::connect(peer).map_err(failed)?;
         let token = self.next_token;
         let mut connection = Connection::dial(token, socket, peer, process, &self.context, now)?;
@@ -210,7 +220,11 @@ impl Driver {
         fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
         let socket = SockRef::from(&*connection.socket_mut());
         socket.set_tcp_nodelay(true)?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(USER_TIMEOUT))?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(KEEPALIVE_TIME)
+            .with_interval(KEEPALIVE_INTERVAL)
+            .with_retries(KEEPALIVE_RETRIES);
+        socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(connection.socket_mut(), Token(token), interest)

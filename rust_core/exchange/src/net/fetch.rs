@@ -140,7 +140,7 @@ impl Fetch {
         };
         let header = incoming.header;
         let channel = self.channels.get(&header.channel).cloned();
-        if incoming.checksum.value() != header.crc {
+        if outbox.mask.apply(incoming.checksum.value()) != header.crc {
             let name = channel.map_or_else(
                 || format!("channel {}", header.channel),
                 |channel| channel.name().to_owned(),

@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 
 use headgate_protocol::{HandshakeConfig, Key};
 
+use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::manager::PartitionManager;
 
@@ -77,7 +78,10 @@ impl Network {
         on_panic: impl FnOnce(ExchangeError) + Send + 'static,
     ) -> Result<Self> {
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        let io = |error: std::io::Error| ExchangeError::Memory(error.to_string());
+        let io = |error: std::io::Error| {
+            let exhausted = descriptors::exhausted("cannot start the I/O thread", &error);
+            exhausted.unwrap_or_else(|| ExchangeError::Memory(error.to_string()))
+        };
         let poll = mio::Poll::new().map_err(io)?;
         let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
         let context = make(Arc::clone(&mailbox));
@@ -93,7 +97,7 @@ impl Network {
                         .map(String::as_str)
                         .or_else(|| panic.downcast_ref::<&str>().copied())
                         .unwrap_or("no message");
-                    on_panic(ExchangeError::Aborted(format!("the I/O thread panicked: {text}")));
+                    on_panic(ExchangeError::Internal(format!("the I/O thread panicked: {text}")));
                 }
             })
             .map_err(io)?;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use headgate_memory::Buffer;
-use headgate_protocol::Frame;
+use headgate_protocol::{Frame, FrameMask};
 
 /// Pieces per vectored write.
 const MAX_SLICES: usize = 64;
@@ -32,6 +32,8 @@ pub(crate) struct Outbox {
     /// Bytes of the first piece that are written already.
     written: usize,
     bytes: usize,
+    /// Of the connection, once the handshake is done.
+    pub(crate) mask: FrameMask,
 }
 
 impl Outbox {
@@ -52,7 +54,7 @@ impl Outbox {
 
     pub(crate) fn push_frame(&mut self, frame: &Frame) {
         let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
+        frame.encode(self.mask, &mut bytes);
         self.push(bytes);
     }
 

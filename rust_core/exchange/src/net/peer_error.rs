@@ -48,13 +48,20 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
     if role == Role::Dialed {
         return ExchangeError::Connect { peer, detail: error.to_string() };
     }
+    let name = format!("{} {peer}", role.name());
     let detail = match error.kind() {
+        ErrorKind::HostUnreachable
+        | ErrorKind::NetworkDown
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::TimedOut => {
+            return ExchangeError::LinkLost { peer: name, detail: error.to_string() };
+        }
         ErrorKind::UnexpectedEof => {
             "the process closed the connection without a goodbye".to_owned()
         }
         _ => error.to_string(),
     };
-    ExchangeError::PeerLost { peer: format!("{} {peer}", role.name()), detail }
+    ExchangeError::PeerLost { peer: name, detail }
 }
 
 /// The peer broke a rule.

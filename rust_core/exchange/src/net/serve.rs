@@ -159,15 +159,13 @@ impl Serve {
             let (subpartition, generation) = (view.subpartition(), view.generation);
             match subpartition.poll() {
                 Ok(Some(polled)) if polled.buffer.len() > self.max_segment => {
-                    let text = format!(
-                        "a buffer of {} bytes does not fit the consumer's segments of {} bytes: \
-                         use the same segment_size in both processes",
-                        polled.buffer.len(),
-                        self.max_segment
-                    );
-                    let cause = ExchangeError::ProducerFailed(text);
+                    let (size, limit) = (polled.buffer.len(), self.max_segment);
+                    let cause = ExchangeError::BufferTooLarge { size, limit };
                     outbox.push_frame(&wire_error::encode(channel, &cause));
-                    self.queue.cancel(channel);
+                    // It reads no more of it, and knows the channel no more: nobody else would say so.
+                    if let Some(view) = self.queue.cancel(channel) {
+                        view.partition.consumer_lost(view.index, &cause);
+                    }
                 }
                 Ok(Some(polled)) => {
                     let (next, is_event) = (polled.next, polled.data_type.is_event());
@@ -219,7 +217,7 @@ fn push_buffer(outbox: &mut Outbox, channel: ChannelId, generation: Generation, 
     let size = u32::try_from(buffer.len()).expect("a buffer fits a segment");
     let mut header =
         BufferHeader { channel, generation, sequence, backlog, data_type, size, crc: 0 };
-    header.crc = crate::checksum::of(&header, buffer.as_slice());
+    header.crc = outbox.mask.apply(crate::checksum::of(&header, buffer.as_slice()));
     outbox.push(header.encode().to_vec());
     outbox.push_body(buffer);
 }

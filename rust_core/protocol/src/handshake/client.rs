@@ -73,7 +73,9 @@ impl ClientHandshake {
             return Err(HandshakeError::ZeroSegment);
         }
         transcript.extend_from_slice(&proof);
-        let peer = Peer { process: challenge.process, version: challenge.version, max_segment };
+        let mask = self.key.mask(&transcript);
+        let (process, version) = (challenge.process, challenge.version);
+        let peer = Peer { process, version, max_segment, mask };
         self.state = State::AwaitAccept { peer };
         Ok(Step::Send(encode_proof(&self.key.prove(Prover::Client, &transcript))))
     }

@@ -8,6 +8,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use crate::FrameMask;
+
 /// The key of one (exchange, run, epoch). Clones share one copy, which is zeroed on drop.
 #[derive(Clone)]
 pub struct Key(Arc<Zeroizing<[u8; 32]>>);
@@ -26,18 +28,24 @@ impl Key {
     }
 
     pub(super) fn prove(&self, prover: Prover, transcript: &[u8]) -> [u8; 32] {
-        self.mac(prover, transcript).finalize().into_bytes().into()
+        self.mac(prover.label(), transcript).finalize().into_bytes().into()
     }
 
     /// Compares in constant time.
     pub(super) fn verify(&self, prover: Prover, transcript: &[u8], proof: &[u8; 32]) -> bool {
-        self.mac(prover, transcript).verify_slice(proof).is_ok()
+        self.mac(prover.label(), transcript).verify_slice(proof).is_ok()
     }
 
-    fn mac(&self, prover: Prover, transcript: &[u8]) -> Hmac<Sha256> {
+    /// The mask of the connection whose handshake this was, up to the server's proof.
+    pub(super) fn mask(&self, transcript: &[u8]) -> FrameMask {
+        let bytes: [u8; 32] = self.mac(FRAMES, transcript).finalize().into_bytes().into();
+        FrameMask::new([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    fn mac(&self, label: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
             .expect("HMAC takes keys of any length");
-        mac.update(prover.label());
+        mac.update(label);
         mac.update(transcript);
         mac
     }
@@ -48,6 +56,9 @@ impl fmt::Debug for Key {
         f.write_str("Key")
     }
 }
+
+/// The label under which the mask of a connection's frames is made.
+const FRAMES: &[u8] = b"headgate frame mask\0";
 
 /// Whose proof it is: a proof of one side is never one of the other.
 #[derive(Clone, Copy, Debug)]

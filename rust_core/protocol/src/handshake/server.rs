@@ -65,7 +65,8 @@ impl ServerHandshake {
         let proof = self.key.prove(Prover::Server, &transcript);
         transcript.extend_from_slice(&proof);
         send.extend_from_slice(&proof);
-        let peer = Peer { process: hello.process, version, max_segment };
+        let mask = self.key.mask(&transcript);
+        let peer = Peer { process: hello.process, version, max_segment, mask };
         self.state = State::AwaitProof { transcript, peer };
         Ok(Step::Send(send))
     }

@@ -1,7 +1,7 @@
 //! The decoder believes nothing, wherever the bytes are cut.
 
 use headgate_protocol::{
-    ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameKind, Limits,
+    ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameKind, FrameMask, Limits,
     MAX_ERROR_TEXT, Side,
 };
 use proptest::prelude::*;
@@ -11,9 +11,11 @@ use crate::frames::{
 };
 
 const LIMITS: Limits = Limits { max_frame: 4096, max_payload: 1024 };
+/// Changes nothing, so that tests can write checksums down.
+const MASK: FrameMask = FrameMask::new([0; 4]);
 
 fn decoder(side: Side) -> FrameDecoder {
-    FrameDecoder::new(LIMITS, side)
+    FrameDecoder::new(LIMITS, side, MASK)
 }
 
 fn data(size: u32) -> Vec<u8> {
@@ -209,11 +211,12 @@ fn limits_are_inclusive() {
     // The frame limit holds on its own, and a payload may reach it exactly.
     for (max_frame, legal) in [(35 + 1024, true), (35 + 1023, false)] {
         let limits = Limits { max_frame, max_payload: 1024 };
-        let decoded = FrameDecoder::new(limits, Side::Consumer).decode(&mut wire(&full).as_slice());
+        let decoded =
+            FrameDecoder::new(limits, Side::Consumer, MASK).decode(&mut wire(&full).as_slice());
         assert_eq!(decoded.is_ok(), legal, "{max_frame}");
     }
     let longest = Frame::Error(ErrorFrame::new(None, 1, "x".repeat(MAX_ERROR_TEXT)));
-    let tiny = FrameDecoder::new(Limits::for_segment(1), Side::Consumer);
+    let tiny = FrameDecoder::new(Limits::for_segment(1), Side::Consumer, MASK);
     assert_eq!(wire(&longest).len(), Limits::for_segment(1).max_frame as usize);
     assert_eq!(tiny.clone().decode(&mut wire(&longest).as_slice()), Ok(Some(longest)));
     let over = FrameError::PayloadTooLarge { channel: ChannelId(1), size: 2, limit: 1 };

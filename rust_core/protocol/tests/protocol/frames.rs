@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 
 use headgate_protocol::{
-    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, Generation,
-    PartitionId, PartitionRequest, Sequence,
+    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameMask,
+    Generation, PartitionId, PartitionRequest, Sequence,
 };
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ pub(crate) fn request() -> PartitionRequest {
 /// The frame on the wire, a payload of its size included.
 pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
-    frame.encode(&mut out);
+    frame.encode(FrameMask::default(), &mut out);
     if let Frame::Buffer(header) = frame {
         out.resize(out.len() + header.size as usize, 0xEE);
     }

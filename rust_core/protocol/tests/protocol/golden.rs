@@ -2,8 +2,8 @@
 
 use headgate_protocol::{
     BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ChannelId, DataType, ErrorFrame, Frame,
-    FrameDecoder, Generation, Limits, MAX_ERROR_TEXT, MAX_PAYLOAD, Sequence, Side, Totals,
-    TotalsError,
+    FrameDecoder, FrameError, FrameKind, FrameMask, Generation, Limits, MAX_ERROR_TEXT,
+    MAX_PAYLOAD, Sequence, Side, Totals, TotalsError,
 };
 
 use crate::frames::{credit, header, request, sealed};
@@ -15,12 +15,13 @@ const LIMITS: Limits = Limits::for_segment(1 << 20);
 fn check(frame: &Frame, side: Side, text: &str) {
     let want = hex(text);
     let mut got = Vec::new();
-    frame.encode(&mut got);
+    frame.encode(FrameMask::default(), &mut got);
     assert_eq!(got, want, "{frame:?}");
     if !matches!(frame, Frame::Buffer(_)) {
         assert_eq!(sealed(got), want, "the CRC as it is computed here");
     }
-    let decoded = FrameDecoder::new(LIMITS, side).decode(&mut want.as_slice());
+    let decoded =
+        FrameDecoder::new(LIMITS, side, FrameMask::default()).decode(&mut want.as_slice());
     assert_eq!(decoded.unwrap().as_ref(), Some(frame));
 }
 
@@ -69,6 +70,19 @@ fn cancel_close_and_credit() {
     check(&Frame::CloseRequest, Side::Producer, "0000000D BADC0FFE 05 9D5E7E77");
     let grant = Frame::AddCredit { credit: credit(2), channel: ChannelId(3) };
     check(&grant, Side::Producer, "00000015 BADC0FFE 06 00000002 00000003 BDA81B9C");
+}
+
+#[test]
+fn the_mask_of_a_connection_and_of_another_one() {
+    let mask = FrameMask::new([0x01, 0x02, 0x03, 0x04]);
+    let mut got = Vec::new();
+    Frame::CloseRequest.encode(mask, &mut got);
+    assert_eq!(got, hex("0000000D BADC0FFE 05 9C5C7D73"));
+    let decode = |mask| FrameDecoder::new(LIMITS, Side::Producer, mask).decode(&mut got.as_slice());
+    assert_eq!(decode(mask), Ok(Some(Frame::CloseRequest)));
+    let refused = decode(FrameMask::new([0x01, 0x02, 0x03, 0x05]));
+    let (got, want) = (0x9C5C_7D73, 0x9C5C_7D72);
+    assert_eq!(refused, Err(FrameError::Checksum { kind: FrameKind::CloseRequest, got, want }));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod attacks;
 
 use headgate_protocol::{
-    ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer,
+    ClientHandshake, FrameMask, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer,
     ServerHandshake, Step, VersionRange,
 };
 
@@ -11,6 +11,8 @@ use crate::hex;
 
 /// The REJECT of everybody who does not prove what it has to.
 const REFUSED: &str = "48444754 05 02 0000 0000";
+/// Of the frames behind this handshake; from another implementation of HMAC.
+const MASK: FrameMask = FrameMask::new([0x30, 0x50, 0xBF, 0xE6]);
 const EXCHANGE: [u8; 16] = [0x11; 16];
 const CLIENT: HandshakeConfig = HandshakeConfig {
     exchange: EXCHANGE,
@@ -62,7 +64,8 @@ fn session() -> Session {
     let Ok(Step::Done { peer, send: accept }) = server.handle(&mut proof.as_slice()) else {
         panic!("the server does not accept");
     };
-    assert_eq!(peer, Peer { process: CLIENT.process, version: 1, max_segment: 32768 });
+    let (process, max_segment) = (CLIENT.process, 32768);
+    assert_eq!(peer, Peer { process, version: 1, max_segment, mask: MASK });
     let peer = Peer { process: SERVER.process, ..peer };
     let done = client.handle(&mut accept.as_slice());
     assert_eq!(done, Ok(Step::Done { peer, send: Vec::new() }));

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 
 use headgate_protocol::{
-    BufferKind, ChannelId, Frame, FrameDecoder, Limits, ReceiveChannel, Recycled, SendQueue, Side,
+    BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, ReceiveChannel, Recycled,
+    SendQueue, Side,
 };
 
 const LIMITS: Limits = Limits::for_segment(64);
+const MASK: FrameMask = FrameMask::new([0xA7; 4]);
 pub(super) const CHANNELS: [usize; 2] = [0, 1];
 
 /// Both ends of one connection and the two pipes between them.
@@ -107,9 +109,9 @@ impl World {
 /// What a frame and its payload become on the way through a decoder.
 pub(super) fn transfer(frame: &Frame, payload: &[u8], side: Side) -> Packet {
     let mut bytes = Vec::new();
-    frame.encode(&mut bytes);
+    frame.encode(MASK, &mut bytes);
     bytes.extend_from_slice(payload);
     let mut input = bytes.as_slice();
-    let frame = FrameDecoder::new(LIMITS, side).decode(&mut input).unwrap().unwrap();
+    let frame = FrameDecoder::new(LIMITS, side, MASK).decode(&mut input).unwrap().unwrap();
     Packet { frame, payload: input.to_vec() }
 }
