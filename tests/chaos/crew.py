@@ -10,7 +10,7 @@ import traceback
 import uuid
 from pathlib import Path
 
-from tests.chaos import job, processes
+from tests.chaos import job, remains
 from tests.chaos.plan import make_plan
 from tests.chaos.stage import Stage
 
@@ -111,7 +111,7 @@ class _Child:
         """End everything that it started."""
         self._process.kill()
         self._process.join()
-        processes.kill_all(self._token)
+        remains.kill_all(self._token)
         if not self._keeps:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -142,5 +142,5 @@ def _serve(pipe, token, folder, limit, kind, mutation):
     except BaseException:  # noqa: BLE001 - whatever it is, the session ends with it
         traceback.print_exc()
         sys.stderr.flush()
-        processes.kill_all(token)
+        remains.kill_all(token)
         os._exit(1)  # threads of a broken session must not keep it

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from tests.chaos import processes
+from tests.chaos import remains
 from tests.chaos.plan import PAUSE
 
 _LOOK = 0.005
@@ -103,7 +103,7 @@ class Fault:
         role = self._plan.victim
         if role in {"producer", "consumer"}:
             return self._watch.processes(role, self._token)
-        return sorted(p for p in processes.of(self._token) if p.kind == role)
+        return [p for p in remains.of(self._token) if p.kind == role]
 
     def _damage(self, action, what):
         watch = self._watch

@@ -5,11 +5,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.chaos import processes
+from tests.chaos import remains
 
 #: Seconds that lost executors get to come back.
 READY = 120.0
-_HOOK = Path(__file__).parent / "hook"
 
 
 class NotReady(RuntimeError):
@@ -18,12 +17,9 @@ class NotReady(RuntimeError):
 
 def make_session(token, folder):
     """Return a session with two executors of three slots, all of its processes with the token."""
-    os.environ[processes.TOKEN] = token
+    os.environ[remains.TOKEN] = token
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
     from pyspark.sql import SparkSession
 
     confs = {
@@ -57,7 +53,7 @@ def wait_ready(session, token):
     """
     end = time.monotonic() + READY
     while True:
-        alive = {Path(p.folder).name for p in processes.of(token) if p.kind == "executor"}
+        alive = {Path(p.folder).name for p in remains.of(token) if p.kind == "executor"}
         if len(alive) == 2 and alive == _registered(session):
             return
         if time.monotonic() > end:

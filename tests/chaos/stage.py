@@ -5,11 +5,10 @@ import threading
 import time
 import traceback
 
-from tests.chaos import job, processes
+from tests.chaos import job, remains
 from tests.chaos.fault import Fault
 from tests.chaos.judge import misfit, said
 from tests.chaos.session import make_session, wait_ready
-from tests.chaos.stacks import write_stacks
 from tests.chaos.watch import Watch
 
 #: Seconds that a run gets before its fault; only a job that never begins needs them.
@@ -51,7 +50,7 @@ class Stage:
     def _left_alive(self):
         end = time.monotonic() + CLEAN
         while True:
-            left = [p for p in processes.of(self._token) if p.kind in {"worker", "daemon"}]
+            left = [p for p in remains.of(self._token) if p.kind in {"worker", "daemon"}]
             if not left or time.monotonic() > end:
                 return left
             time.sleep(0.1)
@@ -73,7 +72,7 @@ class Stage:
         limit = fault.until + self._limit if struck else action.started + BEGIN
         if not action.ended.wait(max(0.0, limit - time.monotonic())):
             stacks = self._folder / f"hang-{plan.seed}"
-            write_stacks(self._token, stacks)
+            remains.write_stacks(self._token, stacks)
             told = watch.story.cause
             so_far = f"told so far: [{told.code}] {told.summary}" if told else "no cause yet"
             detail = f"no end {self._limit:g} s after the fault, {so_far}; stacks in {stacks}"
@@ -109,7 +108,7 @@ class Stage:
         while True:
             jobs = list(self._session.sparkContext.statusTracker().getActiveJobsIds())
             left = self._watch.remains() + [f"{len(jobs)} jobs"] * bool(jobs)
-            left += _threads() + processes.left_behind(self._token)
+            left += _threads() + remains.left_behind(self._token)
             if not left or time.monotonic() > end:
                 return left
             time.sleep(0.05)

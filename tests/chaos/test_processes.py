@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 
 import pytest
-from tests.chaos import processes
+from tests.chaos import remains
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def sleeper():
     token = uuid.uuid4().hex
     started = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(100)"],
-        env={**os.environ, processes.TOKEN: token},
+        env={**os.environ, remains.TOKEN: token},
     )
     yield token, started
     started.kill()
@@ -26,27 +27,27 @@ def sleeper():
 
 def test_a_process_is_found_by_its_token_alone(sleeper):
     token, started = sleeper
-    assert [p.pid for p in processes.of(token)] == [started.pid]
-    assert not processes.of(uuid.uuid4().hex)
+    assert [p.pid for p in remains.of(token)] == [started.pid]
+    assert not remains.of(uuid.uuid4().hex)
 
 
 def test_a_stopped_process_is_left_behind_until_it_is_killed(sleeper):
     token, _ = sleeper
-    (process,) = processes.of(token)
+    (process,) = remains.of(token)
     assert process.signal(signal.SIGSTOP)
     end = time.monotonic() + 10
-    while not processes.left_behind(token):
+    while not remains.left_behind(token):
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert "is stopped" in processes.left_behind(token)[0]
-    processes.kill_all(token)
-    assert not processes.left_behind(token)
+    assert "is stopped" in remains.left_behind(token)[0]
+    remains.kill_all(token)
+    assert not remains.left_behind(token)
     assert not process.is_there
 
 
 def test_another_process_of_the_same_number_is_not_signalled(sleeper):
     token, started = sleeper
-    (process,) = processes.of(token)
-    earlier = process._replace(started=process.started - 1)
+    (process,) = remains.of(token)
+    earlier = replace(process, started=process.started - 1)
     assert not earlier.signal(signal.SIGKILL)
     assert started.poll() is None

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass, field, replace
 
-from tests.chaos import processes
+from tests.chaos import remains
 from tests.chaos.judge import Said
 from tests.chaos.relay import Relay
 
@@ -99,9 +99,9 @@ class Watch:
 
     def processes(self, role, token):
         """Return the worker processes behind the tasks of a role."""
-        workers = [p for p in processes.of(token) if p.kind == "worker"]
+        workers = [p for p in remains.of(token) if p.kind == "worker"]
         peer = self._real_port
-        found = [processes.owner_of_port(t.port, peer, workers) for t in self.tasks(role)]
+        found = [remains.owner_of_port(t.port, peer, workers) for t in self.tasks(role)]
         return [process for process in found if process is not None]
 
     def data_pairs(self):

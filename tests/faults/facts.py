@@ -53,6 +53,21 @@ def native_threads(pid="self"):
     return sorted(name for name in look(pid).threads if name.startswith("headgate"))
 
 
+def listening():
+    """Return the sockets of this machine that listen on a port, as descriptors name them."""
+    return {f"socket:[{fields[9]}]" for fields in _tcp() if fields[3] == "0A"}
+
+
+def connected(port, peer):
+    """Return the sockets at the end ``port`` of connections to the port ``peer``."""
+    found = set()
+    for fields in _tcp():
+        ends = [int(fields[i].rpartition(":")[2], 16) for i in (1, 2)]
+        if ends == [port, peer] and fields[9] != "0":  # 0: closed, nobody's any more
+            found.add(f"socket:[{fields[9]}]")
+    return found
+
+
 def python_threads(pid):
     """Return the names of Headgate's Python threads in another process, by py-spy."""
     tool = py_spy()
@@ -73,6 +88,10 @@ def py_spy():
     """Return the path of py-spy, None where it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _tcp():
+    return [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
 
 
 def _descriptors(folder):

@@ -3,9 +3,14 @@
 Whose they are is told by their parents, and by a mark in the environment they were started with: that
 finds processes whose parents are gone. A forked child keeps its parent's environment, so the workers
 that Spark's daemon forks carry the mark too.
+
+A number stands for another process once its first owner is gone, so nothing is signalled without a look
+at when it was started.
 """
 
 import os
+import signal
+import time
 import uuid
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -13,6 +18,8 @@ from pathlib import Path
 
 #: Environment variable that whatever a test run starts inherits.
 MARK = "HEADGATE_TEST_MARK"
+#: States of a process that has ended: only its parent still has to be told.
+ENDED = frozenset("ZXx")
 
 
 def mark():
@@ -46,6 +53,55 @@ class Process:
         except OSError:
             return ()
         return tuple(word.decode(errors="replace") for word in words)
+
+    @cached_property
+    def kind(self):
+        """What it is of Spark: driver, executor, daemon or worker; other."""
+        words = " ".join(self.command)
+        if "CoarseGrainedExecutorBackend" in words:
+            return "executor"
+        if "SparkSubmit" in words:
+            return "driver"
+        if not self.is_daemon_or_worker:
+            return "other"
+        above = read(self.parent)
+        return "daemon" if above is not None and above.kind == "executor" else "worker"
+
+    @property
+    def folder(self):
+        """Its working directory: an executor's own, for it and its workers."""
+        try:
+            return str(Path(f"/proc/{self.pid}/cwd").readlink())
+        except OSError:
+            return ""
+
+    @property
+    def is_stopped(self):
+        """Whether a signal has stopped it, as it was read."""
+        return self.state in {"T", "t"}
+
+    @property
+    def is_there(self):
+        """Whether it still runs, or is stopped: it is looked at anew."""
+        now = read(self.pid)
+        return now is not None and now.key == self.key and now.state not in ENDED
+
+    def signal(self, number):
+        """Send a signal, if this process is still there; return whether it was."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            return False
+        try:
+            # The handle is of whoever has the number now: look again before it is used.
+            if not self.is_there:
+                return False
+            signal.pidfd_send_signal(handle, number)
+        except OSError:
+            return False
+        finally:
+            os.close(handle)
+        return True
 
     @property
     def key(self):
@@ -89,14 +145,41 @@ def everything():
     return {process.pid: process for pid in numbers if (process := read(pid)) is not None}
 
 
-@cache
-def carries(pid, started, value):
-    """Whether a process was started with this mark; asked once of each."""
+def carries(pid, value, variable=MARK):
+    """Whether a process was started with this mark, in this variable."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # it ended, it belongs to somebody else, or it is the kernel's
         return False
-    return f"{MARK}={value}".encode() in environment.split(b"\0")
+    return f"{variable}={value}".encode() in environment.split(b"\0")
+
+
+@cache
+def _carries(pid, started, value):
+    # Asked once of each: `started` tells processes of one number apart.
+    return carries(pid, value)
+
+
+def marked(value, variable=MARK):
+    """Return the live processes that were started with this mark, in this variable."""
+    return [
+        p for p in everything().values() if p.state not in ENDED and carries(p.pid, value, variable)
+    ]
+
+
+def kill_all(value, variable=MARK, seconds=20.0):
+    """Kill every process with a mark until none is left.
+
+    Raises:
+        TimeoutError: some do not end.
+    """
+    end = time.monotonic() + seconds
+    while left := marked(value, variable):
+        for process in left:
+            process.signal(signal.SIGKILL)
+        if time.monotonic() > end:
+            raise TimeoutError(f"not to be killed: {', '.join(map(str, left))}")
+        time.sleep(0.05)
 
 
 def family(pid=None, value=None):
@@ -125,7 +208,7 @@ def family(pid=None, value=None):
             # A child that this process forked has no mark: the kernel shows what it started with.
             orphaned = top is not None and process.parent == 1 and process.session == top.session
             forked = orphaned and process.command == top.command
-            if forked or carries(process.pid, process.started, value):
+            if forked or _carries(process.pid, process.started, value):
                 found.add(process.pid)
     found.discard(pid)
-    return {n: known[n] for n in sorted(found) if known[n].state not in "ZX"}
+    return {n: known[n] for n in sorted(found) if known[n].state not in ENDED}

@@ -169,8 +169,14 @@ def assert_all_rows(out):
     assert sorted(out.toArrow()["id"].to_pylist()) == list(range(20_000))
 
 
+def whole(batches):
+    yield from list(batches)
+
+
 def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path):
-    assert_all_rows(exchange(numbers, by="k", map=once(tmp_path, kill_this_process)))
+    # Where Spark tries nothing again, consumers must not have yielded.
+    kill = once(tmp_path, kill_this_process)
+    assert_all_rows(exchange(numbers, by="k", map=kill, reduce=whole))
     assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from outcomes import RIGHT, once, outcome_of, wait_for
+from outcomes import RIGHT, once, outcome_of, rounds, wait_for
 from pyspark import cloudpickle
 
 from headgate.spark import exchange, last_stats
@@ -98,7 +98,7 @@ def test_no_progress_message_is_read(spark, numbers, tmp_path, messages):
     assert last_stats().state == "done"
 
 
-@pytest.mark.parametrize("name", ["snapshot", "of_this_process"])
+@pytest.mark.parametrize("name", rounds(["snapshot"], ["snapshot", "of_this_process"]))
 def test_the_display_raises(spark, numbers, tmp_path, monkeypatch, caplog, name):
     monkeypatch.setattr(display, name, refuse)
     drop = say_nothing(tmp_path / "say everything")
@@ -126,7 +126,6 @@ def full_disk():
     logger.setLevel(level)
 
 
-@pytest.mark.xfail(reason="what a handler raises ends the coordinator's thread")
 def test_the_handler_of_the_logs_raises(spark, numbers, full_disk):
     assert outcome_of(exchange(numbers, by="k")) == "rows"
     assert full_disk.asked
@@ -167,8 +166,12 @@ def lose_a_process(spark, numbers, folder):
             if once(folder, "killed"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def whole(batches):
+        # In local[4] Spark tries nothing again, so consumers must not have yielded.
+        yield from list(batches)
+
     outcomes = []
-    result = exchange(numbers, by="k", map=kill_once)
+    result = exchange(numbers, by="k", map=kill_once, reduce=whole)
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     action.join(45)
@@ -179,17 +182,10 @@ def lose_a_process(spark, numbers, folder):
     return outcomes[0]
 
 
-def test_a_lost_process_is_noticed_without_sparks_status_store(
+def test_a_lost_process_costs_no_rows_without_sparks_status_store(
     spark, numbers, tmp_path, closed_books
 ):
-    assert lose_a_process(spark, numbers, tmp_path) in {"rows", "lost", "HG-3001", "HG-3007"}
-
-
-@pytest.mark.xfail(reason="without an answer of the status store a verdict has no deadline")
-def test_the_run_of_a_lost_process_ends_without_sparks_status_store(
-    spark, numbers, tmp_path, closed_books
-):
-    assert lose_a_process(spark, numbers, tmp_path) in {"rows", "lost", "HG-3001", "HG-3007"}
+    assert lose_a_process(spark, numbers, tmp_path) == "rows"
     assert wait_for(lambda: last_stats().state != "running", 15)
 
 

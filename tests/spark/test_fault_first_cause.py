@@ -78,7 +78,7 @@ def raiser(role, roles, folder, delays):
     return fail
 
 
-@pytest.mark.parametrize("turn", range(rounds(2, 60)))
+@pytest.mark.parametrize("turn", range(rounds(3, 60)))
 def test_the_first_cause_that_is_told_wins(spark, numbers, tmp_path, notes, turn):
     seed = 1000 + turn
     print(f"seed {seed}")

@@ -107,8 +107,8 @@ def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
     action.start()
     action.join(100)
     assert not action.is_alive()
-    print(f"it came to {outcomes} within {time.monotonic() - started:.1f} s")
-    assert outcomes[0] in {"rows", "lost", "HG-3001"}
+    print(f"{time.monotonic() - started:.1f} s")
+    assert outcomes == ["rows"]
 
 
 @pytest.mark.parametrize("role", ["map", "reduce"])

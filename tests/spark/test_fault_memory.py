@@ -1,4 +1,4 @@
-"""A worker that the kernel kills for its memory: the action says what happened, and others go on."""
+"""A worker that the kernel kills for its memory: no row is missed, and others go on."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import pytest
 from outcomes import outcome_of
 from pyspark import cloudpickle
 
-from headgate.spark import exchange, last_stats
+from headgate.spark import exchange
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -40,7 +40,7 @@ def kills(group):
     return int(next(line.split()[1] for line in lines if line.startswith("oom_kill ")))
 
 
-@pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_worker_that_the_kernel_kills_for_its_memory(spark, numbers, tmp_path, group, role):
     def greedy(batches):
@@ -56,7 +56,5 @@ def test_a_worker_that_the_kernel_kills_for_its_memory(spark, numbers, tmp_path,
     result = exchange(numbers, by="k", **{role: greedy})
     outcome = outcome_of(result)
     assert kills(group) == 1
-    stats = last_stats()
-    print(f"{role}: it came to {outcome}: {stats.error_summary}")
-    assert outcome in {"rows", "lost", "HG-3001"}
+    assert outcome == "rows"
     assert outcome_of(exchange(numbers, by="k")) == "rows"

@@ -4,9 +4,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from outcomes import rounds
 from own_driver import drive
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(700),
+]
 
 DYNAMIC = {
     "spark__dynamicAllocation__enabled": "true",
@@ -15,7 +19,7 @@ DYNAMIC = {
     "spark__dynamicAllocation__minExecutors": "1",
     "spark__dynamicAllocation__initialExecutors": "1",
     "spark__dynamicAllocation__maxExecutors": "3",
-    "spark__dynamicAllocation__executorIdleTimeout": "3s",
+    "spark__dynamicAllocation__executorIdleTimeout": "2s",
     "spark__dynamicAllocation__schedulerBacklogTimeout": "1s",
     # A start of an executor takes long on a busy machine.
     "spark__scheduler__maxRegisteredResourcesWaitingTime": "90s",
@@ -33,25 +37,30 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         peak = executors()
         eventually(lambda: executors() == 1)
 
-        counts = []
-        def slow(batches):
-            for number, batch in enumerate(batches):
-                if number == 0:
-                    time.sleep(12)
-                yield batch
+        # Producers end; consumers stay until an executor has gone, of those that came for producers.
+        counts, gone = [], Path.cwd() / "gone"
+        def stay(batches):
+            yield from batches
+            end = time.monotonic() + 120
+            while not gone.exists() and time.monotonic() < end:
+                time.sleep(0.1)
         ended = threading.Event()
         def watch():
             while not ended.wait(0.2):
                 counts.append(executors())
-        threading.Thread(target=watch, daemon=True).start()
-        # Producers end early: their executors are idle while the consumers are at work.
+                if counts[-1] < max(counts):
+                    gone.touch()
+        thread = threading.Thread(target=watch)
+        thread.start()
         second = outcome(
-            exchange(numbers, by="k", num_partitions=2, reduce=slow, on_no_slots="error").collect
+            exchange(numbers, by="k", num_partitions=2, reduce=stay, on_no_slots="error").collect
         )
+        went = gone.exists()
         ended.set()
+        thread.join()
         third = outcome(exchange(numbers, by="k", num_partitions=4).collect)
         tell(slots=slots.number, words=slots.words, first=first, peak=peak,
-             second=second, counts=counts, third=third, said=said)
+             second=second, counts=sorted(set(counts)), went=went, third=third, said=said)
         """,
         "local-cluster[3,2,1024]",
         tmp_path,
@@ -61,7 +70,5 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
     for one in ("first", "second", "third"):
         assert told[one]["right"], told[one]
     assert told["peak"] > 1
-    counts = told["counts"]
-    most = counts.index(max(counts))
-    assert max(counts) > 1
-    assert min(counts[most:]) < max(counts), "no executor went while consumers were at work"
+    assert max(told["counts"]) > 1
+    assert told["went"], "no executor went while consumers were at work"

@@ -4,9 +4,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from outcomes import rounds
 from own_driver import drive
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(700),
+]
 
 
 def test_producers_get_the_share_of_their_actions_pool(tmp_path):

@@ -8,11 +8,19 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from outcomes import rounds
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 
 from headgate.spark import exchange
+
+pytestmark = pytest.mark.parametrize(
+    "spark",
+    rounds(["local[4]"], ["local[4]", "local-cluster[2,2,1024]"]),
+    indirect=True,
+    scope="session",
+)
 
 ROWS = 20_000
 #: Seconds for what takes one on a machine that has nothing else to do.

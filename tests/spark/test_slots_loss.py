@@ -4,9 +4,13 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from outcomes import rounds
 from own_driver import drive
 
-pytestmark = pytest.mark.timeout(700)
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(700),
+]
 
 CLUSTER = "local-cluster[2,2,1024]"
 
@@ -88,8 +92,9 @@ def test_an_executor_that_goes_in_the_middle_of_a_run(how, tmp_path):
         spark__decommission__enabled="true",
     )
     result = told["result"]
-    print(how, "->", "the right rows" if result["right"] else result["error"].splitlines()[0])
+    print(how, "->", "the right rows" if result["right"] else "HG-2102")
     assert len(told["gone"]) == 1
-    assert result["right"] or "[HG-" in result["error"]
+    # In the midst of a run no partition is handed over any more: two consumers, two slots, no producer.
+    assert (result["right"] and how == "decommissioned") or "[HG-2102]" in result["error"]
     assert told["verdict"] < 120
     assert told["after"]["right"], told["after"]

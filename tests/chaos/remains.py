@@ -1,0 +1,65 @@
+"""What belongs to one chaos session: its processes by their token, and what should not be left of them."""
+
+import contextlib
+import faulthandler
+import shutil
+from pathlib import Path
+
+from tests.faults import facts, processes, stacks
+
+#: Variable that every process of a session inherits.
+TOKEN = "HEADGATE_CHAOS"
+
+
+def of(token):
+    """Return all live processes of a session."""
+    return processes.marked(token, TOKEN)
+
+
+def kill_all(token):
+    """Kill every process of a session until none is left."""
+    processes.kill_all(token, TOKEN)
+
+
+def owner_of_port(port, peer, candidates):
+    """Return which of these processes holds the connection from ``port`` to ``peer``, or None."""
+    wanted = facts.connected(port, peer)
+    return next((p for p in candidates if wanted & facts.look(p.pid).sockets), None)
+
+
+def left_behind(token):
+    """Return what should not be there between two runs, in words.
+
+    Idle workers of a live executor are Spark's own business, but they have no thread, listening
+    socket or stopped state of ours.
+    """
+    found = of(token)
+    folders = {p.folder for p in found if p.kind == "executor"}
+    ports = facts.listening()
+    wrong = []
+    for process in found:
+        what = f"{process.kind} {process.pid}"
+        if process.is_stopped:
+            wrong.append(f"{what} is stopped")
+        if process.kind not in {"worker", "daemon"}:
+            continue
+        if process.folder not in folders:
+            wrong.append(f"{what} has outlived its executor")
+        held = facts.look(process.pid)
+        names = [name for name in held.threads if name.startswith("headgate")]
+        wrong += [f"{what} has a thread {name}" for name in names]
+        if process.kind == "worker" and held.sockets & ports:
+            wrong.append(f"{what} listens on a port")
+    return wrong
+
+
+def write_stacks(token, folder):
+    """Write what this process and all of a session are doing, and what its executors said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "driver.txt").open("w") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+    found = of(token)
+    (folder / "processes.txt").write_text(stacks.of_processes(found))
+    for place in {p.folder for p in found if p.kind == "executor"}:
+        with contextlib.suppress(OSError):  # no log, no copy
+            shutil.copy(Path(place) / "stderr", folder / f"executor-{Path(place).name}.stderr.txt")
