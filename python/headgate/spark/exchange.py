@@ -52,7 +52,12 @@ def exchange(
     for one split after the other, so that a slow one takes fewer; no row passes through the JVM on
     its way in. Each run has an enumerator of its own and reads everything again. A reader that is
     lost before its first batch is tried again where Spark tries tasks again, and its splits go to
-    whoever asks; later the run fails with an error that names it.
+    whoever asks.
+
+    A producer or consumer that is lost, silent or cut off ends the epoch of its run: producers stop,
+    consumers that have yielded nothing wait, others fail their tasks, which Spark tries again, and
+    then all begin anew, up to ``spark.task.maxFailures`` times. ``map`` and ``reduce`` are called
+    anew then, and must give the same rows for the same rows.
 
     Args:
         df: any DataFrame of a classic session, or a bounded source whose records are batches.
