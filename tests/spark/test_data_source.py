@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,11 +11,15 @@ import pytest
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
-from pyspark.errors import PySparkException  # noqa: E402 - after the check
+from pyspark import cloudpickle  # noqa: E402 - after the check
+from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 
 from headgate.source import FileSource, NumberSequenceSource  # noqa: E402
 from headgate.spark import register  # noqa: E402
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
