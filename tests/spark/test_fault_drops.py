@@ -12,7 +12,7 @@ from outcomes import RIGHT, once, outcome_of, rounds, wait_for
 from pyspark import cloudpickle
 
 from headgate.spark import exchange, last_stats
-from headgate.spark.driver import jobs
+from headgate.spark.driver import application, jobs
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.facts import SparkFacts
 from headgate.spark.progress import display
@@ -96,6 +96,14 @@ def test_no_progress_message_is_read(spark, numbers, tmp_path, messages):
     assert outcome_of(exchange(numbers, by="k", map=drop, reduce=drop)) == "rows"
     assert "PROGRESS" in messages
     assert last_stats().state == "done"
+
+
+@pytest.fixture(autouse=True)
+def another_display():
+    """A display that raised once stays off: let the session's other tests have a new one."""
+    yield
+    for owner in application._running.values():
+        owner._jobs._progress = display.Progress(owner._plans)
 
 
 @pytest.mark.parametrize("name", rounds(["snapshot"], ["snapshot", "of_this_process"]))

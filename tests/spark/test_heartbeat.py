@@ -208,6 +208,7 @@ def test_a_worker_that_never_gave_a_sign_of_life_is_lost_too():
             connection.send(Message("CONSUMER", fields=fields))
             wait_until(lambda: server.coordinator.members, "members", 30)
             wait_until(lambda: not server._connections, "connections", 30)
+            wait_until(lambda: side.killed, "kills that are asked for", 30)
             assert [member.attempt for member, _ in side.killed] == [7]
             with pytest.raises(CoordinatorError, match="cannot be reached"):
                 connection.receive()

@@ -46,11 +46,18 @@ def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
         if message.kind == "START":
             control.bind(message.run, message.epoch)
             try:
-                yield from _Resident(task, control, message).read()
+                yield from _resident(task, control, message).read()
             except _EpochOver:
                 control.send("READY")
             else:
                 return
+
+
+def _resident(task: ConsumerTask, control: Control, start: Message) -> _Resident:
+    try:
+        return _Resident(task, control, start)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+        raise explain(control, error, None, "consumer") from None
 
 
 class _EpochOver(Exception):

@@ -51,10 +51,17 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
             raise Cause.from_fields(message.fields).error()
         totals = {"rows": 0, "bytes": 0, "pages": 0}
         if message.kind == "GO":
-            totals = _Sender(task, control, message["wanted"]).send(batches)
+            totals = _sender(task, control, message["wanted"]).send(batches)
     row = {"partition": identity.partition, "attempt": identity.attempt, **totals}
     schema = [("partition", pa.int32()), *((name, pa.int64()) for name in list(row)[1:])]
     yield pa.RecordBatch.from_pylist([row], schema=pa.schema(schema))
+
+
+def _sender(task: ProducerTask, control: Control, wanted: list[int]) -> _Sender:
+    try:
+        return _Sender(task, control, wanted)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+        raise explain(control, error, None, "producer") from None
 
 
 def _in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
