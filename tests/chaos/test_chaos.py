@@ -1,11 +1,15 @@
 """A dozen runs with one fault each, every kind among them; ``make chaos`` has the other hundreds."""
 
+import os
+
 import pytest
 from tests.chaos.judge import GOOD
 from tests.chaos.run_chaos import parser, run
 
 #: Tests may share their cores with others, so a hang must be a real one; ``make chaos`` has 30 s.
 LIMIT = ["--limit", "90", "--processes", "1"]
+
+FULL = os.environ.get("HEADGATE_TEST_FAULTS") == "full"
 
 
 @pytest.mark.slow
@@ -21,7 +25,7 @@ def test_a_dozen_faults_end_in_the_right_rows_or_one_clear_error():
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("mutation", ["drop", "twice"])
+@pytest.mark.parametrize("mutation", ["drop", "twice"] if FULL else ["drop"])
 def test_spoiled_rows_are_seen(mutation):
     arguments = ["--count", "1", "--kind", "none", "--mutation", mutation, *LIMIT]
     (result,) = run(parser().parse_args(arguments))
