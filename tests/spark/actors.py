@@ -134,3 +134,13 @@ class Theatre:
     def last(self, connection):
         """Return the last message that a connection got."""
         return self.sent[connection][-1]
+
+
+def started(theatre, partitions=2):
+    """Two consumers and a run with the first of its producers."""
+    theatre.stage(1, partitions)
+    consumers = [theatre.consumer(index) for index in range(partitions)]
+    (run,) = theatre.submitted
+    producer = theatre.producer(run, 0)
+    theatre.say(producer, "REGISTERED", PLACE, run.number)
+    return consumers, run, producer

@@ -1,7 +1,7 @@
 """Epochs: a loss ends one for all, and the next one begins when all are back. No sockets, no Spark."""
 
 import pytest
-from actors import EXCHANGE, PLACE, TOTALS, Theatre
+from actors import EXCHANGE, PLACE, TOTALS, Theatre, started
 
 from headgate.spark.driver.recovery import GRACE, Retries
 from headgate.spark.driver.roster import RunState
@@ -15,16 +15,6 @@ FINAL = Retries(tasks=1, epochs=4)
 @pytest.fixture
 def theatre():
     return Theatre()
-
-
-def started(theatre, partitions=2):
-    """Two consumers and a run with the first of its producers."""
-    theatre.stage(1, partitions)
-    consumers = [theatre.consumer(index) for index in range(partitions)]
-    (run,) = theatre.submitted
-    producer = theatre.producer(run, 0)
-    theatre.say(producer, "REGISTERED", PLACE, run.number)
-    return consumers, run, producer
 
 
 def ready(theatre, run, *consumers):

@@ -1,7 +1,7 @@
 """A run: consumers, producers in waves, one first cause. No sockets, no Spark, no real clock."""
 
 import pytest
-from actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre
+from actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started
 
 from headgate.errors import ProtocolError
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -10,16 +10,6 @@ from headgate.spark.wire.cause import CANCELLED, Cause
 @pytest.fixture
 def theatre():
     return Theatre()
-
-
-def started(theatre, partitions=2):
-    """Two consumers and a run with the first of its producers."""
-    theatre.stage(1, partitions)
-    consumers = [theatre.consumer(index) for index in range(partitions)]
-    (run,) = theatre.submitted
-    producer = theatre.producer(run, 0)
-    theatre.say(producer, "REGISTERED", PLACE, run.number)
-    return consumers, run, producer
 
 
 def test_consumers_are_started_by_the_first_producer_and_told_where_each_one_is(theatre):

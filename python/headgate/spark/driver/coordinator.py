@@ -329,7 +329,7 @@ class Coordinator:
 
     def _stage_ended(self, stage: int, *, well: bool) -> None:
         for run in self.live_runs:
-            if run.stage != stage or any(m.state is State.LOST for m in run.members):
+            if run.stage != stage or run.asks_spark:
                 continue
             if not well:
                 recovers = run.state is RunState.RECOVERING

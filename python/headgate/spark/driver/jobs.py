@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate.spark.driver.facts import SparkFacts, is_gone
 from headgate.spark.driver.logs import say
+from headgate.spark.driver.losses import OURS
 from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
 from headgate.spark.driver.roster import RunState
@@ -321,7 +322,7 @@ def _nothing() -> None:
 
 def tag(run: Run, epoch: int) -> str:
     """Return the tag of an epoch's job."""
-    return f"headgate-{run.exchange_id.hex()}-{run.number}-{epoch}"
+    return f"{OURS}{run.exchange_id.hex()}-{run.number}-{epoch}"
 
 
 def job_cause(failure: Exception) -> Cause:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headgate import errors
 from headgate.spark.driver.members import Consumer, Effect, Warn
 from headgate.spark.driver.roster import RunState
-from headgate.spark.driver.waiting import Snapshot, held_by
+from headgate.spark.driver.waiting import SERVED, Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 CIRCLE: Final = 2.0
 #: Seconds without a task of the producer job before its run gives up slots, whoever holds the rest.
 STARVED: Final = 30.0
-#: States in which a run needs no further slot.
-_SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
 
 
 class Relief:
@@ -136,7 +134,7 @@ class Relief:
         slots: SlotFacts,
         now: float,
     ) -> None:
-        stuck = [run for run in runs if run.state not in _SERVED]
+        stuck = [run for run in runs if run.state not in SERVED]
         if not stuck or now - self._since < CIRCLE:
             return
         held = slots.busy
@@ -158,7 +156,7 @@ class Relief:
 def _will_move(runs: list[Run], residents: set[int]) -> bool:
     """Whether a slot becomes free by itself."""
     for run in runs:
-        if run.state in _SERVED and any(consumer.is_present for consumer in run.consumers.values()):
+        if run.state in SERVED and any(consumer.is_present for consumer in run.consumers.values()):
             return True
         # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
         if any(p.is_present and p.attempt not in residents for p in run.producers.values()):

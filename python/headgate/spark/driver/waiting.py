@@ -25,7 +25,7 @@ MAX_RUNS: Final = 3
 MAX_STAGES: Final = 3
 _MAX_NAME: Final = 60
 #: States in which a run needs no further slot.
-_SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
+SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Waiting:
 
 def has_no_producer(run: Run) -> bool:
     """Whether a run needs producers and has none that works."""
-    if run.state in _SERVED or not any(c.is_present for c in run.consumers.values()):
+    if run.state in SERVED or not any(c.is_present for c in run.consumers.values()):
         return False
     return not any(p.is_present for p in run.producers.values())
 
