@@ -346,6 +346,8 @@ class World:
                 self.say(task, "STOPPED", TOTALS)
                 self.end(task, "SUCCESS")
             case "ABORT" | "EPOCH_ENDED":
+                if message.kind == "EPOCH_ENDED":
+                    self.say(task, "READY")
                 self.end(task, "FAILED", f"[{message['code']}] {message['summary']}")
             case "OK":
                 self.end(task, "SUCCESS")

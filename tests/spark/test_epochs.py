@@ -3,6 +3,7 @@
 import pytest
 from actors import EXCHANGE, PLACE, TOTALS, Theatre, started
 
+from headgate.spark.driver.epoch_jobs import PATIENCE
 from headgate.spark.driver.recovery import GRACE, Retries
 from headgate.spark.driver.roster import RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -206,9 +207,37 @@ def test_a_producer_that_ends_because_its_epoch_has_ended_is_no_cause():
     theatre = Theatre(retries=Retries(tasks=1, epochs=1))
     (first, _second), run, producer = started(theatre)
     theatre.fail(first, "HG-3005", run.number, "a page is damaged")
+    theatre.say(producer, "READY", run=run.number)
     theatre.hang_up(producer)
-    theatre.verdict("FAILED", "[HG-3005] a page is damaged")
     theatre.wait(0.1)
+    theatre.wait(GRACE)
+    assert run.cause.summary == "a page is damaged"
+
+
+def test_a_producer_that_was_gone_before_its_job_was_cancelled_is_the_cause():
+    theatre = Theatre(retries=Retries(tasks=1, epochs=1))
+    (first, _second), run, producer = started(theatre)
+    theatre.fail(first, "HG-3007", run.number, "nobody listens there")
+    assert theatre.cancelled == [], "Spark's words for what it killed itself would hide the loss"
+    theatre.hang_up(producer)
+    theatre.wait(PATIENCE)
+    assert theatre.cancelled == [run]
+    theatre.verdict(
+        "KILLED", f"Job 3 cancelled as part of cancelled job tags headgate-{run.number}"
+    )
+    theatre.settle()
+    assert "a producer is gone without a goodbye" in run.cause.summary
+
+
+def test_a_producer_that_ends_after_its_job_was_cancelled_says_nothing_of_the_cause():
+    theatre = Theatre(retries=Retries(tasks=1, epochs=1))
+    (first, _second), run, producer = started(theatre)
+    theatre.fail(first, "HG-3005", run.number, "a page is damaged")
+    theatre.wait(PATIENCE)
+    theatre.hang_up(producer)  # its function holds Python's lock, so it never heard
+    theatre.verdict(
+        "KILLED", f"Job 3 cancelled as part of cancelled job tags headgate-{run.number}"
+    )
     theatre.wait(GRACE)
     assert run.cause.summary == "a page is damaged"
 

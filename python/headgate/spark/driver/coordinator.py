@@ -291,7 +291,9 @@ class Coordinator:
         if run is None or (message.run, message.epoch) != (run.number, producer.epoch):
             raise ProtocolError(f"a {message.kind} message of another run")
         if producer.epoch != run.epoch and message.kind != "FAILED":
-            return  # said before it heard that its epoch has ended
+            # All but this was said before it heard that its epoch has ended.
+            producer.has_heard |= message.kind == "READY"
+            return
         match message.kind:
             case "PROGRESS":
                 _count(producer, message)
@@ -332,8 +334,7 @@ class Coordinator:
             if run.stage != stage or run.asks_spark:
                 continue
             if not well:
-                recovers = run.state is RunState.RECOVERING
-                run.fail(run.recovery.verdict if recovers else CANCELLED)
+                run.stage_failed()
                 continue
             for consumer in [c for c in run.consumers.values() if run.is_awaited(c)]:
                 if consumer.is_present:

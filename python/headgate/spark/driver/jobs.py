@@ -219,7 +219,7 @@ class Jobs:
             coordinator.formation.homes.persisting(blocked is not None)
             coordinator.blocked = blocked or 0
             for number in active & coordinator.runs.keys():
-                coordinator.runs[number].job_is_active = True
+                coordinator.runs[number].jobs.is_active = True
             coordinator.stage_facts(facts)
 
         self._server.post(told)

@@ -106,6 +106,8 @@ class Producer(Member):
     place: dict[str, str | int] = field(default_factory=dict)
     run: Run | None = None
     epoch: int = 0
+    #: Has said that it knows of its epoch's end: what ends it now is no loss.
+    has_heard: bool = False
     #: Of its epoch, where it reads a source.
     readers: Readers | None = None
     #: Of a reader of a source, once it has said so.

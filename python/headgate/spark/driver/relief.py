@@ -68,7 +68,7 @@ class Relief:
         held = len(residents) + blocked
         forming = [r for r in runs if r.state is RunState.FORMING and self._allowed(r)]
         if not self._is_full(slots, held, now):
-            starved = [r for r in forming if now - r.started >= STARVED and not r.job_is_active]
+            starved = [r for r in forming if now - r.started >= STARVED and not r.jobs.is_active]
             self._relieve(starved, held, slots.there)
         elif not _will_move(runs, residents) and not self._relieve(forming, held, slots.there):
             self._give_up(runs, consumers, blocked, slots, now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.driver.epoch_jobs import EpochJobs
 from headgate.spark.driver.losses import unproven
 from headgate.spark.driver.members import (
     ENDED,
@@ -60,9 +61,7 @@ class Run(Roster):
         super().__init__(number, exchange_id, stage, effects)
         self.recovery = Recovery(retries)
         self.cause: Cause | None = None
-        #: Epochs whose producer jobs have not ended.
-        self.jobs: set[int] = set()
-        self.job_is_active = False
+        self.jobs = EpochJobs()
         #: What producers that read a source said and were told; None where they have an input.
         self.readers: Readers | None = None
         self.started = now
@@ -74,7 +73,6 @@ class Run(Roster):
         self.reads_splits = False
         self.waits_for_slots = False
         self._deadline = 0.0
-        self._recancel = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -84,7 +82,7 @@ class Run(Roster):
     @property
     def job_ended(self) -> bool:
         """Whether no producer job of it is left."""
-        return not self.jobs
+        return not self.jobs.left
 
     @property
     def is_cancelled(self) -> bool:
@@ -104,7 +102,7 @@ class Run(Roster):
 
     def submit(self) -> None:
         """Start the producer job of the epoch."""
-        self.jobs.add(self.epoch)
+        self.jobs.submitted(self.epoch)
         self.effects.append(Submit(self))
 
     def dismiss(self, given: Iterable[int]) -> None:
@@ -150,7 +148,7 @@ class Run(Roster):
 
     def job_finished(self, epoch: int, error: Cause | None, partitions: set[int]) -> None:
         """A producer job has ended: with an error, or with these partitions' results."""
-        self.jobs.discard(epoch)
+        self.jobs.ended(epoch)
         if self.is_over:
             return
         if self.state is RunState.FINISHING:
@@ -190,14 +188,21 @@ class Run(Roster):
     def lost(self, member: Member, cause: Cause) -> None:
         """Ask Spark what became of it: a consumer may have ended well, a producer ends the epoch."""
         is_former = member.state is State.ENDING
-        # It may have been lost before it could be told, and be what others heard of.
-        explains = self.state is RunState.RECOVERING and self.recovery.is_hearsay
+        # Who was lost before it could be told may be what others heard of.
+        explains = (
+            self.state is RunState.RECOVERING
+            and self.recovery.is_hearsay
+            and not (isinstance(member, Producer) and member.has_heard)
+        )
         if self.is_over or self.state is RunState.FINISHING or (is_former and not explains):
             member.state = State.STOPPED
             return
         member.state = State.LOST
         self.effects.append(AskVerdict(member, self))
-        if isinstance(member, Producer) and not is_former and not self._give_back(member):
+        if is_former and self.jobs.left and not self.jobs.was_cancelled:
+            # Spark had no reason to end it, and whoever lives says that it has heard.
+            self.recovery.known_better(cause, member)
+        elif isinstance(member, Producer) and not is_former and not self._give_back(member):
             self.end_epoch(cause, member)
 
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
@@ -278,9 +283,8 @@ class Run(Roster):
         self.former += producers
         self.producers, self.parked = {}, []
         self.state = RunState.RECOVERING
-        self.job_is_active = False
+        self.jobs.epoch_ended()
         self.epoch += 1
-        self._recancel = 0.0
 
     def fail(self, cause: Cause) -> None:
         """End the run; only the first cause counts."""
@@ -292,6 +296,10 @@ class Run(Roster):
     def cancel(self) -> None:
         """End the run because somebody cancelled it, or its stage has ended."""
         self.fail(CANCELLED)
+
+    def stage_failed(self) -> None:
+        """End the run as its stage has: what it recovered from was too much for Spark."""
+        self.fail(self.recovery.verdict if self.state is RunState.RECOVERING else CANCELLED)
 
     def tick(self, now: float) -> None:
         """Do what time makes due."""
@@ -305,11 +313,10 @@ class Run(Roster):
             self._deadline = self._deadline or now + FINISH_GRACE
             if now >= self._deadline:
                 self._end(None)
-        stale = self.jobs if self.is_over else self.jobs - {self.epoch}
-        if stale and now >= self._recancel:
-            # A job may be submitted after its tag was cancelled: say it until it has ended.
-            self.effects += [Cancel(self, epoch) for epoch in sorted(stale)]
-            self._recancel = now + 1.0
+        current = None if self.is_over else self.epoch
+        is_hearsay = current is not None and self.recovery.is_hearsay
+        stale = self.jobs.to_cancel(current, now, is_hearsay=is_hearsay)
+        self.effects += [Cancel(self, epoch) for epoch in stale]
 
     def _recover(self, now: float) -> None:
         if self.asks_spark:
@@ -324,7 +331,7 @@ class Run(Roster):
             if consumer.state is State.LIVE and consumer.yielded:
                 self.send(consumer, "ABORT", self.recovery.last.fields())
                 consumer.state = State.FAILED
-        if not self.jobs and all(c.state is State.LIVE and c.ready for c in awaited):
+        if self.job_ended and all(c.state is State.LIVE and c.ready for c in awaited):
             self.state = RunState.FORMING
             self.submit()
 

@@ -47,6 +47,8 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         message = control.receive()
         while message.kind == "WAIT":
             message = control.receive()
+        if message.kind == "EPOCH_ENDED":
+            control.send("READY")
         if message.kind in {"ABORT", "EPOCH_ENDED"}:
             raise Cause.from_fields(message.fields).error()
         totals = {"rows": 0, "bytes": 0, "pages": 0}
@@ -203,6 +205,8 @@ class _Sender:
             case "ABORT" | "EPOCH_ENDED":
                 self._ended = message.kind == "EPOCH_ENDED"
                 self._cause = Cause.from_fields(message.fields)
+                if self._ended:
+                    self._control.send("READY")
                 if self._reading is not None:
                     self._reading.fail(self._cause.error())
                 self._environment.abort(self._cause.summary)

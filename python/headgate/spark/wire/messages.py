@@ -149,8 +149,9 @@ FIELDS: Final[dict[str, Checks]] = {
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,
-    # consumer -> coordinator, after EPOCH_ENDED: it waits for START; rows have left it, its task fails
+    # after EPOCH_ENDED, from a consumer: it waits for START; from a producer: its task is about to fail
     "READY": {},
+    # rows have left the consumer, so its task fails
     "YIELDED": {},
     # worker -> coordinator, the only message of its connection; the token of the control connection
     "HEARTBEAT": {"control": _is_id},
