@@ -5,7 +5,7 @@ One thread owns it (see server.py), so it has no locks. Time is an argument.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.errors import ProtocolError
 from headgate.spark.driver.doubts import Doubts
@@ -25,6 +25,7 @@ from headgate.spark.driver.placings import Placings
 from headgate.spark.driver.readers import is_gone
 from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.relief import Relief
+from headgate.spark.driver.remembered import Remembered
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run
 from headgate.spark.driver.slots import SlotFacts
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-#: How many failed (exchange, stage) pairs are remembered, to answer Spark's retries.
-_MAX_FAILED: Final = 1000
+    from headgate.spark.driver.epochs import Epochs
 
 
 class Coordinator:
@@ -58,9 +58,12 @@ class Coordinator:
         #: Tasks that hold a slot and wait for a cached partition, as Spark says.
         self.blocked = 0
         self.formation = Formation(self._new_run)
-        self._relief = Relief(self.formation.homes, self._may_hand_over, self.effects)
+        self._relief = Relief(
+            self.formation.homes, lambda x: self.exchanges[x].may_hand_over, self.effects
+        )
         self.doubts = Doubts()
-        self._failed: dict[tuple[bytes, int], Cause] = {}
+        #: To answer Spark's retries of a stage that has failed.
+        self._failed = Remembered[Cause]()
         self.placings = Placings()
         self._numbers = 0
 
@@ -140,7 +143,7 @@ class Coordinator:
             run.silent(member, cause)
         member.state = State.FAILED
 
-    def verdict(self, member: Member, run: Run, status: str, text: str) -> None:
+    def verdict(self, member: Member, run: Epochs, status: str, text: str) -> None:
         """Handle what Spark says of a task whose connection ended without a goodbye."""
         if member.state is not State.LOST:
             return
@@ -352,9 +355,7 @@ class Coordinator:
 
     def _refuse(self, key: tuple[bytes, int], cause: Cause) -> None:
         """Answer those that wait, and whoever comes for this exchange and stage, with a cause."""
-        self._failed.setdefault(key, cause)
-        while len(self._failed) > _MAX_FAILED:
-            del self._failed[next(iter(self._failed))]
+        self._failed.note(key, cause)
         for consumer in self.consumers:
             if (consumer.exchange_id, consumer.stage) == key and (
                 consumer in self.formation.waiting or consumer.state is State.PARKED
@@ -374,9 +375,6 @@ class Coordinator:
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
         self._numbers += 1
         return Run(self._numbers, exchange_id, stage, self.effects, now, self._retries)
-
-    def _may_hand_over(self, exchange_id: bytes) -> bool:
-        return self.exchanges[exchange_id].may_hand_over
 
     @staticmethod
     def _run_of(member: Member) -> Run | None:

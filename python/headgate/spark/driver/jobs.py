@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from headgate.source.coordination import CoordinatorThread
     from headgate.spark.driver.coordinator import Coordinator
+    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.members import Consumer, Member
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.server import Server
@@ -91,7 +92,7 @@ class Jobs:
         self._stages: set[int] = set()
         self._forming: list[Run] = []
         self._doubted: list[Consumer] = []
-        self._verdicts: list[tuple[Member, Run, float]] = []
+        self._verdicts: list[tuple[Member, Epochs, float]] = []
         self._closing = False
         #: The one thread of all enumerators, once there is one.
         self._enumerators: CoordinatorThread | None = None
@@ -121,7 +122,7 @@ class Jobs:
         """Cancel the producer job of an epoch."""
         self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run, epoch)))
 
-    def ask_verdict(self, member: Member, run: Run) -> None:
+    def ask_verdict(self, member: Member, run: Epochs) -> None:
         """Find out what became of a task."""
         deadline = time.monotonic() + VERDICT
         self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
@@ -130,11 +131,11 @@ class Jobs:
         """End a task that Spark thinks is running."""
         self._asked.put(lambda: self._facts.kill(member.attempt, reason))
 
-    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
+    def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
         """Say that a run begins again, if it can; its end says whether it could."""
         say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
 
-    def ended(self, run: Run, cause: Cause | None) -> None:
+    def ended(self, run: Epochs, cause: Cause | None) -> None:
         """Say how a run ended; who waits for it gets the error itself."""
         say(
             logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
@@ -270,7 +271,7 @@ class Jobs:
 
         return told
 
-    def _verdict(self, member: Member, run: Run, status: str, text: str) -> Callable[[], None]:
+    def _verdict(self, member: Member, run: Epochs, status: str, text: str) -> Callable[[], None]:
         def told() -> None:
             self._server.coordinator.verdict(member, run, status, text)
 

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.readers import Readers
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
@@ -155,7 +156,7 @@ class AskVerdict:
     """Ask Spark what became of a task."""
 
     member: Member
-    run: Run
+    run: Epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class Kill:
 class EpochEnded:
     """An epoch of a run is over before its time; another one may follow."""
 
-    run: Run
+    run: Epochs
     epoch: int
     cause: Cause
 
@@ -179,7 +180,7 @@ class EpochEnded:
 class Ended:
     """A run is over; ``cause`` is None when it went well."""
 
-    run: Run
+    run: Epochs
     cause: Cause | None
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate import errors
+from headgate.spark.driver.remembered import Remembered
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.members import Consumer
     from headgate.spark.driver.run import Run
-
-#: How many (exchange, stage) pairs are remembered.
-_MAX_YIELDED: Final = 1000
 
 
 class Placings:
@@ -20,7 +18,7 @@ class Placings:
 
     def __init__(self) -> None:
         self._unrepeatable: set[bytes] = set()
-        self._yielded: dict[tuple[bytes, int], None] = {}
+        self._yielded = Remembered[None]()
 
     def are_unrepeatable(self, exchange_id: bytes) -> None:
         """Take note that an exchange places rows by their order, and its input has none, or the like."""
@@ -29,9 +27,7 @@ class Placings:
     def yielded(self, consumer: Consumer) -> None:
         """Take note that Spark has all rows of a partition."""
         if consumer.exchange_id in self._unrepeatable:
-            self._yielded[consumer.exchange_id, consumer.stage] = None
-            while len(self._yielded) > _MAX_YIELDED:
-                del self._yielded[next(iter(self._yielded))]
+            self._yielded.note((consumer.exchange_id, consumer.stage), None)
 
     def would_mix(self, run: Run) -> Cause | None:
         """Return why a run may not begin; None when it may."""

@@ -33,6 +33,7 @@ from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
 
@@ -59,16 +60,16 @@ class SparkSide(Protocol):
     def cancel(self, run: Run, epoch: int) -> None:
         """Cancel the producer job of an epoch."""
 
-    def ask_verdict(self, member: Member, run: Run) -> None:
+    def ask_verdict(self, member: Member, run: Epochs) -> None:
         """Find out what became of a task."""
 
     def kill(self, member: Member, reason: str) -> None:
         """End a task that Spark thinks is running."""
 
-    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
+    def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
         """Take note of the end of an epoch before its time."""
 
-    def ended(self, run: Run, cause: Cause | None) -> None:
+    def ended(self, run: Epochs, cause: Cause | None) -> None:
         """Take note of the end of a run."""
 
     def warn(self, text: str) -> None:
