@@ -85,6 +85,15 @@ def test_a_selector_that_is_out_of_range(numbers):
     assert "HG-4004" in text
 
 
+def test_a_selector_that_raises_is_the_users_own_error(numbers):
+    def choose(batch):
+        raise KeyError(batch.num_rows)
+
+    text, _ = message_of(exchange(numbers, by=choose).collect)
+    assert "in choose" in text
+    assert stats_of_the_end().error == "HG-6001"
+
+
 def test_a_pool_too_small_says_how_many_segments(numbers):
     out = exchange(numbers, by="k", memory="64k", segment_size="64k")
     text, _ = message_of(out.collect)

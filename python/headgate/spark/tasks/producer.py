@@ -12,7 +12,7 @@ from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.task import ProducerTask, environment, here
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
-from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own, user_error
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
@@ -187,7 +187,9 @@ class _Sender:
         by = self._task.by
         if by is None:
             return hg.RoundRobinSelector(start=here().partition % self._task.num_partitions)
-        return hg.HashSelector(by) if isinstance(by, list) else by
+        if isinstance(by, list):
+            return hg.HashSelector(by)
+        return own("by", by) if callable(by) else by
 
     def _handle(self, message: Message) -> None:
         match message.kind:

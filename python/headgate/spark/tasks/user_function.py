@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
@@ -101,6 +101,21 @@ def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator
         if source.error is not None and _comes_from(error, source.error):
             raise source.error from None
         raise UserFunctionFailed(name, error) from error
+
+
+def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function of the user's whose exceptions can be told from everybody else's.
+
+    What it returns raises UserFunctionFailed.
+    """
+
+    def called(value: Any) -> Any:
+        try:
+            return function(value)
+        except BaseException as error:
+            raise UserFunctionFailed(name, error) from error
+
+    return called
 
 
 def user_error(failure: UserFunctionFailed, where: str) -> errors.HeadgateError:
