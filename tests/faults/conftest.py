@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from tests.faults import processes
+from tests.faults import processes, sessions
 from tests.faults.leftovers import Leftovers
 from tests.faults.watchdog import pytest_runtest_protocol
 
@@ -28,17 +28,7 @@ def local_cluster(tmp_path_factory):
     leftovers = Leftovers(spark="stopped")
     assert SparkSession.getActiveSession() is None, "another module left its session open"
     folder = tmp_path_factory.mktemp("spark")
-    builder = (
-        SparkSession.builder.master("local-cluster[2,2,1024]")
-        .appName("headgate faults")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.headgate.memory", "16m")
-        .config("spark.headgate.progress", "off")
-    )
+    builder = sessions.builder("local-cluster[2,2,1024]", "headgate faults", folder)
     for name, value in failpoints.environment(folder / "failpoints").items():
         builder = builder.config(f"spark.executorEnv.{name}", value)
     session = builder.getOrCreate()

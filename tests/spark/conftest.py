@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.faults import sessions
 from tests.faults.leftovers import SETTLE_SPARK, Leftovers, our_threads
 from tests.faults.watchdog import pytest_runtest_protocol
 
@@ -25,22 +26,9 @@ __all__ = ["our_threads", "pytest_runtest_protocol"]
 @pytest.fixture(scope="session", params=MASTERS)
 def spark(request, tmp_path_factory):
     """A session with four slots; in one process, and in three."""
-    from pyspark.sql import SparkSession
-
     leftovers = Leftovers(spark="stopped")
     folder = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master(request.param)
-        .appName("headgate tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.headgate.memory", "16m")
-        .config("spark.headgate.progress", "off")
-        .getOrCreate()
-    )
+    session = sessions.builder(request.param, "headgate tests", folder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

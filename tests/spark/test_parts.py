@@ -10,7 +10,7 @@ from pyspark.sql import types as t
 from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeError
 from headgate.spark import exchange
 from headgate.spark.driver.jobs import job_cause
-from headgate.spark.driver.slots import from_master
+from headgate.spark.driver.slots import from_master, local_attempts
 from headgate.spark.fallback import _keys, murmur3
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.tasks.merge import merge
@@ -35,6 +35,14 @@ def batch(*numbers):
 )
 def test_slots_of_a_master(master, cpus, slots):
     assert from_master(master, cpus).number == slots
+
+
+@pytest.mark.parametrize(
+    ("master", "attempts"),
+    [("local", 1), ("local[*]", 1), ("local[ 4 ]", 1), ("local[4, 3]", 3), ("yarn", None)],
+)
+def test_attempts_of_a_local_master(master, attempts):
+    assert local_attempts(master) == attempts
 
 
 def test_slots_of_other_masters():

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -117,6 +118,12 @@ def test_map_and_reduce(spark, folder):
 def test_the_active_session_is_the_default(spark):
     spark.range(1).count()
     assert ids(exchange(Parts(3), by="id")) == all_ids(3)
+
+
+@local
+def test_a_thread_without_an_active_session_takes_the_applications(spark):
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: ids(exchange(Parts(3), by="id"))).result() == all_ids(3)
 
 
 @local

@@ -93,7 +93,7 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
 
 
 def session_of(spark: Any) -> SparkSession:
-    """Return the session that a source is read in; the active one where none is given.
+    """Return the session that a source is read in; where none is given, the one that Spark would take.
 
     Raises:
         OptionError: there is none, or what is given is none.
@@ -103,18 +103,29 @@ def session_of(spark: Any) -> SparkSession:
         raise connect_error("session")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
 
-    found = SparkSession.getActiveSession() if spark is None else spark
+    found = _current_session() if spark is None else spark
     if _is_connect(found):
         raise connect_error("session")
     if not isinstance(found, SparkSession):
         raise OptionError(
-            "a source needs a Spark session, and there is no active one"
+            "a source needs a Spark session, and there is none"
             if spark is None
             else f"spark is a {type(spark).__name__}, not a SparkSession",
             asked=f"spark={spark!r}",
             remedy="exchange(source, spark=spark)",
         )
     return found
+
+
+def _current_session() -> SparkSession | None:
+    from pyspark import SparkContext  # noqa: PLC0415 - pyspark only where Spark is
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    active = SparkSession.getActiveSession()
+    if active is not None or SparkContext._active_spark_context is None:  # noqa: SLF001 - its getOrCreate looks there
+        return active
+    # A thread of the user's own has no active session; this is the application's.
+    return SparkSession.builder.getOrCreate()
 
 
 def refuse_for_table(df: Any, spark: Any, parallelism: Any, watermarks: Any) -> None:

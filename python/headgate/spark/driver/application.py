@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.spark.driver.jobs import Jobs, Plan
 from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.server import Server
+from headgate.spark.driver.slots import local_attempts
 from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Application:
 def _retries(context: SparkContext) -> Retries:
     """Return how often Spark tries a task, which ``local[n]`` does not and ``local[n,m]`` does."""
     failures = int(context.getConf().get("spark.task.maxFailures") or 4)
-    local = re.fullmatch(r"local(?:\[[^,\]]*(?:,\s*(\d+)\s*)?\])?", context.master or "")
-    return Retries(failures if local is None else int(local[1] or 1), failures)
+    local = local_attempts(context.master or "")
+    return Retries(failures if local is None else local, failures)
 
 
 def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-_LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*\d+\s*)?\])?")
+_LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*(\d+)\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 _SECONDS = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -88,6 +88,12 @@ def from_master(master: str, task_cpus: int = 1) -> Slots | None:
     executors, cores = int(cluster[1]), int(cluster[2])
     words = f"{executors} executors x {cores} cores, spark.task.cpus={task_cpus}"
     return Slots(executors * (cores // task_cpus), words)
+
+
+def local_attempts(master: str) -> int | None:
+    """Return how often Spark tries a task under ``local[n]``, or ``local[n,m]``; None elsewhere."""
+    local = _LOCAL.fullmatch(master)
+    return None if local is None else int(local[2] or 1)
 
 
 def executors_of(master: str, conf: Mapping[str, str]) -> Executors:
