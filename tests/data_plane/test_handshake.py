@@ -290,4 +290,4 @@ def test_a_forged_secret_among_many(environment, served):
             assert steps[-1] == b"HDGT\5"
             sock.close()
     read(environment, partition)
-    assert producer.stats()["segments"]["held"] == 0
+    wait_until(lambda: producer.stats()["segments"]["held"] == 0)

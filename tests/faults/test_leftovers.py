@@ -10,12 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
 from tests.faults import processes
-from tests.faults.leftovers import Leftovers, established
+from tests.faults.leftovers import Leftovers, established, of_worker
 
 import headgate as hg
 
@@ -241,20 +240,16 @@ def test_what_a_task_leaves_in_an_idle_worker_is_found(local_cluster, what):
 def test_workers_whose_jvm_is_gone_are_found(local_cluster):
     in_workers(local_cluster, clean, 4)
     leftovers = Leftovers(spark="live")
-    workers = [p for p in processes.family().values() if p.is_daemon_or_worker]
-    executors = {processes.read(p.parent).key for p in workers if processes.read(p.parent).is_java}
+    leftovers.check()
+    family = processes.family()
+    workers = [process for process in family.values() if process.is_daemon_or_worker]
+    executors = [process for process in family.values() if process.kind == "executor"]
     assert len(executors) == 2
-    for worker in workers:  # they would end with their JVM, which is not what is looked at here
-        os.kill(worker.pid, signal.SIGSTOP)
-    pid, _ = min(executors)
-    os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while not (found := [x for x in leftovers.find() if "whose JVM is gone" in x]):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert all("pyspark.daemon" in line for line in found)
+    without = {pid: process for pid, process in family.items() if not process.is_java}
     for worker in workers:
-        with contextlib.suppress(ProcessLookupError):  # its JVM took it along
-            os.kill(worker.pid, signal.SIGCONT)
-    leftovers.check(30)
-    assert Path(f"/proc/{pid}").exists() is False
+        (line,) = of_worker(worker, without)
+        assert "pyspark.daemon" in line
+        assert line.endswith("whose JVM is gone")
+    assert executors[0].signal(signal.SIGKILL)
+    leftovers.check(30)  # they end with it
+    assert not executors[0].is_there

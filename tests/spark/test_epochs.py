@@ -191,6 +191,24 @@ def test_a_run_is_given_up_after_four_epochs_with_the_first_cause(theatre):
     assert len(theatre.submitted) == 4
 
 
+def test_the_tasks_that_spark_kills_after_the_last_try_do_not_hide_its_cause(theatre):
+    (first, second), run, _ = started(theatre)
+    for _ in range(3):
+        theatre.hang_up(first)
+        theatre.verdict("FAILED", GONE)
+        ready(theatre, run, second)
+        job_over(theatre, run)
+        first = theatre.consumer(0)
+        theatre.producer(run, 0)
+    theatre.hang_up(first)
+    theatre.hang_up(second)
+    theatre.verdict("FAILED", GONE)
+    theatre.verdict("KILLED", "Stage cancelled: Job aborted due to stage failure")
+    theatre.settle()
+    assert run.cause.code == "HG-3001"
+    assert "given up after 4 epochs" in run.cause.have
+
+
 def test_first_hand_words_replace_hearsay_of_the_same_epoch():
     theatre = Theatre(retries=Retries(tasks=1, epochs=1))
     (first, _second), run, producer = started(theatre)

@@ -191,8 +191,9 @@ class Epochs(Roster):
         self._end(cause)
 
     def cancel(self) -> None:
-        """End the run because somebody cancelled it, or its stage has ended."""
-        self.fail(CANCELLED)
+        """End the run because somebody cancelled it, or Spark its tasks: after the last try, of that."""
+        is_last = self.state is RunState.RECOVERING and self.recovery.refusal
+        self.fail(self.recovery.verdict if is_last else CANCELLED)
 
     def stage_failed(self) -> None:
         """End the run as its stage has: what it recovered from was too much for Spark."""
