@@ -279,11 +279,42 @@ def test_a_request_for_what_is_not_there(served):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         sock.send_frames(wire.partition_request(served.address(0), partition=bytes(16), channel=9))
-        head = wire.receive(sock, 17)
-        assert (head[8], struct.unpack(">IH", head[9:15])) == (1, (9, 3006))
-        length, text = struct.unpack(">I", head[:4])[0], struct.unpack(">H", head[15:])[0]
-        assert length == 21 + text
-        assert sock.is_sealed(head + wire.receive(sock, length - 17))
+        assert receive_error(sock)[:2] == (9, 3006)
+
+
+def receive_error(sock):
+    """Receive an error frame; return its channel, code and text."""
+    head = wire.receive(sock, 17)
+    assert head[8] == 1
+    length, text = struct.unpack(">I", head[:4])[0], struct.unpack(">H", head[15:])[0]
+    assert length == 21 + text
+    rest = wire.receive(sock, length - 17)
+    assert sock.is_sealed(head + rest)
+    return *struct.unpack(">IH", head[9:15]), rest[:-4].decode()
+
+
+ALL_CHANNELS = 2**32 - 1
+
+
+@pytest.mark.parametrize("at", [9, 40, -1])
+def test_a_consumer_whose_bytes_were_altered_on_the_way_is_told_so(served, at):
+    sock, _ = wire.consumer(served.address(0), SECRET)
+    with sock:
+        request = bytearray(wire.masked(wire.partition_request(served.address(0)), sock.mask))
+        request[at] ^= 4
+        sock.sendall(request)
+        channel, code, text = receive_error(sock)
+        assert (channel, code) == (ALL_CHANNELS, 3005)
+        assert text.startswith("what came from here: ")
+        assert wire.is_closed(sock, 5)
+
+
+def test_a_producer_that_complains_is_not_called_lost(environment):
+    text = b"what came from here: a checksum is wrong"
+    body = struct.pack(">IHH", ALL_CHANNELS, 3005, len(text)) + text
+    error = play(environment, sender(wire.frame(1, body)))
+    assert type(error) is errors.IntegrityError
+    assert "what came from here: a checksum is wrong" in str(error)
 
 
 def test_two_requests_for_one_channel(served):

@@ -13,7 +13,7 @@ from headgate.spark.driver.members import (
     Warn,
 )
 from headgate.spark.driver.recovery import Retries
-from headgate.spark.wire.cause import Cause
+from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 EXCHANGE = b"x" * 16
@@ -105,9 +105,9 @@ class Theatre:
         self.say(connection, "DONE", TOTALS, run, exchange, epoch)
         self.hang_up(connection)
 
-    def hang_up(self, connection):
-        """Close a connection."""
-        self.coordinator.closed(connection)
+    def hang_up(self, connection, error=None):
+        """Close a connection, for an error in what came of it."""
+        self.coordinator.closed(connection, error)
         self.settle()
 
     def fail(self, connection, code, run=0, summary="boom", epoch=0):
@@ -144,3 +144,27 @@ def started(theatre, partitions=2):
     producer = theatre.producer(run, 0)
     theatre.say(producer, "REGISTERED", PLACE, run.number)
     return consumers, run, producer
+
+
+def ready(theatre, run, *consumers):
+    """Let consumers leave an epoch behind in which they yielded nothing."""
+    for consumer in consumers:
+        theatre.say(consumer, "READY", run=run.number, epoch=run.epoch - 1)
+
+
+def job_over(theatre, run):
+    """Let the job of the last epoch end."""
+    theatre.job_ended(run, error=CANCELLED, epoch=run.epoch - 1)
+
+
+def flows(theatre, run):
+    """Play an epoch to its good end: one producer, then all present consumers."""
+    producer = theatre.producer(run, 0)
+    theatre.say(producer, "REGISTERED", PLACE, run.number, epoch=run.epoch)
+    theatre.done(producer, run.number, epoch=run.epoch)
+    theatre.job_ended(run, [0])
+    for consumer in list(run.consumers.values()):
+        if consumer.is_present:
+            theatre.done(consumer.connection, run.number, epoch=run.epoch)
+    assert run.is_over
+    assert run.cause is None

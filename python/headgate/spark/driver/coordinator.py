@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.errors import ProtocolError
+from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.doubts import Doubts
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
 from headgate.spark.driver.losses import OURS, is_cancel, lost, silent
@@ -109,11 +109,12 @@ class Coordinator:
         else:
             raise ProtocolError(f"an unexpected {message.kind} message")
 
-    def closed(self, connection: int) -> None:
-        """Handle the end of a connection."""
+    def closed(self, connection: int, error: HeadgateError | None = None) -> None:
+        """Handle the end of a connection, which we may have closed for an error in what came."""
         member = self.members.pop(connection, None)
         if member is None or not member.is_present:
             return
+        member.broken = error
         run = self._run_of(member)
         if isinstance(member, Consumer):
             self.formation.drop(member)

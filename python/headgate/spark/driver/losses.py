@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Final
 
@@ -12,6 +13,8 @@ from headgate.spark.wire.cause import Cause
 
 #: What the tags of our own jobs begin with, in the words for a task that was cancelled with its epoch.
 OURS: Final = "headgate-"
+#: An error of a worker's own connections, as Spark quotes it.
+_QUOTED: Final = re.compile(r"\[(HG-3\d{3})\] ([^\n]+)")
 _SILENT: Final = (
     "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
 )
@@ -33,6 +36,12 @@ def lost(member: Member, text: str) -> Cause:
         return member.readers.loss(member, text)
     role = "producer" if isinstance(member, Producer) else "consumer"
     where = f"{role} of partition {member.partition}, stage {member.stage}, task {member.attempt}"
+    known = _QUOTED.search(text)
+    if member.broken is not None:
+        summary = f"{member.broken.summary}: {where}"
+        return Cause(member.broken.code, summary, text=text, where=where)
+    if known is not None:
+        return Cause(known[1], f"{known[2].strip()}: {where}", text=text, where=where)
     if is_gone(text):
         summary = f"a {role} is gone without a goodbye: {where}"
         return Cause(errors.PeerLostError.code, summary, text=text, where=where)

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from headgate.errors import HeadgateError
     from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.readers import Readers
     from headgate.spark.driver.run import Run
@@ -55,6 +56,7 @@ class Member:
         function_ms: ms in the user's function.
         emit_ms: ms in which it put rows into pages.
         blocked_ms: ms in which it waited for whoever takes what it made.
+        broken: what its control connection was closed for, where it made no sense any more.
     """
 
     connection: int
@@ -71,6 +73,7 @@ class Member:
     function_ms: int = 0
     emit_ms: int = 0
     blocked_ms: int = 0
+    broken: HeadgateError | None = None
 
     @property
     def is_present(self) -> bool:

@@ -221,7 +221,7 @@ class Server:
             if self._refused <= _NAMED or self._refused % _COUNTED == 0:
                 words = "a control connection was closed, number %d of its kind: %s"
                 say(logging.WARNING, words, self._refused, error.summary)
-            self._close(number)
+            self._close(number, error)
         except OSError:
             self._close(number)
 
@@ -333,11 +333,11 @@ class Server:
             case Warn(text=text):
                 self._side.warn(text)
 
-    def _close(self, number: int) -> None:
+    def _close(self, number: int, error: HeadgateError | None = None) -> None:
         connection = self._forget(number)
         if connection is not None:
             connection.sock.close()
-            self.coordinator.closed(number)
+            self.coordinator.closed(number, error)
 
     def _forget(self, number: int) -> _Connection | None:
         connection = self._connections.pop(number, None)

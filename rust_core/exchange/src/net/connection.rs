@@ -19,6 +19,7 @@ use crate::net::flood::FloodGuard;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
+use crate::net::wire_error;
 use crate::random::random;
 
 /// A peer that has not proved itself by then is dropped. Longer than a process may be stopped without
@@ -162,11 +163,9 @@ impl Connection {
 
     /// Announces all credit the channel has gathered.
     pub(crate) fn announce(&mut self, channel: &RemoteChannel) {
-        let Some(credit) = channel.take_credit() else {
-            return;
-        };
-        let frame = Frame::AddCredit { credit, channel: channel.id() };
-        self.send_or_queue(frame);
+        if let Some(credit) = channel.take_credit() {
+            self.send_or_queue(Frame::AddCredit { credit, channel: channel.id() });
+        }
     }
 
     pub(crate) fn cancel(&mut self, channel: &RemoteChannel) {
@@ -227,7 +226,7 @@ impl Connection {
         let mut quota = READ_QUOTA;
         while quota > 0 {
             match self.read_once(context) {
-                Ok(0) => return Err(self.end_of_stream()),
+                Ok(0) => return Err(peer_error::ended(self.role(), self.peer)),
                 Ok(count) => {
                     context.traffic.add_received(count);
                     quota = quota.saturating_sub(count);
@@ -306,18 +305,26 @@ impl Connection {
                     }
                     fetch.complete(&mut self.outbox)?;
                 }
-                Phase::Serving(serve, decoder) => {
-                    let frame = decoder.decode(&mut input);
-                    let frame = frame.map_err(|error| peer_error::frame(&error, self.peer))?;
-                    let Some(frame) = frame else { continue };
-                    self.floods.charge(&frame, self.peer)?;
-                    serve
-                        .handle(frame, context, &mut self.outbox)
-                        .map_err(|error| peer_error::protocol(&error, self.peer))?;
+                Phase::Serving(..) => {
+                    if let Err(error) = self.serve(&mut input, context) {
+                        self.outbox.push_frame(&wire_error::farewell(&error));
+                        self.flush(context)?;
+                        return Err(error);
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    fn serve(&mut self, input: &mut &[u8], context: &Context) -> Result<()> {
+        let Phase::Serving(serve, decoder) = &mut self.phase else { return Ok(()) };
+        let frame = decoder.decode(input).map_err(|e| peer_error::frame(&e, self.peer))?;
+        let Some(frame) = frame else { return Ok(()) };
+        self.floods.charge(&frame, self.peer)?;
+        serve
+            .handle(frame, context, &mut self.outbox)
+            .map_err(|e| peer_error::protocol(&e, self.peer))
     }
 
     fn shook(&mut self, step: Step, context: &Context) -> Result<()> {
@@ -362,10 +369,6 @@ impl Connection {
         let seconds = HANDSHAKE_DEADLINE.as_secs();
         let detail = format!("no proof within {seconds} s");
         ExchangeError::Handshake { peer: self.peer, detail }
-    }
-
-    fn end_of_stream(&self) -> ExchangeError {
-        peer_error::ended(self.role(), self.peer)
     }
 
     fn lost(&self, error: &io::Error) -> ExchangeError {

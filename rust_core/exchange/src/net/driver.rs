@@ -29,6 +29,8 @@ const KEEPALIVE_TIME: Duration = Duration::from_secs(4);
 /// Between its questions; one that gets lost is none.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
+/// Reads of what a peer had sent when its connection was closed.
+const MAX_UNREAD: usize = 64;
 
 pub(crate) struct Driver {
     poll: Poll,
@@ -278,6 +280,7 @@ impl Driver {
         }
         self.channels.retain(|_, on| *on != token);
         fail_point!("connection.ended");
+        close_gently(connection.socket_mut());
         connection.disconnected(cause);
     }
 
@@ -330,5 +333,9 @@ impl Driver {
 fn close_gently(socket: &mut TcpStream) {
     let _ = socket.shutdown(std::net::Shutdown::Write);
     let mut scratch = [0; 4096];
-    while matches!(socket.read(&mut scratch), Ok(count) if count > 0) {}
+    for _ in 0..MAX_UNREAD {
+        if !matches!(socket.read(&mut scratch), Ok(count) if count > 0) {
+            return;
+        }
+    }
 }

@@ -4,6 +4,8 @@ use headgate_protocol::{ChannelId, ErrorFrame, Frame};
 
 use crate::error::ExchangeError;
 
+const PROTOCOL: u16 = 3004;
+const INTEGRITY: u16 = 3005;
 const PARTITION_NOT_FOUND: u16 = 3006;
 const SCHEMA_MISMATCH: u16 = 4003;
 const PRODUCER_FAILED: u16 = 6002;
@@ -25,12 +27,25 @@ pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
     Frame::Error(ErrorFrame::new(Some(channel), code, text))
 }
 
+/// The last frame of a connection that the consumer's bytes made useless: without it the consumer
+/// would take the producer for lost.
+pub(crate) fn farewell(error: &ExchangeError) -> Frame {
+    let (code, text) = match error {
+        ExchangeError::Integrity { detail, .. } => (INTEGRITY, detail),
+        ExchangeError::Protocol { detail, .. } => (PROTOCOL, detail),
+        other => return Frame::Error(ErrorFrame::new(None, PRODUCER_FAILED, other.to_string())),
+    };
+    Frame::Error(ErrorFrame::new(None, code, format!("what came from here: {text}")))
+}
+
 /// What a consumer makes of such a frame.
 pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
     let detail = frame.text().to_owned();
     match frame.code() {
         PARTITION_NOT_FOUND => ExchangeError::PartitionNotFound { peer: peer.to_owned(), detail },
         SCHEMA_MISMATCH => ExchangeError::SchemaRefused { peer: peer.to_owned(), detail },
+        INTEGRITY => ExchangeError::Integrity { channel: peer.to_owned(), detail },
+        PROTOCOL => ExchangeError::Protocol { peer: peer.to_owned(), detail },
         _ => ExchangeError::ProducerFailed(detail),
     }
 }
