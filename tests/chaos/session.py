@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from tests.chaos import remains
+from tests.faults.sessions import SHORT_LIVED
 
 #: Seconds that lost executors get to come back.
 READY = 120.0
@@ -36,6 +37,8 @@ def make_session(token, folder):
         "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
         "spark.network.timeoutInterval": "1s",
         "spark.headgate.progress": "off",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
     }
     builder = SparkSession.builder.master("local-cluster[2,3,1024]").appName("headgate chaos")
     for name, value in confs.items():
