@@ -153,9 +153,9 @@ class Watch:
         self._relays[place] = relay
         return replace(message, fields={**message.fields, "port": relay.port})
 
-    def _left(self, connection):
+    def _left(self, connection, error=None):
         self._tasks.pop(connection, None)
-        self._closed(connection)
+        self._closed(connection, error)
 
     def _goes(self):
         self._depth += 1
