@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
+from outcomes import rounds
 from pyspark import cloudpickle
 
 from headgate.spark import exchange, last_stats
@@ -20,6 +21,9 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = pytest.mark.parametrize(
     "spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session"
 )
+
+#: Seconds that a function holds Python's lock, and ``heartbeat_timeout``: the default one, or less.
+HELD, PATIENCE = rounds((6, "2s"), (60, "10s"))
 
 
 def stop_here(folder):
@@ -95,19 +99,20 @@ def test_processes_that_are_stopped_for_5_seconds_are_not_lost(spark, numbers, t
     assert tuple(rows) == (sum(range(20_000)), 20_000)
 
 
+@pytest.mark.timeout(400)
 def test_functions_that_hold_pythons_lock_are_not_lost(spark, numbers, tmp_path):
     def hold_once(batches):
         rest = iter(batches)
         for batch in rest:
             if batch.num_rows:
-                ctypes.PyDLL(None).sleep(6)
+                ctypes.PyDLL(None).sleep(HELD)
                 yield batch
                 break
             yield batch
         yield from rest
 
     out = exchange(
-        numbers.coalesce(2), by="k", map=hold_once, reduce=hold_once, heartbeat_timeout="2s"
+        numbers.coalesce(2), by="k", map=hold_once, reduce=hold_once, heartbeat_timeout=PATIENCE
     )
     rows = out.selectExpr("sum(id)", "count(id)").first()
     assert tuple(rows) == (sum(range(20_000)), 20_000)
