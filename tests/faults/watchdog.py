@@ -92,8 +92,21 @@ def hang_up_on_the_jvm():
     pyspark = sys.modules.get("pyspark")
     gateway = None if pyspark is None else pyspark.SparkContext._gateway
     connection = None if gateway is None else gateway._gateway_client.get_thread_connection()
-    if connection is not None:
-        connection.close()
+    if connection is None:
+        return
+    connection.close()
+    session = pyspark.sql.SparkSession._instantiatedSession
+    if session is not None:
+        # The new connection is served by another thread of the JVM, which has no active session.
+        sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions.setActiveSession(session._jsparkSession)
+
+
+def is_reporting(frame):
+    """Whether pytest was about to say how a test ended, which it must not be kept from."""
+    while frame is not None and frame.f_code.co_name != "pytest_runtest_makereport":
+        frame = frame.f_back
+    return frame is not None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -104,8 +117,10 @@ def pytest_runtest_protocol(item):
         item.config.add_cleanup(item.config.stash[_STARTED].close)
     keeper, limit = item.config.stash[_STARTED], limit_of(item)
 
-    def bark(*_):
+    def bark(_, frame):
         keeper.disarm()  # it waits for a sign of life
+        if is_reporting(frame):
+            return
         hang_up_on_the_jvm()
         text = keeper.report()
         item.add_report_section("call", "stacks of all processes", text)
