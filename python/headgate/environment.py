@@ -92,7 +92,7 @@ class ShuffleEnvironment:
         kind: Literal["pipelined_bounded"] = "pipelined_bounded",
         schema: pa.Schema | None = None,
         wanted: Iterable[int] | None = None,
-        wait_for_lost_consumers: bool = False,
+        lost_consumer_timeout: float = 0.0,
     ) -> ResultPartition:
         """Create the output of one producer.
 
@@ -102,23 +102,27 @@ class ShuffleEnvironment:
             schema: what will be written, if it is to travel in the addresses.
             wanted: numbers of the subpartitions that have a consumer; rows for the others are
                 dropped. All of them if not given.
-            wait_for_lost_consumers: a consumer that vanishes does not fail the partition; somebody
-                calls :meth:`ResultPartition.release_subpartition` or :meth:`abort`.
+            lost_consumer_timeout: seconds that somebody has, once a consumer vanished before it had
+                everything, to call :meth:`ResultPartition.release_subpartition` or :meth:`abort`;
+                then the partition fails. 0 fails it at once, ``math.inf`` never.
 
         Raises:
-            OptionError: fewer than one subpartition, an unknown kind or number.
+            OptionError: fewer than one subpartition, an unknown kind or number, a timeout that is
+                no number of seconds.
             PoolTooSmallError: not one segment for each wanted subpartition and one more.
         """
         if num_subpartitions < 1:
             raise OptionError(f"num_subpartitions={num_subpartitions} is less than 1")
         if kind != "pipelined_bounded":
             raise OptionError(f"kind={kind!r} is not built", remedy='kind="pipelined_bounded"')
+        if not lost_consumer_timeout >= 0:
+            raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
         built = [wanted is None] * num_subpartitions
         for index in wanted or ():
             if not 0 <= index < num_subpartitions:
                 raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
             built[index] = True
-        native = self._native.create_result_partition(built, wait_for_lost_consumers)
+        native = self._native.create_result_partition(built, lost_consumer_timeout)
         return ResultPartition(self, native, schema)
 
     def create_input_gate(

@@ -1,5 +1,6 @@
 """Peers that prove the secret and then break the rules: refused, and nobody else notices."""
 
+import math
 import struct
 
 import pyarrow as pa
@@ -228,7 +229,7 @@ def test_events_that_are_none(environment, event):
 def served(environment):
     producer = environment()
     # A hostile consumer that is cut off counts as lost: that is not to end the others here.
-    partition = producer.create_result_partition(2, schema=NUMBERS, wait_for_lost_consumers=True)
+    partition = producer.create_result_partition(2, schema=NUMBERS, lost_consumer_timeout=math.inf)
     with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:
         writer.emit(numbers(100))
     yield partition

@@ -1,6 +1,7 @@
 """Real processes: exchanged rows, killed peers, forks, signals, exits."""
 
 import contextlib
+import math
 import pickle
 import signal
 import subprocess
@@ -9,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from plane import NUMBERS, Task, assert_same, drain, numbers
+import wire
+from plane import NUMBERS, SECRET, Task, assert_same, drain, numbers
 
 import headgate as hg
 
 HERE = Path(__file__).parent
-SECRET = bytes(range(32))
 
 
 class Child:
@@ -181,7 +182,7 @@ def test_a_killed_consumer_is_the_error_of_its_producer(environment, waits):
 
 def test_a_lost_consumer_that_is_waited_for_is_released(environment):
     producer = environment()
-    partition = producer.create_result_partition(2, schema=NUMBERS, wait_for_lost_consumers=True)
+    partition = producer.create_result_partition(2, schema=NUMBERS, lost_consumer_timeout=math.inf)
     gate = environment().create_input_gate([partition.address(1)])
     writer = hg.RecordWriter(partition, selector=hg.BroadcastSelector())
 
@@ -200,6 +201,27 @@ def test_a_lost_consumer_that_is_waited_for_is_released(environment):
         partition.release_subpartition(0)
         assert_same(reading.result(), numbers(100_000))
         assert writing.result() is True
+
+
+def test_a_lost_consumer_that_nobody_explains_fails_the_partition(environment):
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS, lost_consumer_timeout=0.5)
+    sock, _ = wire.consumer(partition.address(0), SECRET)
+    with sock, hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(5))
+        writer.finish()
+        sock.send_frames(wire.partition_request(partition.address(0), credit=9))
+        assert len(wire.receive(sock, 100)) == 100
+    # It has all there is; what it said of that is lost on the way.
+    assert partition.wait_consumed(0.2) is False
+    with pytest.raises(hg.errors.PeerLostError, match="lost consumer"):
+        partition.wait_consumed(10)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+def test_a_timeout_for_lost_consumers_that_is_none(environment, wrong):
+    with pytest.raises(hg.errors.OptionError, match="lost_consumer_timeout"):
+        environment().create_result_partition(1, lost_consumer_timeout=wrong)
 
 
 def test_a_producer_exception_arrives_in_its_words(environment):

@@ -1,6 +1,7 @@
 """Lengths and credits that nobody honest sends: refused before anything is made for them."""
 
 import errno
+import math
 import socket
 import struct
 
@@ -91,7 +92,7 @@ def test_any_size_of_a_buffer_whose_frame_agrees(environment, size):
 def served(environment):
     """A partition whose other subpartition is read correctly after whatever was done to it."""
     producer = environment(memory="2m")
-    partition = producer.create_result_partition(2, schema=NUMBERS, wait_for_lost_consumers=True)
+    partition = producer.create_result_partition(2, schema=NUMBERS, lost_consumer_timeout=math.inf)
     with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:
         writer.emit(numbers(100))
     yield partition

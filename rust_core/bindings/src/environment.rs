@@ -1,8 +1,9 @@
 //! `Environment`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use headgate_exchange::{Config, ConsumerLoss, ShuffleEnvironment, Stats};
+use headgate_exchange::{Config, ShuffleEnvironment, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -51,10 +52,10 @@ impl Environment {
         &self,
         py: Python<'_>,
         wanted: Vec<bool>,
-        wait_for_lost_consumers: bool,
+        lost_consumer_timeout: f64,
     ) -> PyResult<ResultPartition> {
-        let on_loss = if wait_for_lost_consumers { ConsumerLoss::Wait } else { ConsumerLoss::Fail };
-        let inner = blocking(py, |_| self.inner.create_result_partition(&wanted, on_loss))?;
+        let timeout = Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
+        let inner = blocking(py, |_| self.inner.create_result_partition(&wanted, timeout))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }
 

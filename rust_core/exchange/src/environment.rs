@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::{
@@ -18,7 +19,7 @@ use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::net::{Command, Context, Network, Traffic};
-use crate::partition::{ConsumerLoss, ResultPartition};
+use crate::partition::ResultPartition;
 use crate::random::random;
 use crate::stats::Stats;
 
@@ -169,7 +170,7 @@ impl ShuffleEnvironment {
     pub fn create_result_partition(
         &self,
         wanted: &[bool],
-        on_consumer_loss: ConsumerLoss,
+        lost_consumer_timeout: Duration,
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
         let id = PartitionId(random()?);
@@ -177,7 +178,7 @@ impl ShuffleEnvironment {
             id,
             wanted,
             &self.pool,
-            on_consumer_loss,
+            lost_consumer_timeout,
             Arc::clone(&self.copies),
         )?;
         let partition = Arc::new(partition);

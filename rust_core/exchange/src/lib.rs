@@ -39,7 +39,7 @@ pub use environment::{Address, ShuffleEnvironment};
 pub use error::{ExchangeError, Interrupt, Result};
 pub use gate::{InputGate, Received};
 pub use heartbeat::HeartbeatManager;
-pub use partition::{ConsumerLoss, ResultPartition};
+pub use partition::ResultPartition;
 pub use reader::{Record, RecordReader};
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};

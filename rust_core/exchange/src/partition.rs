@@ -18,21 +18,28 @@ const BUFFERS_PER_CHANNEL: usize = 2;
 /// Segments that any subpartition may use when others do not.
 const FLOATING_BUFFERS: usize = 8;
 
-/// What a lost consumer means for the producer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConsumerLoss {
-    /// The partition fails with that as the cause.
-    Fail,
-    /// Somebody above decides: release the subpartition or abort.
-    Wait,
-}
-
 #[derive(Default)]
 struct Progress {
     /// Subpartitions that are neither taken to the end nor released.
     open: usize,
     closed: Vec<bool>,
+    /// Consumers that vanished; a subpartition that is closed since then needs none.
+    lost: Vec<Loss>,
     failure: Option<ExchangeError>,
+}
+
+struct Loss {
+    index: usize,
+    since: Instant,
+    cause: ExchangeError,
+}
+
+impl Progress {
+    /// The loss that nobody has explained for so long.
+    fn overdue(&self, timeout: Duration) -> Option<ExchangeError> {
+        let open = |loss: &&Loss| !self.closed[loss.index] && loss.since.elapsed() >= timeout;
+        self.lost.iter().find(open).map(|loss| loss.cause.clone())
+    }
 }
 
 /// N subpartitions that one writer fills.
@@ -40,7 +47,8 @@ pub struct ResultPartition {
     id: PartitionId,
     subpartitions: Vec<Arc<Subpartition>>,
     pool: LocalPool,
-    on_consumer_loss: ConsumerLoss,
+    /// How long whoever knows why a consumer vanished has to say so; zero fails the partition at once.
+    lost_consumer_timeout: Duration,
     copies: Arc<Copies>,
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
@@ -59,7 +67,7 @@ impl ResultPartition {
         id: PartitionId,
         wanted: &[bool],
         global: &GlobalPool,
-        on_consumer_loss: ConsumerLoss,
+        lost_consumer_timeout: Duration,
         copies: Arc<Copies>,
     ) -> Result<Self> {
         let built = wanted.iter().filter(|wanted| **wanted).count();
@@ -83,12 +91,12 @@ impl ResultPartition {
             id,
             subpartitions,
             pool,
-            on_consumer_loss,
+            lost_consumer_timeout,
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
             back_pressured_ns: AtomicU64::new(0),
-            progress: Mutex::new(Progress { open: built, closed, failure: None }),
+            progress: Mutex::new(Progress { open: built, closed, ..Progress::default() }),
             changed: Condvar::new(),
         })
     }
@@ -153,9 +161,19 @@ impl ResultPartition {
     /// The failure, if there is one.
     ///
     /// # Errors
-    /// That failure.
+    /// That failure, or a loss that nobody explained in time.
     pub fn check(&self) -> Result<()> {
-        self.lock().failure.clone().map_or(Ok(()), Err)
+        let progress = self.lock();
+        let (failure, overdue) = (progress.failure.clone(), self.overdue(&progress));
+        drop(progress);
+        if let (None, Some(cause)) = (&failure, &overdue) {
+            self.fail(cause);
+        }
+        failure.or(overdue).map_or(Ok(()), Err)
+    }
+
+    fn overdue(&self, progress: &Progress) -> Option<ExchangeError> {
+        progress.overdue(self.lost_consumer_timeout)
     }
 
     /// Whether no consumer wants anything any more.
@@ -177,7 +195,13 @@ impl ResultPartition {
 
     /// The process that read this subpartition is gone.
     pub(crate) fn consumer_lost(&self, index: usize, cause: &ExchangeError) {
-        if self.on_consumer_loss == ConsumerLoss::Fail && !self.lock().closed[index] {
+        let mut progress = self.lock();
+        if progress.closed[index] {
+            return;
+        }
+        progress.lost.push(Loss { index, since: Instant::now(), cause: cause.clone() });
+        drop(progress);
+        if self.lost_consumer_timeout.is_zero() {
             self.fail(cause);
         }
     }
@@ -207,6 +231,11 @@ impl ResultPartition {
         loop {
             if let Some(failure) = &progress.failure {
                 return Err(failure.clone());
+            }
+            if let Some(cause) = self.overdue(&progress) {
+                drop(progress);
+                self.fail(&cause);
+                return Err(cause);
             }
             if progress.open == 0 {
                 return Ok(true);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.task import SourcePlan
     from headgate.spark.wire.messages import Message
 
+#: Seconds that the coordinator has to say what became of a consumer that vanished: it may need no
+#: more. Where it knows of none, the connection alone broke, and what it carried may be lost.
+LOST_CONSUMER: Final = 5.0
 #: Columns of what a producer job returns.
 RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 
@@ -87,8 +90,7 @@ class _Sender:
             task.num_partitions,
             schema=task.schema,
             wanted=wanted,
-            # A consumer may vanish because it needs no more: the coordinator finds out and tells.
-            wait_for_lost_consumers=True,
+            lost_consumer_timeout=LOST_CONSUMER,
         )
         self._plain: Plain | None = None
         self._reading = None if task.source is None else self._reader(task.source)
