@@ -251,5 +251,8 @@ def test_workers_whose_jvm_is_gone_are_found(local_cluster):
         assert "pyspark.daemon" in line
         assert line.endswith("whose JVM is gone")
     assert executors[0].signal(signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while executors[0].is_there:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     leftovers.check(30)  # they end with it
-    assert not executors[0].is_there

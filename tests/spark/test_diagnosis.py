@@ -169,4 +169,4 @@ def test_on_spark_what_a_selector_raises_is_named_with_its_traceback(spark, numb
     text = str(caught.value)
     assert "KeyError: '0'" in text
     assert "in ledger" in text
-    assert causes[-1].summary == "KeyError: '0'"
+    assert causes[-1].summary == "by raised KeyError: '0'"
