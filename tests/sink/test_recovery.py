@@ -12,6 +12,7 @@ import sink_kit as kit
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import FileSink, Recovered, WriterContext, write
 from headgate.sink.owner import Owner
+from headgate.sink.storage import Storage
 
 
 def begun(path, owner=None, **options):
@@ -182,6 +183,25 @@ def test_foreign_names_in_the_staging_folder_stay(path):
     (path / "_staging" / ".hidden").mkdir(parents=True)
     write(kit.numbers(0, 3), FileSink(path, stale_after=0))
     assert kit.left(path) == ["_staging", "_staging/.hidden"]
+
+
+def test_a_folder_that_comes_and_goes_is_listed(path):
+    """What pyarrow says when others remove a folder, and make it again while it looks twice."""
+    (path / "inside").mkdir(parents=True)
+    storage = Storage.of(str(path), None)
+    real, said = storage.filesystem, [FileNotFoundError(2, "no such folder")] * 3
+
+    class Flickering:
+        def get_file_info(self, selector):
+            if said:
+                raise said.pop()
+            return real.get_file_info(selector)
+
+    storage.filesystem = Flickering()
+    assert [info.base_name for info in storage.list(str(path))] == ["inside"]
+    said.extend([FileNotFoundError(2, "no such folder")] * 100)
+    with pytest.raises(FileNotFoundError):
+        storage.list(str(path))
 
 
 def _append(path, number, jobs):

@@ -11,19 +11,23 @@ import errno
 import os
 import secrets
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 from pyarrow import fs
 
 from headgate.sink.api import check_name
 
-#: How often the removal of a folder is tried while tasks that end still write to it.
+#: How often a step is tried that others get in the way of: who clean up, or still write.
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
 #: What file systems say that have no hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 #: Ends the name of a file that :meth:`Storage.write_atomic` has not finished.
 PARTIAL: Final = ".partial"
+
+_T = TypeVar("_T")
 
 
 class Storage:
@@ -75,7 +79,8 @@ class Storage:
     def list(self, path: str, *, recursive: bool = False) -> list[Any]:
         """Return the FileInfos of what is in a folder, sorted by path; nothing when it is gone."""
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
-        found = self.filesystem.get_file_info(selector)
+        # pyarrow asks whether the folder is gone only after it failed to read it.
+        found = _while_gone(lambda: self.filesystem.get_file_info(selector))
         return sorted(found, key=lambda info: info.path)
 
     def open_output(self, path: str) -> Any:
@@ -84,15 +89,14 @@ class Storage:
 
     def make_folder(self, path: str, *, parents: bool) -> None:
         """Make a folder; without ``parents`` only below one that is there."""
-        for attempt in range(_TRIES if parents else 1):
-            try:
-                self.filesystem.create_dir(path, recursive=parents)
-            except FileNotFoundError:
-                # Others that clean up may remove an empty parent in between.
-                if not parents or attempt == _TRIES - 1:
-                    raise
-            else:
-                return
+
+        def make() -> None:
+            self.filesystem.create_dir(path, recursive=parents)
+
+        if parents:
+            _while_gone(make)
+        else:
+            make()
 
     def sync(self, path: str) -> None:
         """Make a file or the names in a folder durable."""
@@ -191,17 +195,17 @@ class Storage:
         Raises:
             FileExistsError: there is such a file, and it must not be.
         """
-        partial = f"{through}/{secrets.token_hex(4)}{PARTIAL}"
-        with self.open_output(partial) as stream:
+        unfinished = f"{through}/{secrets.token_hex(4)}{PARTIAL}"
+        with self.open_output(unfinished) as stream:
             stream.write(data)
-        self.sync(partial)
+        self.sync(unfinished)
         try:
             if exclusive:
-                self.move_new(partial, path)
+                self.move_new(unfinished, path)
             else:
-                self.move(partial, path)
+                self.move(unfinished, path)
         except FileExistsError:
-            self.delete_file(partial)
+            self.delete_file(unfinished)
             raise
         except FileNotFoundError:
             # Somebody who completed the same commit has cleaned up.
@@ -224,15 +228,20 @@ class Storage:
             FileExistsError: there is such a file, and it must not be.
         """
         folder = path.rpartition("/")[0]
-        for attempt in range(_TRIES):
-            try:
-                self.make_folder(folder, parents=True)
-                self.write_atomic(path, data, through=folder, exclusive=exclusive)
-            except FileNotFoundError:
-                if attempt == _TRIES - 1:
-                    raise
-            else:
-                return
+
+        def write() -> None:
+            self.make_folder(folder, parents=True)
+            self.write_atomic(path, data, through=folder, exclusive=exclusive)
+
+        _while_gone(write)
+
+
+def _while_gone(action: Callable[[], _T]) -> _T:
+    """Do it again while others that clean up remove an empty folder in between."""
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return action()
+    return action()
 
 
 def is_hidden(path: str) -> bool:
