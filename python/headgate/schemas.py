@@ -32,14 +32,23 @@ def same_schema(known: pa.Schema | None, given: pa.Schema, whose: str) -> None:
 
 
 def _fields(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(field.name, _type_name(field.type)) for field in schema]
+
+
+def _type_name(data_type: pa.DataType) -> str:
+    """Return a name that tells apart what pages do: not the names and nullability inside lists."""
     import pyarrow as pa
 
-    def name_of(data_type: pa.DataType) -> str:
-        if pa.types.is_timestamp(data_type) and data_type.tz is not None:
-            return f"timestamp[{data_type.unit}, tz]"
-        return str(data_type)
-
-    return [(field.name, name_of(field.type)) for field in schema]
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+        return f"timestamp[{data_type.unit}, tz]"
+    if isinstance(data_type, pa.StructType):
+        return f"struct<{[(field.name, _type_name(field.type)) for field in data_type]}>"
+    if isinstance(data_type, pa.MapType):
+        return f"map<{_type_name(data_type.key_type)}, {_type_name(data_type.item_type)}>"
+    if isinstance(data_type, (pa.ListType, pa.LargeListType, pa.FixedSizeListType)):
+        kind, size = type(data_type).__name__, getattr(data_type, "list_size", "")
+        return f"{kind}<{_type_name(data_type.value_type)}>{size}"
+    return str(data_type)
 
 
 def _text(schema: pa.Schema) -> str:

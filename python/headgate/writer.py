@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
+from headgate._slices import has_structs, unsliced
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
 from headgate.selectors import (
@@ -75,6 +76,7 @@ class RecordWriter:
             if schema is None:
                 raise OptionError("a writer of Arrow batches needs schema=")
             same_schema(partition._schema, schema, "the partition was created for")  # noqa: SLF001
+            self._has_structs = has_structs(schema)
             self._arrow = _native.ArrowWriter(
                 partition._native,  # noqa: SLF001 - one package
                 schema,
@@ -115,12 +117,15 @@ class RecordWriter:
         """
         if self._arrow is None:
             self._emit_bytes(record)
-        elif self._choose is None:
-            self._arrow.emit(record)
-        else:
+        elif self._choose is not None:
             for batch in _batches(record):
                 channels = _channel_numbers(self._choose(batch), batch.num_rows)
-                self._arrow.emit_to(batch, channels)
+                self._arrow.emit_to(unsliced(batch) if self._has_structs else batch, channels)
+        elif self._has_structs:
+            for batch in _batches(record):
+                self._arrow.emit(unsliced(batch))
+        else:
+            self._arrow.emit(record)
 
     def _emit_bytes(self, record: Any) -> None:
         writer = self._bytes
@@ -134,7 +139,8 @@ class RecordWriter:
     def broadcast_emit(self, record: Any) -> None:
         """Emit a record to every subpartition."""
         if self._arrow is not None:
-            self._arrow.broadcast_emit(record)
+            for batch in map(unsliced, _batches(record)) if self._has_structs else (record,):
+                self._arrow.broadcast_emit(batch)
         elif self._bytes is not None:
             self._bytes.broadcast_emit(self._encode(record))
 

@@ -53,12 +53,56 @@ def types():
     yield from (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
-TYPES = list(types())
+def nested_types():
+    """Lists, structs and maps, one inside the other, and dictionaries."""
+    point = pa.struct(
+        [pa.field("x", pa.float64(), nullable=False), ("tags", pa.list_(pa.string()))]
+    )
+    yield from (pa.list_(pa.int32()), pa.large_list(pa.string()), pa.list_(pa.bool_(), 2))
+    yield from (pa.list_(pa.field("element", pa.int64(), nullable=False)), pa.list_(point))
+    yield from (point, pa.struct([("at", point), ("n", pa.null())]), pa.struct([]))
+    yield from (pa.map_(pa.string(), pa.int32()), pa.map_(pa.int64(), pa.list_(pa.binary())))
+    yield pa.dictionary(pa.int32(), pa.string())
+    yield pa.struct([("kind", pa.dictionary(pa.int8(), pa.string()))])
+
+
+NESTED = list(nested_types())
+TYPES = [*types(), *NESTED]
+
+
+def value(data_type, seed):
+    """A value of a nested type, or of one inside it."""
+    t = pa.types
+    if t.is_struct(data_type):
+        return {field.name: value(field.type, seed + i) for i, field in enumerate(data_type)}
+    if t.is_map(data_type):
+        return [
+            (key_of(data_type.key_type, i), value(data_type.item_type, i)) for i in range(seed % 4)
+        ]
+    if t.is_fixed_size_list(data_type):
+        return [value(data_type.value_type, i) for i in range(data_type.list_size)]
+    if t.is_nested(data_type):
+        has_nulls = data_type.value_field.nullable
+        items = [value(data_type.value_type, seed + i) for i in range(seed * 7 % 5)]
+        return [None if has_nulls and i % 3 == 1 else item for i, item in enumerate(items)]
+    if t.is_null(data_type):
+        return None
+    return key_of(data_type, seed)
+
+
+def key_of(data_type, seed):
+    text = "xy🚀" * (seed % 5)
+    kinds = {"int": seed * 1001 - 2000, "double": seed / 3, "bool": seed % 2 == 0}
+    kinds |= {"string": text, "dictionary": text[:3], "binary": text.encode()}
+    return next(found for name, found in kinds.items() if str(data_type).startswith(name))
 
 
 def array(data_type):  # noqa: C901, PLR0911 - one way for each family of types
     """Nine values of a type, nulls among them."""
     t = pa.types
+    if data_type in NESTED:
+        values = [None if seed in {2, 7} else value(data_type, seed) for seed in range(9)]
+        return pa.array(values, data_type)
     if t.is_null(data_type):
         return pa.nulls(9)
     if t.is_boolean(data_type):

@@ -132,6 +132,9 @@ def bits(array):
     widths = {pa.float16(): pa.uint16(), pa.float32(): pa.uint32(), pa.float64(): pa.uint64()}
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if "dictionary" in str(array.type):
+        # A page has a dictionary of its own: the values count.
+        return pa.array(array.to_pylist())
     return array.view(widths[array.type]) if array.type in widths else array
 
 

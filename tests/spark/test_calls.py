@@ -43,13 +43,16 @@ def test_unknown_columns_are_named_with_what_there_is(numbers):
 
 
 def test_unsupported_types_are_named_with_their_column(spark):
-    df = spark.sql("select 1 as a, array(1, 2) as b")
-    with pytest.raises(UnsupportedTypeError, match=r"'b'.*array<int>"):
+    df = spark.sql("select 1 as a, interval '1' month as b, map('k', 1) as m")
+    with pytest.raises(UnsupportedTypeError, match=r"'b'.*interval month"):
         exchange(df, by="a")
-    with pytest.raises(UnsupportedTypeError, match=r"'m'.*map"):
-        exchange(df, by="a", map=same, schema="a int, m map<string, int>")
+    months = "array<struct<i: interval month>>"
+    with pytest.raises(UnsupportedTypeError, match=r"'m'.*interval month"):
+        exchange(df, by="a", map=same, schema=f"a int, m {months}")
     with pytest.raises(UnsupportedTypeError, match=r"'d'.*key"):
         exchange(spark.sql("select interval '1' day as d"), by="d")
+    with pytest.raises(UnsupportedTypeError, match=r"'m'.*key"):
+        exchange(df.select("m"), by="m")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,16 @@ COLUMNS = {
     "at_ntz": (pa.timestamp("us"), [dt.datetime(1970, 1, 1), dt.datetime(2026, 11, 20, 1, 2, 3)]),  # noqa: DTZ001 - without a zone by definition
     "dec9": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999.99")]),
     "dec38": (pa.decimal128(38, 6), [Decimal("0.000000"), Decimal("-" + "9" * 32 + ".999999")]),
+    "list": (pa.list_(pa.int64()), [[], [1], [None, 2], [1, 2, 3]]),
+    "lists": (pa.list_(pa.list_(pa.string())), [[], [["a"], None, []], [[None], ["Zürich", "b"]]]),
+    "pair": (
+        pa.struct([("x", pa.float64()), ("name", pa.string())]),
+        [{"x": -0.0, "name": None}, {"x": math.nan, "name": "a"}, {"x": None, "name": None}],
+    ),
+    "pairs": (
+        pa.list_(pa.struct([("day", pa.date32()), ("ok", pa.bool_())])),
+        [[], [None], [{"day": dt.date(2026, 11, 21), "ok": None}, {"day": None, "ok": True}]],
+    ),
 }
 ROWS = 300
 
@@ -45,6 +55,8 @@ def table():
     columns["span"] = pa.array(
         [dt.timedelta(microseconds=i) for i in range(ROWS)], pa.duration("us")
     )
+    maps = [None if i % 5 == 0 else [("a", i), ("b", None)][: i % 3] for i in range(ROWS)]
+    columns["map"] = pa.array(maps, pa.map_(pa.string(), pa.int64()))
     return pa.table(columns)
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
+    from pyspark.sql import types
     from pyspark.sql.types import DataType, StructType
 
 
@@ -90,8 +91,8 @@ def _unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError
     return UnsupportedTypeError(
         f"column {column!r} of type {kind.simpleString()} cannot {what}",
         asked=f"{column} {kind.simpleString()}",
-        have="boolean, whole numbers, float, double, decimal, string, binary, date, timestamp"
-        + ("" if what == "be a key" else ", day-time interval"),
+        have="boolean, whole numbers, float, double, decimal, string, binary, date, timestamp, "
+        "arrays and structs of these" + ("" if what == "be a key" else ", maps, day-time interval"),
         details={"column": column, "type": kind.simpleString()},
     )
 
@@ -99,16 +100,23 @@ def _unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError
 def _is_hashable(kind: DataType) -> bool:
     from pyspark.sql import types  # noqa: PLC0415 - pyspark only where Spark is
 
+    if isinstance(kind, types.ArrayType):
+        return _is_hashable(kind.elementType)
+    if isinstance(kind, types.StructType):
+        return all(_is_hashable(field.dataType) for field in kind.fields)
     if isinstance(kind, types.StringType):
         # Spark hashes a collated string by its collation key, which Python does not have.
         return getattr(kind, "collation", "UTF8_BINARY") in {None, "UTF8_BINARY"}
-    return not isinstance(kind, types.DayTimeIntervalType)
+    # Spark itself has no hash of a map.
+    return not isinstance(kind, (types.DayTimeIntervalType, types.MapType))
 
 
 def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
     import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql import types  # noqa: PLC0415
 
+    if isinstance(kind, (types.ArrayType, types.MapType, types.StructType)):
+        return _nested_type(kind, timezone)
     if isinstance(kind, types.DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     if isinstance(kind, (types.StringType, types.CharType, types.VarcharType)):
@@ -128,3 +136,25 @@ def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
         types.DayTimeIntervalType: pa.duration("us"),
     }
     return plain.get(type(kind))
+
+
+def _nested_type(
+    kind: types.ArrayType | types.MapType | types.StructType, timezone: str
+) -> pa.DataType | None:
+    """Return the type with the names inside it that Spark's batches have; None for what is not sent."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyspark.sql import types  # noqa: PLC0415
+
+    def inside(name: str, kind: DataType, *, nullable: bool) -> pa.Field | None:
+        found = _arrow_type(kind, timezone)
+        return None if found is None else pa.field(name, found, nullable)
+
+    if isinstance(kind, types.ArrayType):
+        element = inside("element", kind.elementType, nullable=kind.containsNull)
+        return None if element is None else pa.list_(element)
+    if isinstance(kind, types.MapType):
+        key = inside("key", kind.keyType, nullable=False)
+        value = inside("value", kind.valueType, nullable=kind.valueContainsNull)
+        return None if key is None or value is None else pa.map_(key, value)
+    fields = [inside(f.name, f.dataType, nullable=f.nullable) for f in kind.fields]
+    return None if None in fields else pa.struct(fields)

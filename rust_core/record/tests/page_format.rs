@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit, UnionFields, UnionMode};
 use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use headgate_record::{PageError, PageSchema, Source, UnsupportedType, encode_rows, read_page};
@@ -88,7 +88,7 @@ fn the_hash_tells_names_and_types_apart() {
         hash(&[("a", Int32, true), ("b", Int32, true)]),
         hash(&[]),
     ];
-    for data_type in support::types() {
+    for data_type in [support::types(), support::nested_types()].concat() {
         if !matches!(data_type, Int32 | Utf8 | LargeUtf8) {
             hashes.push(hash(&[("a", data_type, true)]));
         }
@@ -102,14 +102,16 @@ fn the_hash_tells_names_and_types_apart() {
 #[test]
 fn types_without_a_layout_are_refused_by_name() {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
+    let union = UnionFields::try_new(vec![0], vec![Arc::clone(&item)]).unwrap();
+    let union = DataType::Union(union, UnionMode::Sparse);
+    let of_unions = Arc::new(Field::new("item", union.clone(), true));
     for data_type in [
-        DataType::List(item.clone()),
-        DataType::Struct(vec![item].into()),
-        DataType::Utf8View,
-        DataType::BinaryView,
+        DataType::FixedSizeList(item, 0),
         DataType::FixedSizeBinary(0),
         DataType::FixedSizeBinary(-1),
-        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
+        DataType::List(of_unions.clone()),
+        DataType::Struct(vec![of_unions].into()),
+        union,
     ] {
         let fields = vec![
             Field::new("ok", DataType::Int8, true),
@@ -210,7 +212,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
     let mut random = Random(1);
     let (mut refused, mut read) = (0, 0);
     for round in 0..60 {
-        let types = support::types();
+        let types = [support::types(), support::nested_types(), support::packed_types()].concat();
         let types: Vec<_> = (0..1 + random.below(5))
             .map(|_| (types[random.below(types.len())].clone(), random.below(2) == 0))
             .collect();

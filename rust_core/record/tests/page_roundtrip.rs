@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow_array::{
     Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array,
 };
+use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::{concat::concat, take::take};
 use bytes::Bytes;
@@ -89,7 +90,15 @@ proptest! {
     #[test]
     fn pages_hold_what_take_gives(
         types in prop::collection::vec(
-            (prop::sample::select(support::types()), any::<bool>()), 0..6),
+            (
+                prop_oneof![
+                    2 => prop::sample::select(support::types()),
+                    2 => prop::sample::select(support::nested_types()),
+                    1 => prop::sample::select(support::packed_types()),
+                ],
+                any::<bool>(),
+            ),
+            0..6),
         seed in any::<u64>(),
         rows in 1usize..200,
         max_bytes in prop::sample::select(vec![0, 10, 40, 400]),
@@ -118,8 +127,10 @@ proptest! {
         prop_assert_eq!(rows, selection.len());
         let selection = UInt32Array::from(selection);
         for (got, column) in columns.iter().zip(expected.columns()) {
-            let taken = take(column, &selection, None).unwrap();
-            prop_assert_eq!(got, &taken);
+            let plain = support::plain(column.data_type());
+            let got = cast(got, &plain).unwrap();
+            let taken = cast(&take(column, &selection, None).unwrap(), &plain).unwrap();
+            prop_assert_eq!(&got, &taken);
             prop_assert_eq!(got.null_count(), taken.null_count());
         }
     }
@@ -146,7 +157,8 @@ fn a_batch_without_columns_has_a_row_count() {
 
 #[test]
 fn an_empty_page_is_an_empty_batch() {
-    let types: Vec<_> = support::types().into_iter().map(|data_type| (data_type, true)).collect();
+    let types = [support::types(), support::nested_types(), support::packed_types()].concat();
+    let types: Vec<_> = types.into_iter().map(|data_type| (data_type, true)).collect();
     let schema = Arc::new(PageSchema::try_new(support::schema(&types)).unwrap());
     let builder = PageBuilder::new(Arc::clone(&schema), vec![3; 4096], &PageProfile::new());
     let (mut page, length) = builder.finish();

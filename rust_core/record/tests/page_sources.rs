@@ -6,10 +6,14 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Int8Array, Int64Array, ListArray,
+    RecordBatch, StringArray, StructArray, UInt32Array,
+};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, Schema};
-use arrow_select::{concat::concat, take::take};
+use arrow_schema::{DataType, Field, Fields, Schema};
+use arrow_select::concat::concat;
+use arrow_select::take::{take, take_record_batch};
 use headgate_record::{
     PageBuilder, PageProfile, PageSchema, Scatter, Selector, Source, encode_rows, read_page,
 };
@@ -20,7 +24,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
     fn one_page_takes_rows_of_many_batches(
-        types in prop::collection::vec(prop::sample::select(support::types()), 1..5),
+        types in prop::collection::vec(
+            prop::sample::select([support::types(), support::nested_types()].concat()), 1..5),
         seed in any::<u64>(),
         lens in prop::collection::vec(1usize..40, 2..8),
         by_range in any::<bool>(),
@@ -99,6 +104,44 @@ fn what_is_under_a_null_does_not_travel() {
     let source = Source::try_new(&page_schema, &secret).unwrap();
     let heap = encode_rows(&page_schema, &source, &[0, 1, 2]).unwrap();
     assert!(heap == page(&clean, false));
+}
+
+#[test]
+fn what_is_inside_a_null_does_not_travel() {
+    let numbers = Field::new("item", DataType::Int8, false);
+    let lists = DataType::FixedSizeList(Arc::new(numbers.clone()), 2);
+    let fields = Fields::from(vec![
+        Field::new("n", DataType::Int64, false),
+        Field::new("s", DataType::Utf8, true),
+        Field::new("l", lists, false),
+    ]);
+    let nulls = Some(NullBuffer::from(vec![true, false, true]));
+    let batch = |n: i64, text: &str, l: i8| {
+        let items: ArrayRef = Arc::new(Int8Array::from(vec![1, 2, l, l, 5, 6]));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from(vec![1, n, 3])),
+            Arc::new(StringArray::from(vec!["a", text, "b"])),
+            Arc::new(FixedSizeListArray::new(Arc::new(numbers.clone()), 2, items, None)),
+        ];
+        let structs: ArrayRef = Arc::new(StructArray::new(fields.clone(), columns, nulls.clone()));
+        let lists = OffsetBuffer::from_lengths([1, 1, 1]);
+        let item = Arc::new(Field::new("item", structs.data_type().clone(), true));
+        let lists = ListArray::new(item, lists, structs.clone(), nulls.clone());
+        let columns = [("s", structs), ("l", Arc::new(lists) as ArrayRef)];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(n, c)| (n, c, true))).unwrap()
+    };
+    let (secret, clean) = (batch(0x5ec2e7, "secret", 7), batch(0, "", 0));
+    let schema = Arc::new(PageSchema::try_new(clean.schema()).unwrap());
+    for rows in [vec![0, 1, 2], vec![2, 1, 0]] {
+        let pages = [&secret, &clean].map(|batch| {
+            let source = Source::try_new(&schema, batch).unwrap();
+            encode_rows(&schema, &source, &rows).unwrap()
+        });
+        assert!(pages[0] == pages[1]);
+        let read = read_page(&schema, pages[0].clone().into()).unwrap();
+        let expected = take_record_batch(&secret, &UInt32Array::from(rows)).unwrap();
+        assert_eq!(read, expected);
+    }
 }
 
 #[test]

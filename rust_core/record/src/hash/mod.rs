@@ -8,6 +8,9 @@
 //! | Utf8, Binary (also large and view), FixedSizeBinary | bytes |
 //! | Decimal128 of precision 18 or less | long of the unscaled value |
 //! | Decimal128 of more | bytes of the unscaled value, big-endian, as few as two's complement needs |
+//! | List, LargeList, FixedSizeList | its elements in their order |
+//! | Struct | its fields in their order |
+//! | Dictionary, run-end encoded, views | the values they stand for |
 //! | Null, and any null value | leaves the hash as it is |
 
 mod columns;
@@ -96,7 +99,7 @@ pub fn row_hashes(
         let Some(array) = batch.columns().get(index) else {
             return Err(HashError::NoSuchColumn { index, columns: batch.num_columns() });
         };
-        if !columns::hash_into(array.as_ref(), out) {
+        if !columns::hash_into(array, out) {
             return Err(unsupported(batch.schema_ref(), index));
         }
     }

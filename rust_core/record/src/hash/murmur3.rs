@@ -1,16 +1,18 @@
 //! Murmur3 x86 32-bit as Spark computes it (`Murmur3_x86_32`), on the bits of `i32` hashes.
 
+use fearless_simd::{Level, dispatch};
+
 /// The seed of Spark's hash partitioning.
 pub(super) const SEED: u32 = 42;
 
 /// Hash of four bytes.
-#[inline]
+#[inline(always)]
 pub(super) fn hash_int(value: u32, seed: u32) -> u32 {
     finish(mix_hash(seed, mix_key(value)), 4)
 }
 
 /// Hash of eight bytes, the low half first.
-#[inline]
+#[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
 pub(super) fn hash_long(value: u64, seed: u32) -> u32 {
     let hash = mix_hash(seed, mix_key(value as u32));
@@ -34,43 +36,52 @@ pub(super) fn hash_bytes(bytes: &[u8], seed: u32) -> u32 {
 }
 
 /// Replaces each hash, read as signed, by its non-negative remainder modulo `n`.
+///
+/// # Panics
+/// If `n` is 0 or above `i32::MAX`, of which Spark has no partitions either.
 pub(super) fn pmod(hashes: &mut [u32], n: u32) {
+    assert!(n > 0 && n <= i32::MAX.cast_unsigned(), "{n} partitions cannot be numbered");
+    dispatch!(Level::new(), _simd => reduce(hashes, n));
+}
+
+#[inline(always)]
+fn reduce(hashes: &mut [u32], n: u32) {
     if n.is_power_of_two() {
         for hash in hashes {
             *hash &= n - 1;
         }
         return;
     }
-    // A division by an invariant as two multiplications (Lemire's fastmod).
-    let reciprocal = u64::MAX / u64::from(n) + 1;
-    // A negative hash is its unsigned value minus 2^32.
-    let wrap = n - u32::try_from((1u64 << 32) % u64::from(n)).expect("a remainder is below n");
+    let reciprocal = 1.0 / f64::from(n);
     for hash in hashes {
-        let low = reciprocal.wrapping_mul(u64::from(*hash));
-        let mut rest = u64::from(multiply_high(low, n));
-        rest += if hash.cast_signed() < 0 { u64::from(wrap) } else { 0 };
-        rest -= if rest >= u64::from(n) { u64::from(n) } else { 0 };
-        *hash = u32::try_from(rest).expect("a remainder is below n");
+        // The nearest quotient, off by less than one: the remainder is within -n..n.
+        let quotient = f64::from(hash.cast_signed()) * reciprocal;
+        let rest = hash.wrapping_sub(low_word(quotient + ROUND).wrapping_mul(n));
+        *hash = rest.wrapping_add(if rest.cast_signed() < 0 { n } else { 0 });
     }
 }
 
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the product is below n * 2^64")]
-fn multiply_high(low: u64, n: u32) -> u32 {
-    ((u128::from(low) * u128::from(n)) >> 64) as u32
+/// The lowest bits of a number's mantissa: of one to which [`ROUND`] was added, the nearest integer.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lowest 32 bits are what is wanted")]
+fn low_word(number: f64) -> u32 {
+    number.to_bits() as u32
 }
 
-#[inline]
+/// 1.5 * 2^52: a double of this size has no bits left for a fraction, so adding it rounds.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+#[inline(always)]
 fn mix_key(key: u32) -> u32 {
     key.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593)
 }
 
-#[inline]
+#[inline(always)]
 fn mix_hash(hash: u32, key: u32) -> u32 {
     (hash ^ key).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
 }
 
-#[inline]
+#[inline(always)]
 fn finish(hash: u32, length: u32) -> u32 {
     let mut hash = hash ^ length;
     hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::gather::{self, VarTarget};
+use super::ALIGNMENT;
+use super::columns::{ColumnState, OpenColumns, Room, data_lens};
 use super::header::{HeaderWriter, header_len, to_u32};
 use super::layout::{ColumnRegions, Layout, PageProfile, Region};
 use super::rows::{Contiguous, RowSet};
 use super::schema::{ColumnLayout, PageSchema, ValueLayout};
-use super::source::{Source, SourceColumn, Values};
-use super::{ALIGNMENT, bits};
+use super::source::Source;
 
 /// What an open page holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,9 @@ pub struct PageStats {
 ///                    ^^^^^^^    ^^^^^         ^^^^^    ^^^        expected to fit, filled side by side
 /// finish  | header | validity | values | offsets | data | 0 |   the same, moved together
 /// ```
+///
+/// A page that is nearly full keeps its regions where they are, with zeros between them: a page longer
+/// by a few percent costs less than a second copy of all of it.
 ///
 /// The rows that fit follow from the target's length for fixed columns. For strings they are guessed
 /// from a [`PageProfile`] and the rows at hand; where the guess was wrong the regions are laid out anew.
@@ -90,18 +93,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// What the page holds.
     #[must_use]
     pub fn stats(&self) -> PageStats {
-        let mut bytes = header_len(&self.schema);
-        for (layout, state) in self.schema.layouts().iter().zip(&self.columns) {
-            for len in state.used(*layout, self.rows) {
-                bytes += len.next_multiple_of(ALIGNMENT);
-            }
-        }
-        PageStats { rows: self.rows, bytes }
+        PageStats { rows: self.rows, bytes: self.length().0 }
     }
 
     /// Adds what this page has learnt about row widths to `profile`, for the pages after it.
     pub fn teach(&self, profile: &mut PageProfile) {
-        profile.add(self.rows, self.columns.iter().map(|state| state.data_len));
+        profile.add(self.rows, self.columns.iter().map(|state| state.data_len as u64));
     }
 
     /// Closes the page: returns the target and the page's length, from the target's front.
@@ -112,7 +109,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// If the target is too small for the header of an empty page.
     #[must_use]
     pub fn finish(mut self) -> (T, usize) {
-        let (regions, end) = self.compact();
+        let (_, stay) = self.length();
+        let (regions, end) = self.settle(stay);
         let rows = to_u32(self.rows);
         let target = self.target.as_mut();
         let header = &mut target[..header_len(&self.schema)];
@@ -153,14 +151,10 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// Lays out the empty page; false if not even the first row fits.
     fn lay_out<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let sample = rows.head(rows.len().min(MAX_SAMPLE));
-        let lens = source.columns().iter().map(|column| gather::data_len(column, sample));
+        let layouts = self.schema.layouts();
         let mut profile = self.profile.clone();
-        profile.add(sample.len(), lens);
-        let first: Vec<u64> = source
-            .columns()
-            .iter()
-            .map(|column| gather::data_len(column, rows.head(1)) as u64)
-            .collect();
+        profile.add(sample.len(), data_lens(layouts, source.columns(), sample).into_iter());
+        let first = data_lens(layouts, source.columns(), rows.head(1));
         let page_len = self.target.as_ref().len();
         self.layout = Layout::fit(&self.schema, page_len, &profile, 1, &first);
         self.layout.is_some()
@@ -168,17 +162,20 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
 
     /// Moves the regions to where the rows written so far would have them; false if little is gained.
     fn lay_out_anew<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
-        let is_var = |layout: &ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
-        if self.relayouts == MAX_RELAYOUTS || !self.schema.layouts().iter().any(is_var) {
+        let layouts = self.schema.layouts();
+        let is_guess = |layout: &ColumnLayout| {
+            matches!(layout.values, ValueLayout::Var(_) | ValueLayout::List(_))
+        };
+        if self.relayouts == MAX_RELAYOUTS || !layouts.iter().any(is_guess) {
             return false;
         }
         let mut profile = PageProfile::new();
         self.teach(&mut profile);
-        let needed: Vec<u64> = source
-            .columns()
+        let next = data_lens(layouts, source.columns(), rows.head(1));
+        let needed: Vec<u64> = next
             .iter()
             .zip(&self.columns)
-            .map(|(column, state)| (state.data_len + gather::data_len(column, rows.head(1))) as u64)
+            .map(|(next, state)| next + state.data_len as u64)
             .collect();
         let min_rows = self.rows as u64 + 1;
         let page_len = self.target.as_ref().len();
@@ -189,7 +186,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
             return false;
         }
         self.relayouts += 1;
-        let (compact, _) = self.compact();
+        let (compact, _) = self.settle(false);
         let target = self.target.as_mut();
         for (from, to) in compact.iter().zip(&layout.columns).rev() {
             for (from, to) in from.all().into_iter().zip(to.all()).rev() {
@@ -202,141 +199,83 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
 
     fn count_fitting<R: RowSet>(&self, source: &Source, rows: R) -> usize {
         let Some(layout) = &self.layout else { return 0 };
-        let mut count = rows.len().min(layout.rows - self.rows);
-        for ((column, state), regions) in
-            source.columns().iter().zip(&self.columns).zip(&layout.columns)
-        {
-            let room = regions.data.len - state.data_len;
-            count = gather::count_fitting(column, rows.head(count), room);
-        }
-        count
+        let rows = rows.head(rows.len().min(layout.rows - self.rows));
+        let room = Room {
+            layouts: self.schema.layouts(),
+            source: source.columns(),
+            states: &self.columns,
+            regions: &layout.columns,
+        };
+        room.count_fitting(rows)
     }
 
     fn write<R: RowSet>(&mut self, source: &Source, rows: R) {
         let Some(layout) = &self.layout else { return };
-        let target = self.target.as_mut();
-        for (((column, state), regions), layout) in source
-            .columns()
-            .iter()
-            .zip(&mut self.columns)
-            .zip(&layout.columns)
-            .zip(self.schema.layouts())
-        {
-            state.append(target, layout.values, *regions, self.rows, column, rows);
-        }
+        let mut columns = OpenColumns {
+            layouts: self.schema.layouts(),
+            source: source.columns(),
+            states: &mut self.columns,
+            regions: &layout.columns,
+            target: self.target.as_mut(),
+        };
+        columns.append(rows);
         self.rows += rows.len();
     }
 
-    /// Moves what was written towards the front and zeros the padding; returns where it is and ends.
-    fn compact(&mut self) -> (Vec<ColumnRegions>, usize) {
+    /// The page's length if it were finished now, and whether its regions stay where they are then:
+    /// they do where moving them together would gain little.
+    fn length(&self) -> (usize, bool) {
+        let mut compact = header_len(&self.schema);
+        let Some(layout) = &self.layout else { return (compact, true) };
+        let mut end = compact;
+        let columns = self.columns.iter().zip(self.schema.layouts()).zip(&layout.columns);
+        for ((state, layout), regions) in columns {
+            for (used, region) in state.used(*layout).into_iter().zip(regions.all()) {
+                compact += used.next_multiple_of(ALIGNMENT);
+                if used > 0 {
+                    end = (region.start + used).next_multiple_of(ALIGNMENT);
+                }
+            }
+        }
+        if end - compact <= compact / MIN_SAVED { (end, true) } else { (compact, false) }
+    }
+
+    /// Zeros what is between the regions, once they are moved towards the front unless they `stay`;
+    /// returns where they are and end.
+    fn settle(&mut self, stay: bool) -> (Vec<ColumnRegions>, usize) {
         let mut end = header_len(&self.schema);
         let mut columns = vec![ColumnRegions::default(); self.columns.len()];
         let Some(layout) = &self.layout else {
             return (columns, end);
         };
         let target = self.target.as_mut();
-        let mut move_to_front = |from: Region, used: usize| {
-            let to = Region { start: end, len: used };
-            target.copy_within(from.start..from.start + used, to.start);
+        let mut settle = |from: Region, used: usize| {
+            let start = if stay && used > 0 { from.start } else { end };
+            if start != from.start {
+                target.copy_within(from.start..from.start + used, start);
+            }
+            target[end..start].fill(0);
+            let to = Region { start, len: used };
             end = to.end().next_multiple_of(ALIGNMENT);
             target[to.end()..end].fill(0);
             to
         };
-        for (((compact, regions), layout), state) in
+        for (((settled, regions), layout), state) in
             columns.iter_mut().zip(&layout.columns).zip(self.schema.layouts()).zip(&self.columns)
         {
-            let [validity, values, data] = state.used(*layout, self.rows);
-            compact.validity = move_to_front(regions.validity, validity);
-            compact.values = move_to_front(regions.values, values);
-            compact.data = move_to_front(regions.data, data);
+            let [validity, values, data] = state.used(*layout);
+            settled.validity = settle(regions.validity, validity);
+            settled.values = settle(regions.values, values);
+            settled.data = settle(regions.data, data);
         }
         (columns, end)
     }
 }
 
-/// What was written of one column.
-#[derive(Clone, Copy, Debug, Default)]
-struct ColumnState {
-    nulls: usize,
-    data_len: usize,
-}
-
-impl ColumnState {
-    /// Bytes of validity, values or offsets, and data.
-    fn used(self, layout: ColumnLayout, rows: usize) -> [usize; 3] {
-        let validity = if self.nulls == 0 { 0 } else { rows.div_ceil(8) };
-        let values = layout.values.values_len(rows as u64);
-        let values = usize::try_from(values).expect("values were written to memory");
-        [validity, values, self.data_len]
-    }
-
-    fn append<R: RowSet>(
-        &mut self,
-        target: &mut [u8],
-        layout: ValueLayout,
-        regions: ColumnRegions,
-        rows_before: usize,
-        column: &SourceColumn,
-        rows: R,
-    ) {
-        let nulls = self.append_validity(target, regions, rows_before, column, rows);
-        let values = regions.values;
-        match layout {
-            ValueLayout::Null => {}
-            ValueLayout::Bits => {
-                let target = &mut target[values.start..values.end()];
-                gather::booleans(target, rows_before, column, rows);
-            }
-            ValueLayout::Fixed(width) => {
-                let Values::Fixed(source) = &column.values else {
-                    unreachable!("a source is resolved for the schema of its pages");
-                };
-                let start = values.start + rows_before * width;
-                let target = &mut target[start..start + rows.len() * width];
-                let nulls = column.nulls.as_ref().filter(|_| nulls > 0);
-                gather::fixed(target, width, source, nulls, rows);
-            }
-            ValueLayout::Var(width) => {
-                let (front, back) = target.split_at_mut(regions.data.start);
-                let target = VarTarget {
-                    offsets: &mut front[values.start..values.end()],
-                    width,
-                    data: &mut back[..regions.data.len],
-                    rows: rows_before,
-                    data_len: self.data_len,
-                };
-                self.data_len = target.append(column, rows);
-            }
-        }
-    }
-
-    /// Writes validity once a null has shown up; returns how many of `rows` are null.
-    fn append_validity<R: RowSet>(
-        &mut self,
-        target: &mut [u8],
-        regions: ColumnRegions,
-        rows_before: usize,
-        column: &SourceColumn,
-        rows: R,
-    ) -> usize {
-        let target = &mut target[regions.validity.start..regions.validity.end()];
-        let Some(nulls) = &column.nulls else {
-            if self.nulls > 0 {
-                bits::set(target, rows_before, rows.len());
-            }
-            return 0;
-        };
-        let nulls = gather::validity(target, rows_before, nulls, rows);
-        if self.nulls == 0 && nulls > 0 {
-            bits::set_front(target, rows_before);
-        }
-        self.nulls += nulls;
-        nulls
-    }
-}
-
 /// Rows looked at to guess how wide the rows of a page will be.
 const MAX_SAMPLE: usize = 1 << 10;
+/// Regions are moved together where that saves more than one byte in so many.
+const MIN_SAVED: usize = 32;
 /// A new layout is worth its copy from one row in so many.
 const MIN_GAIN: usize = 16;
 /// New layouts per page: each may copy the whole page once.

@@ -3,20 +3,22 @@
 use std::sync::Arc;
 
 use super::builder::PageBuilder;
-use super::gather;
-use super::layout::Layout;
+use super::columns::data_lens;
+use super::layout::{Layout, MAX_ROWS};
 use super::schema::{PageSchema, ValueLayout};
 use super::source::Source;
 
 /// Rows that no page can hold, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// Offsets of the column are too narrow for its data.
-    #[error("column number {column} has {bytes} bytes of data, its offsets reach {max} only")]
+    /// Offsets of the column are too narrow for its data, or for the elements of its lists.
+    #[error(
+        "column number {column} has {bytes} bytes of data or elements, its offsets reach {max} only"
+    )]
     DataTooLarge {
         /// Position of the column.
         column: usize,
-        /// Bytes of data of these rows.
+        /// Bytes of data, or elements, of these rows.
         bytes: u64,
         /// What the offsets of its type reach.
         max: u64,
@@ -35,7 +37,7 @@ pub enum EncodeError {
 /// If a row is not in `source`.
 #[must_use]
 pub fn encoded_len(schema: &PageSchema, source: &Source, rows: &[u32]) -> u64 {
-    let data = data_lens(source, rows);
+    let data = data_lens(schema.layouts(), source.columns(), rows);
     Layout::len(schema, rows.len() as u64, |column| data[column])
 }
 
@@ -51,12 +53,14 @@ pub fn encode_rows(
     source: &Source,
     rows: &[u32],
 ) -> Result<Vec<u8>, EncodeError> {
-    let data = data_lens(source, rows);
+    let data = data_lens(schema.layouts(), source.columns(), rows);
     for (column, (layout, &bytes)) in schema.layouts().iter().zip(&data).enumerate() {
-        if let ValueLayout::Var(width) = layout.values
-            && bytes > width.max_data()
-        {
-            return Err(EncodeError::DataTooLarge { column, bytes, max: width.max_data() });
+        let max = match layout.values {
+            ValueLayout::Var(width) => width.max_data(),
+            _ => MAX_ROWS - 1,
+        };
+        if bytes > max {
+            return Err(EncodeError::DataTooLarge { column, bytes, max });
         }
     }
     let bytes = Layout::len(schema, rows.len() as u64, |column| data[column]);
@@ -71,8 +75,4 @@ pub fn encode_rows(
     let (mut target, length) = builder.finish();
     target.truncate(length);
     Ok(target)
-}
-
-fn data_lens(source: &Source, rows: &[u32]) -> Vec<u64> {
-    source.columns().iter().map(|column| gather::data_len(column, rows) as u64).collect()
 }

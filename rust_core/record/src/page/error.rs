@@ -48,8 +48,8 @@ pub enum PageError {
         column: String,
         /// Validity, values or offsets.
         part: &'static str,
-        /// Rows of the page.
-        rows: u32,
+        /// Rows of the column.
+        rows: usize,
         /// Length that follows from them.
         expected: u64,
         /// Length of the buffer.
@@ -64,6 +64,12 @@ pub enum PageError {
         buffers: u32,
         /// Both, of the schema.
         expected: (usize, usize),
+    },
+    /// Offsets of lists do not start at 0, or do not ascend.
+    #[error("the offsets of the lists in column {column:?} do not ascend from 0")]
+    ListOffsets {
+        /// Name of the column.
+        column: String,
     },
     /// The page says that it has another length than it has.
     #[error("the page says it has {said} bytes, it has {got}")]
@@ -98,11 +104,11 @@ pub enum PageError {
         data: usize,
     },
     /// More rows than any page has; columns that take no bytes could claim any number.
-    #[error("a page of {rows} rows is too long, there are always fewer than {limit}")]
+    #[error("a column of {rows} rows is too long, there are always fewer than {limit}")]
     TooManyRows {
-        /// Rows of the page.
-        rows: u32,
-        /// Pages have fewer.
+        /// Rows of the page, or of a column inside another.
+        rows: u64,
+        /// Columns have fewer.
         limit: u64,
     },
     /// The bytes end within the header.

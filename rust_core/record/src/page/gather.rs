@@ -65,20 +65,32 @@ pub(super) fn validity<R: RowSet>(
     rows.len() - bits::write(target, at, rows.iter().map(|row| nulls.is_valid(row)))
 }
 
-/// Bytes of data in the given rows; 0 for columns of fixed width.
+/// Bytes of data, or elements of lists, in the given rows; 0 for columns of fixed width.
 pub(super) fn data_len<R: RowSet>(column: &SourceColumn, rows: R) -> usize {
     match &column.values {
-        Values::Null | Values::Bits(_) | Values::Fixed(_) => 0,
+        Values::List32(offsets) => sum(&Offsets { offsets, data: &[] }, column, rows),
+        Values::List64(offsets) => sum(&Offsets { offsets, data: &[] }, column, rows),
+        Values::Null
+        | Values::Bits(_)
+        | Values::Fixed(_)
+        | Values::Struct
+        | Values::FixedList(_) => 0,
         Values::Var32 { offsets, data } => sum(&Offsets { offsets, data }, column, rows),
         Values::Var64 { offsets, data } => sum(&Offsets { offsets, data }, column, rows),
         Values::Views { views, data } => sum(&Views::new(views, data), column, rows),
     }
 }
 
-/// How many of the first rows fit into `room` bytes of data.
+/// How many of the first rows fit into `room` bytes of data, or elements of lists.
 pub(super) fn count_fitting<R: RowSet>(column: &SourceColumn, rows: R, room: usize) -> usize {
     match &column.values {
-        Values::Null | Values::Bits(_) | Values::Fixed(_) => rows.len(),
+        Values::List32(offsets) => fit(&Offsets { offsets, data: &[] }, column, rows, room),
+        Values::List64(offsets) => fit(&Offsets { offsets, data: &[] }, column, rows, room),
+        Values::Null
+        | Values::Bits(_)
+        | Values::Fixed(_)
+        | Values::Struct
+        | Values::FixedList(_) => rows.len(),
         Values::Var32 { offsets, data } => fit(&Offsets { offsets, data }, column, rows, room),
         Values::Var64 { offsets, data } => fit(&Offsets { offsets, data }, column, rows, room),
         Values::Views { views, data } => fit(&Views::new(views, data), column, rows, room),
@@ -111,9 +123,7 @@ impl VarTarget<'_> {
             Values::Views { views, data } => {
                 self.append_from(&Views::new(views, data), column, rows)
             }
-            Values::Null | Values::Bits(_) | Values::Fixed(_) => {
-                unreachable!("a source is resolved for the schema of its pages")
-            }
+            _ => unreachable!("a source is resolved for the schema of its pages"),
         }
     }
 
@@ -164,11 +174,66 @@ impl VarTarget<'_> {
     }
 }
 
-/// A column of byte strings.
-trait VarSource {
-    /// Length of a row's string.
+/// Appends the offsets of lists; returns the elements that there are then.
+pub(super) fn list_offsets<R: RowSet>(
+    target: &mut [u8],
+    width: OffsetWidth,
+    rows_before: usize,
+    elements: usize,
+    column: &SourceColumn,
+    rows: R,
+) -> usize {
+    match (&column.values, width) {
+        (Values::List32(offsets), OffsetWidth::Four) => {
+            append_ends::<4, _, _>(target, rows_before, elements, offsets, column, rows)
+        }
+        (Values::List32(offsets), OffsetWidth::Eight) => {
+            append_ends::<8, _, _>(target, rows_before, elements, offsets, column, rows)
+        }
+        (Values::List64(offsets), OffsetWidth::Four) => {
+            append_ends::<4, _, _>(target, rows_before, elements, offsets, column, rows)
+        }
+        (Values::List64(offsets), OffsetWidth::Eight) => {
+            append_ends::<8, _, _>(target, rows_before, elements, offsets, column, rows)
+        }
+        _ => unreachable!("a source is resolved for the schema of its pages"),
+    }
+}
+
+fn append_ends<const W: usize, O: ArrowNativeType, R: RowSet>(
+    target: &mut [u8],
+    rows_before: usize,
+    elements: usize,
+    offsets: &[O],
+    column: &SourceColumn,
+    rows: R,
+) -> usize {
+    let (slots, _) = target.as_chunks_mut::<W>();
+    if rows_before == 0 {
+        slots[0] = [0; W];
+    }
+    let lists = Offsets { offsets, data: &[] };
+    let mut end = elements;
+    for (slot, row) in slots[rows_before + 1..].iter_mut().zip(rows.iter()) {
+        if column.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+            end += lists.len(row);
+        }
+        *slot = offset(end);
+    }
+    end
+}
+
+/// A column of byte strings or of lists.
+trait Lengths {
+    /// Length of a row's string or list.
     fn len(&self, row: usize) -> usize;
 
+    /// Length of all of some adjacent rows, where that can be told at once.
+    fn total(&self, rows: std::ops::Range<usize>) -> Option<usize>;
+}
+
+/// A column of byte strings.
+trait VarSource: Lengths {
     /// The memory that holds a row's string, and where it starts there.
     fn locate(&self, row: usize) -> (&[u8], usize);
 
@@ -181,12 +246,18 @@ struct Offsets<'a, O> {
     data: &'a [u8],
 }
 
-impl<O: ArrowNativeType> VarSource for Offsets<'_, O> {
+impl<O: ArrowNativeType> Lengths for Offsets<'_, O> {
     #[inline]
     fn len(&self, row: usize) -> usize {
         self.offsets[row + 1].as_usize() - self.offsets[row].as_usize()
     }
 
+    fn total(&self, rows: std::ops::Range<usize>) -> Option<usize> {
+        Some(self.offsets[rows.end].as_usize() - self.offsets[rows.start].as_usize())
+    }
+}
+
+impl<O: ArrowNativeType> VarSource for Offsets<'_, O> {
     #[inline]
     fn locate(&self, row: usize) -> (&[u8], usize) {
         (self.data, self.offsets[row].as_usize())
@@ -212,12 +283,19 @@ impl<'a> Views<'a> {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "fields are taken out of a word")]
-impl VarSource for Views<'_> {
+impl Lengths for Views<'_> {
     #[inline]
     fn len(&self, row: usize) -> usize {
         self.views[row] as u32 as usize
     }
 
+    fn total(&self, _: std::ops::Range<usize>) -> Option<usize> {
+        None
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "fields are taken out of a word")]
+impl VarSource for Views<'_> {
     #[inline]
     fn locate(&self, row: usize) -> (&[u8], usize) {
         let view = self.views[row];
@@ -233,20 +311,17 @@ impl VarSource for Views<'_> {
     }
 }
 
-fn sum<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R) -> usize {
-    match (&column.nulls, rows.range()) {
-        (None, Some(range)) => match var.run(range) {
-            Some(run) => run.len(),
-            None => rows.iter().map(|row| var.len(row)).sum(),
-        },
-        (None, _) => rows.iter().map(|row| var.len(row)).sum(),
+fn sum<V: Lengths, R: RowSet>(var: &V, column: &SourceColumn, rows: R) -> usize {
+    match (&column.nulls, rows.range().and_then(|range| var.total(range))) {
+        (None, Some(total)) => total,
+        (None, None) => rows.iter().map(|row| var.len(row)).sum(),
         (Some(nulls), _) => {
             rows.iter().filter(|&row| nulls.is_valid(row)).map(|row| var.len(row)).sum()
         }
     }
 }
 
-fn fit<V: VarSource, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: usize) -> usize {
+fn fit<V: Lengths, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: usize) -> usize {
     // Most of the time all of them fit, and the sum without an early exit is the quicker loop.
     if sum(var, column, rows) <= room {
         return rows.len();

@@ -2,9 +2,10 @@
 
 use super::ALIGNMENT;
 use super::header::header_len;
-use super::schema::{ColumnLayout, PageSchema, ValueLayout};
+use super::schema::{ColumnLayout, Length, PageSchema, ValueLayout};
 
-/// What the pages written so far tell about the next one: bytes per row of each string column.
+/// What the pages written so far tell about the next one: bytes per row of each string column, elements
+/// per row of each list.
 ///
 /// Keep one per subpartition, or one per partition; it only decides how full pages get.
 #[derive(Clone, Debug, Default)]
@@ -20,16 +21,16 @@ impl PageProfile {
         Self::default()
     }
 
-    /// Adds `rows` rows whose columns have so many bytes of data; older rows count for less and less.
-    pub(super) fn add(&mut self, rows: usize, data_bytes: impl ExactSizeIterator<Item = usize>) {
+    /// Adds `rows` rows whose columns have so many bytes of data, or elements; older rows count for less and less.
+    pub(super) fn add(&mut self, rows: usize, data_bytes: impl ExactSizeIterator<Item = u64>) {
         self.data_bytes.resize(data_bytes.len(), 0);
         self.rows = self.rows / 2 + rows as u64;
         for (sum, bytes) in self.data_bytes.iter_mut().zip(data_bytes) {
-            *sum = *sum / 2 + bytes as u64;
+            *sum = *sum / 2 + bytes;
         }
     }
 
-    /// Bytes of data of a column in so many rows, at a guess.
+    /// Bytes of data, or elements, of a column in so many rows, at a guess.
     fn guess(&self, column: usize, rows: u64) -> u64 {
         let bytes = self.data_bytes.get(column).copied().unwrap_or(0);
         let guess = u128::from(bytes) * u128::from(rows) / u128::from(self.rows.max(1));
@@ -57,6 +58,8 @@ pub(super) struct ColumnRegions {
     /// Values, or offsets.
     pub(super) values: Region,
     pub(super) data: Region,
+    /// How many elements of lists the columns inside have room for.
+    pub(super) elements: usize,
 }
 
 impl ColumnRegions {
@@ -104,7 +107,8 @@ impl Layout {
         let is_var = |layout: &&ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
         let var_columns = schema.layouts().iter().filter(is_var).count().max(1) as u64;
         let share = spare / var_columns / ALIGNMENT_64 * ALIGNMENT_64;
-        Some(Self::new(schema, rows, |column| data(column, rows) + share))
+        let share = |column: usize| if is_var(&&schema.layouts()[column]) { share } else { 0 };
+        Some(Self::new(schema, rows, |column| data(column, rows) + share(column)))
     }
 
     /// Regions for exactly `rows` rows with exactly so many bytes of data in each column.
@@ -116,6 +120,10 @@ impl Layout {
     pub(super) fn len(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> u64 {
         let mut end = header_len(schema) as u64;
         for (index, layout) in schema.layouts().iter().enumerate() {
+            let rows = column_rows(schema.layouts(), index, rows, &data);
+            if rows >= MAX_ROWS {
+                return u64::MAX;
+            }
             for len in region_lens(*layout, rows, || data(index)) {
                 end = end.saturating_add(len.next_multiple_of(ALIGNMENT_64));
             }
@@ -127,23 +135,46 @@ impl Layout {
         let mut end = header_len(schema);
         let mut columns = Vec::with_capacity(schema.layouts().len());
         for (index, layout) in schema.layouts().iter().enumerate() {
-            let [validity, values, data] = region_lens(*layout, rows, || data(index)).map(|len| {
-                let len = usize::try_from(len).expect("the page was checked to hold its regions");
-                let region = Region { start: end, len };
+            let rows = column_rows(schema.layouts(), index, rows, &data);
+            let lens = region_lens(*layout, rows, || data(index));
+            let is_list = matches!(layout.values, ValueLayout::List(_));
+            let elements = if is_list { to_usize(data(index)) } else { 0 };
+            let [validity, values, data] = lens.map(|len| {
+                let region = Region { start: end, len: to_usize(len) };
                 end = region.end().next_multiple_of(ALIGNMENT);
                 region
             });
-            columns.push(ColumnRegions { validity, values, data });
+            columns.push(ColumnRegions { validity, values, data, elements });
         }
-        let rows = usize::try_from(rows).expect("rows are at most 2^31");
-        Self { rows, columns }
+        Self { rows: to_usize(rows), columns }
+    }
+}
+
+/// Lengths of a page that was checked to hold them.
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).expect("a page in memory holds it")
+}
+
+/// How many rows a column has in a page of so many rows.
+fn column_rows(
+    layouts: &[ColumnLayout],
+    column: usize,
+    rows: u64,
+    data: &impl Fn(usize) -> u64,
+) -> u64 {
+    match layouts[column].length {
+        Length::Page => rows,
+        Length::Same(outer) => column_rows(layouts, outer, rows, data),
+        Length::Times(outer, times) => {
+            column_rows(layouts, outer, rows, data).saturating_mul(times as u64)
+        }
+        Length::Elements(outer) => data(outer),
     }
 }
 
 /// Lengths of validity, values or offsets, and data of one column.
 fn region_lens(layout: ColumnLayout, rows: u64, data: impl Fn() -> u64) -> [u64; 3] {
-    let nullable = layout.nullable && layout.values != ValueLayout::Null;
-    let validity = if nullable { rows.div_ceil(8) } else { 0 };
+    let validity = if layout.has_validity() { rows.div_ceil(8) } else { 0 };
     let data = match layout.values {
         ValueLayout::Var(width) => data().min(width.max_data()),
         _ => 0,

@@ -19,12 +19,17 @@
 //! | multiple of 64 | | the buffers in their order, each from a multiple of 64, zeros between them |
 //!
 //! A Null column has no buffers; Boolean and fixed-width columns have validity and values; strings and
-//! binaries have validity, offsets (rows + 1 of them, the first is 0) and data. A buffer of length
-//! 0 has offset 0. Validity is there exactly when the column has nulls in this page; the slots of nulls
-//! and all bits after the last row are zero, so a page holds nothing but its rows.
+//! binaries have validity, offsets (rows + 1 of them, the first is 0) and data; lists and maps have validity
+//! and offsets; structs and lists of a fixed size have validity. A buffer of length 0 has offset 0. Validity
+//! is there exactly when the column has nulls in this page; the slots of nulls and all bits after the last
+//! row are zero, so a page holds nothing but its rows.
+//!
+//! Columns inside others follow theirs, depth first, and count as columns. How many rows they have follows
+//! from the one around them. Dictionaries, run-end encoded columns and views travel as what they stand for.
 
 mod bits;
 mod builder;
+mod columns;
 mod encode;
 mod error;
 mod gather;
@@ -40,6 +45,7 @@ pub use encode::{EncodeError, encode_rows, encoded_len};
 pub use error::PageError;
 pub use layout::PageProfile;
 pub use reader::{is_page_aligned, read_page};
+pub(crate) use schema::plain_type;
 pub use schema::{PageSchema, UnsupportedType};
 pub use source::{Source, SourceError};
 

@@ -1,7 +1,8 @@
 //! From a page's bytes, which nobody vouches for, to a batch over the same bytes.
 
-use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, make_array};
+use arrow_array::{RecordBatch, RecordBatchOptions, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_cast::cast;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 use bytes::Bytes;
@@ -29,14 +30,24 @@ pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageE
     let (rows, columns) = read_header(schema, &bytes)?;
     let page =
         if is_page_aligned(&bytes) { Buffer::from(bytes) } else { Buffer::from_slice_ref(&*bytes) };
-    let mut arrays = Vec::with_capacity(columns.len());
-    for ((field, layout), column) in
-        schema.schema().fields().iter().zip(schema.layouts()).zip(&columns)
-    {
-        let reader = ColumnReader { name: field.name(), page: &page, rows, column };
-        arrays.push(reader.read(field.data_type(), *layout)?);
+    let mut arrays = Vec::with_capacity(schema.schema().fields().len());
+    let mut column = 0;
+    for (index, field) in schema.schema().fields().iter().enumerate() {
+        let name = field.name();
+        let reader =
+            ColumnReader { name, page: &page, layouts: schema.layouts(), columns: &columns };
+        let invalid = |source| PageError::InvalidColumn { column: name.clone(), source };
+        let array = match schema.travels_as(index) {
+            None => make_array(reader.read(column, field.data_type(), rows)?),
+            Some(plain) => {
+                let array = make_array(reader.read(column, plain, rows)?);
+                cast(&array, field.data_type()).map_err(invalid)?
+            }
+        };
+        arrays.push(array);
+        column = schema.layouts()[column].end;
     }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows as usize));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema.schema().clone(), arrays, &options)
         .map_err(|source| PageError::InvalidColumn { column: String::new(), source })
 }
@@ -49,7 +60,7 @@ struct HeaderColumn {
     buffers: [(usize, usize); 3],
 }
 
-fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColumn>), PageError> {
+fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(usize, Vec<HeaderColumn>), PageError> {
     let header = header_len(schema);
     let too_short = PageError::TooShort { got: bytes.len(), header };
     let mut fields = HeaderReader::new(bytes);
@@ -70,9 +81,7 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(u32, Vec<HeaderColu
     if fingerprint != schema.fingerprint() {
         return Err(PageError::OtherSchema { got: fingerprint, expected: schema.fingerprint() });
     }
-    if u64::from(rows) >= MAX_ROWS {
-        return Err(PageError::TooManyRows { rows, limit: MAX_ROWS });
-    }
+    let rows = checked_rows(u64::from(rows))?;
     let expected = (schema.layouts().len(), schema.num_buffers());
     if (columns as usize, buffers as usize) != expected {
         return Err(PageError::Columns { columns, buffers, expected });
@@ -128,59 +137,109 @@ fn check_buffer(
     Ok((offset as usize, len as usize))
 }
 
+/// Columns that take no bytes could claim any number of rows.
+fn checked_rows(rows: u64) -> Result<usize, PageError> {
+    match usize::try_from(rows) {
+        Ok(checked) if rows < MAX_ROWS => Ok(checked),
+        _ => Err(PageError::TooManyRows { rows, limit: MAX_ROWS }),
+    }
+}
+
 struct ColumnReader<'a> {
+    /// Of the column of the schema that all is inside.
     name: &'a str,
     page: &'a Buffer,
-    rows: u32,
-    column: &'a HeaderColumn,
+    layouts: &'a [ColumnLayout],
+    columns: &'a [HeaderColumn],
 }
 
 impl ColumnReader<'_> {
-    fn read(&self, data_type: &DataType, layout: ColumnLayout) -> Result<ArrayRef, PageError> {
-        let nulls = self.read_validity(layout)?;
-        let [_, (_, values_len), (_, data_len)] = self.column.buffers;
-        let expected = layout.values.values_len(u64::from(self.rows));
+    /// A column of a plain type, and those inside it.
+    fn read(&self, column: usize, plain: &DataType, rows: usize) -> Result<ArrayData, PageError> {
+        let layout = self.layouts[column];
+        let nulls = self.read_validity(column, rows)?;
+        let [_, (_, values_len), (_, data_len)] = self.columns[column].buffers;
+        let expected = layout.values.values_len(rows as u64);
         if values_len as u64 != expected {
-            let part =
-                if matches!(layout.values, ValueLayout::Var(_)) { "offsets" } else { "values" };
-            return Err(self.buffer_length(part, expected, values_len));
+            let part = match layout.values {
+                ValueLayout::Var(_) | ValueLayout::List(_) => "offsets",
+                _ => "values",
+            };
+            return Err(self.buffer_length(part, rows, expected, values_len));
         }
-        let buffers = match layout.values {
-            ValueLayout::Null => vec![],
-            ValueLayout::Bits | ValueLayout::Fixed(_) => vec![self.buffer(1)],
+        let mut builder = ArrayData::builder(plain.clone()).len(rows).nulls(nulls);
+        match layout.values {
+            ValueLayout::Null => {}
+            ValueLayout::Bits | ValueLayout::Fixed(_) => {
+                builder = builder.add_buffer(self.buffer(column, 1));
+            }
             ValueLayout::Var(width) => {
-                let offsets = self.buffer(1);
-                if !ascend(&offsets, width, data_len) {
+                let offsets = self.buffer(column, 1);
+                if last_offset(&offsets, width) != Some(data_len as u64) {
                     let column = self.name.to_owned();
                     return Err(PageError::Offsets { column, data: data_len });
                 }
-                vec![offsets, self.buffer(2)]
+                builder = builder.add_buffer(offsets).add_buffer(self.buffer(column, 2));
             }
-        };
-        ArrayData::builder(data_type.clone())
-            .len(self.rows as usize)
-            .nulls(nulls)
-            .buffers(buffers)
-            .build()
-            .map(make_array)
-            .map_err(|source| PageError::InvalidColumn { column: self.name.to_owned(), source })
+            ValueLayout::List(width) => {
+                let offsets = self.buffer(column, 1);
+                let Some(elements) = last_offset(&offsets, width) else {
+                    return Err(PageError::ListOffsets { column: self.name.to_owned() });
+                };
+                let inside = self.read_inside(column, plain, checked_rows(elements)?)?;
+                builder = builder.add_buffer(offsets).add_child_data(inside);
+            }
+            ValueLayout::FixedList(times) => {
+                let elements = checked_rows((rows as u64).saturating_mul(times as u64))?;
+                builder = builder.add_child_data(self.read_inside(column, plain, elements)?);
+            }
+            ValueLayout::Struct => {
+                let DataType::Struct(fields) = plain else {
+                    unreachable!("layouts are made from the schema");
+                };
+                let mut inside = column + 1;
+                for field in fields {
+                    builder = builder.add_child_data(self.read(inside, field.data_type(), rows)?);
+                    inside = self.layouts[inside].end;
+                }
+            }
+        }
+        let invalid = |source| PageError::InvalidColumn { column: self.name.to_owned(), source };
+        builder.build().map_err(invalid)
     }
 
-    fn read_validity(&self, layout: ColumnLayout) -> Result<Option<NullBuffer>, PageError> {
-        let said = self.column.null_count;
-        let (_, got) = self.column.buffers[0];
-        let may_be_null = layout.nullable && layout.values != ValueLayout::Null;
-        if said == 0 || !may_be_null {
+    /// The elements of a list.
+    fn read_inside(
+        &self,
+        column: usize,
+        list: &DataType,
+        elements: usize,
+    ) -> Result<ArrayData, PageError> {
+        let (DataType::List(field)
+        | DataType::LargeList(field)
+        | DataType::Map(field, _)
+        | DataType::FixedSizeList(field, _)) = list
+        else {
+            unreachable!("layouts are made from the schema");
+        };
+        self.read(column + 1, field.data_type(), elements)
+    }
+
+    fn read_validity(&self, column: usize, rows: usize) -> Result<Option<NullBuffer>, PageError> {
+        let said = self.columns[column].null_count;
+        let (_, got) = self.columns[column].buffers[0];
+        if said == 0 || !self.layouts[column].has_validity() {
             if said > 0 {
                 return Err(PageError::NullCount { column: self.name.to_owned(), said, got: 0 });
             }
-            return if got == 0 { Ok(None) } else { Err(self.buffer_length("validity", 0, got)) };
+            let unexpected = || Err(self.buffer_length("validity", rows, 0, got));
+            return if got == 0 { Ok(None) } else { unexpected() };
         }
-        let expected = u64::from(self.rows).div_ceil(8);
-        if got as u64 != expected {
-            return Err(self.buffer_length("validity", expected, got));
+        let expected = rows.div_ceil(8);
+        if got != expected {
+            return Err(self.buffer_length("validity", rows, expected as u64, got));
         }
-        let bits = BooleanBuffer::new(self.buffer(0), 0, self.rows as usize);
+        let bits = BooleanBuffer::new(self.buffer(column, 0), 0, rows);
         let nulls = NullBuffer::new(bits);
         if nulls.null_count() != said as usize {
             let (column, got) = (self.name.to_owned(), nulls.null_count());
@@ -189,40 +248,40 @@ impl ColumnReader<'_> {
         Ok(Some(nulls))
     }
 
-    fn buffer(&self, index: usize) -> Buffer {
-        let (start, len) = self.column.buffers[index];
+    fn buffer(&self, column: usize, index: usize) -> Buffer {
+        let (start, len) = self.columns[column].buffers[index];
         self.page.slice_with_length(start, len)
     }
 
-    fn buffer_length(&self, part: &'static str, expected: u64, got: usize) -> PageError {
-        PageError::BufferLength {
-            column: self.name.to_owned(),
-            part,
-            rows: self.rows,
-            expected,
-            got,
-        }
+    fn buffer_length(
+        &self,
+        part: &'static str,
+        rows: usize,
+        expected: u64,
+        got: usize,
+    ) -> PageError {
+        PageError::BufferLength { column: self.name.to_owned(), part, rows, expected, got }
     }
 }
 
-/// Whether offsets go from 0 to `data_len` and never down.
-fn ascend(offsets: &[u8], width: OffsetWidth, data_len: usize) -> bool {
+/// The last of some offsets if they go up from 0, never down; 0 if there are none.
+fn last_offset(offsets: &[u8], width: OffsetWidth) -> Option<u64> {
     match width {
         OffsetWidth::Four => {
             let (offsets, _) = offsets.as_chunks::<4>();
-            ascend_words(offsets, |word| i64::from(i32::from_le_bytes(word)), data_len)
+            last_word(offsets, |word| i64::from(i32::from_le_bytes(word)))
         }
         OffsetWidth::Eight => {
             let (offsets, _) = offsets.as_chunks::<8>();
-            ascend_words(offsets, i64::from_le_bytes, data_len)
+            last_word(offsets, i64::from_le_bytes)
         }
     }
 }
 
-fn ascend_words<W: Copy>(words: &[W], value: impl Fn(W) -> i64, data_len: usize) -> bool {
+fn last_word<W: Copy>(words: &[W], value: impl Fn(W) -> i64) -> Option<u64> {
     let (Some(first), Some(last)) = (words.first(), words.last()) else {
-        return data_len == 0;
+        return Some(0);
     };
-    let ends = value(*first) == 0 && usize::try_from(value(*last)) == Ok(data_len);
-    ends && words.iter().zip(&words[1..]).all(|(a, b)| value(*a) <= value(*b))
+    let ascends = || words.iter().zip(&words[1..]).all(|(a, b)| value(*a) <= value(*b));
+    if value(*first) == 0 && ascends() { u64::try_from(value(*last)).ok() } else { None }
 }

@@ -1,8 +1,9 @@
 //! The types that pages carry, and how each is laid out.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use arrow_schema::{DataType, IntervalUnit, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, SchemaRef, TimeUnit};
 use sha2::{Digest, Sha256};
 
 /// A column that no page can carry.
@@ -19,6 +20,9 @@ pub struct UnsupportedType {
 #[derive(Clone, Debug)]
 pub struct PageSchema {
     schema: SchemaRef,
+    /// The types that travel in place of the schema's; none where a column travels as it is.
+    travels_as: Vec<Option<DataType>>,
+    /// Each column, before those inside it.
     layouts: Vec<ColumnLayout>,
     hash: [u8; 32],
 }
@@ -27,24 +31,27 @@ impl PageSchema {
     /// Checks each column's type.
     ///
     /// # Errors
-    /// The first column whose type has no layout here: nested types, views, dictionaries, and binaries of
-    /// a fixed size of 0.
+    /// The first column whose type has no layout here: unions, and binaries and lists of a fixed size
+    /// of 0.
     pub fn try_new(schema: SchemaRef) -> Result<Self, UnsupportedType> {
         let mut layouts = Vec::with_capacity(schema.fields().len());
+        let mut travels_as = Vec::with_capacity(schema.fields().len());
         let mut text = String::from("headgate page schema 1\n");
         for field in schema.fields() {
-            let Some((values, name)) = layout_and_name(field.data_type()) else {
+            let plain = plain_type(field.data_type());
+            let Some(name) = lay_out(&mut layouts, &plain, field.is_nullable(), Length::Page)
+            else {
                 return Err(UnsupportedType {
                     column: field.name().clone(),
                     data_type: field.data_type().clone(),
                 });
             };
-            layouts.push(ColumnLayout { values, nullable: field.is_nullable() });
+            travels_as.push(Some(plain).filter(|plain| plain != field.data_type()));
             // The length makes the text unambiguous whatever the name holds.
             let column = field.name();
             writeln!(text, "{}:{column} {name}", column.len()).expect("a String takes any text");
         }
-        Ok(Self { schema, layouts, hash: Sha256::digest(text.as_bytes()).into() })
+        Ok(Self { schema, travels_as, layouts, hash: Sha256::digest(text.as_bytes()).into() })
     }
 
     /// SHA-256 of the names and types, equal on both ends of a channel.
@@ -67,6 +74,12 @@ impl PageSchema {
         &self.schema
     }
 
+    /// The type in which a column of the schema travels, if not in its own.
+    pub(super) fn travels_as(&self, column: usize) -> Option<&DataType> {
+        self.travels_as[column].as_ref()
+    }
+
+    /// Each column, before those inside it.
     pub(super) fn layouts(&self) -> &[ColumnLayout] {
         &self.layouts
     }
@@ -82,6 +95,29 @@ impl PageSchema {
 pub(super) struct ColumnLayout {
     pub(super) values: ValueLayout,
     pub(super) nullable: bool,
+    pub(super) length: Length,
+    /// The number of the column after those inside it.
+    pub(super) end: usize,
+}
+
+impl ColumnLayout {
+    /// Whether there may be a bit per row that says whether it is null.
+    pub(super) fn has_validity(self) -> bool {
+        self.nullable && self.values != ValueLayout::Null
+    }
+}
+
+/// How many rows a column has; columns are meant by their numbers, which are below its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    /// As many as the page.
+    Page,
+    /// As many as the struct it is inside.
+    Same(usize),
+    /// So many times the rows of the list of fixed size that it is inside.
+    Times(usize, usize),
+    /// As many as the elements of the list it is inside.
+    Elements(usize),
 }
 
 /// How a column's values lie in a page.
@@ -95,6 +131,12 @@ pub(super) enum ValueLayout {
     Fixed(usize),
     /// Offsets of so many bytes each, and data.
     Var(OffsetWidth),
+    /// Columns of as many rows.
+    Struct,
+    /// Offsets of so many bytes each, into the rows of one column.
+    List(OffsetWidth),
+    /// One column of so many times as many rows.
+    FixedList(usize),
 }
 
 /// Bytes per offset.
@@ -125,7 +167,8 @@ impl ValueLayout {
     pub(super) fn num_buffers(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::Bits | Self::Fixed(_) => 2,
+            Self::Struct | Self::FixedList(_) => 1,
+            Self::Bits | Self::Fixed(_) | Self::List(_) => 2,
             Self::Var(_) => 3,
         }
     }
@@ -133,27 +176,115 @@ impl ValueLayout {
     /// Bytes of the values, or of the offsets, of so many rows.
     pub(super) fn values_len(self, rows: u64) -> u64 {
         match self {
-            Self::Null => 0,
+            Self::Null | Self::Struct | Self::FixedList(_) => 0,
             Self::Bits => rows.div_ceil(8),
-            Self::Fixed(width) => rows * width as u64,
-            Self::Var(_) if rows == 0 => 0,
-            Self::Var(width) => (rows + 1) * width.bytes() as u64,
+            Self::Fixed(width) => rows.saturating_mul(width as u64),
+            Self::Var(_) | Self::List(_) if rows == 0 => 0,
+            Self::Var(width) | Self::List(width) => (rows + 1) * width.bytes() as u64,
         }
     }
 }
 
-/// Whether values of type `got` can be written as `expected`: the same type, or one of its family.
+/// Whether values of type `got` can be written as `expected`, both of them [plain](plain_type): the
+/// same type, or one of its family.
 pub(super) fn accepts(expected: &DataType, got: &DataType) -> bool {
-    use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Timestamp, Utf8, Utf8View};
+    use DataType::{
+        Binary, FixedSizeList, LargeBinary, LargeList, LargeUtf8, List, Map, Struct, Timestamp,
+        Utf8,
+    };
+    let inside = |expected: &Field, got: &Field| accepts(expected.data_type(), got.data_type());
     match (expected, got) {
-        (Utf8 | LargeUtf8, Utf8 | LargeUtf8 | Utf8View) => true,
-        (Binary | LargeBinary, Binary | LargeBinary | BinaryView) => true,
+        (Utf8 | LargeUtf8, Utf8 | LargeUtf8) => true,
+        (Binary | LargeBinary, Binary | LargeBinary) => true,
         (Timestamp(expected, Some(_)), Timestamp(got, Some(_))) => expected == got,
+        (List(expected) | LargeList(expected), List(got) | LargeList(got)) => inside(expected, got),
+        (Map(expected, _), Map(got, _)) => match (expected.data_type(), got.data_type()) {
+            // The names of keys and values differ from library to library.
+            (Struct(expected), Struct(got)) => {
+                let mut pairs = expected.iter().zip(got);
+                expected.len() == got.len() && pairs.all(|(expected, got)| inside(expected, got))
+            }
+            _ => false,
+        },
+        (FixedSizeList(expected, n), FixedSizeList(got, m)) => n == m && inside(expected, got),
+        (Struct(expected), Struct(got)) => {
+            let mut pairs = expected.iter().zip(got);
+            expected.len() == got.len()
+                && pairs.all(|(e, got)| e.name() == got.name() && inside(e, got))
+        }
         (expected, got) => expected == got,
     }
 }
 
-/// The layout of a type and its name in the hash; none if pages do not carry it.
+/// The type without what only saves memory: dictionaries, runs, and views.
+pub(crate) fn plain_type(data_type: &DataType) -> DataType {
+    use DataType as D;
+    let inside = |field: &FieldRef| {
+        let plain = plain_type(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(plain))
+    };
+    match data_type {
+        D::Utf8View => D::Utf8,
+        D::BinaryView => D::Binary,
+        D::Dictionary(_, values) => plain_type(values),
+        D::RunEndEncoded(_, values) => plain_type(values.data_type()),
+        D::List(field) | D::ListView(field) => D::List(inside(field)),
+        D::LargeList(field) | D::LargeListView(field) => D::LargeList(inside(field)),
+        D::FixedSizeList(field, n) => D::FixedSizeList(inside(field), *n),
+        D::Map(field, sorted) => D::Map(inside(field), *sorted),
+        D::Struct(fields) => D::Struct(fields.iter().map(inside).collect()),
+        other => other.clone(),
+    }
+}
+
+/// Adds the layouts of a plain type and of those inside it; returns its name in the hash, none if pages
+/// do not carry it.
+fn lay_out(
+    layouts: &mut Vec<ColumnLayout>,
+    data_type: &DataType,
+    nullable: bool,
+    length: Length,
+) -> Option<String> {
+    use DataType as D;
+    let number = layouts.len();
+    let values = ValueLayout::Null;
+    layouts.push(ColumnLayout { values, nullable, length, end: number + 1 });
+    let mut inside =
+        |field: &Field, length| lay_out(layouts, field.data_type(), field.is_nullable(), length);
+    let (values, name) = match data_type {
+        D::List(field) => {
+            let name = inside(field, Length::Elements(number))?;
+            (ValueLayout::List(OffsetWidth::Four), format!("list({name})"))
+        }
+        D::LargeList(field) => {
+            let name = inside(field, Length::Elements(number))?;
+            (ValueLayout::List(OffsetWidth::Eight), format!("large_list({name})"))
+        }
+        D::Map(field, _) => {
+            let name = inside(field, Length::Elements(number))?;
+            (ValueLayout::List(OffsetWidth::Four), format!("map({name})"))
+        }
+        D::FixedSizeList(field, n) if *n > 0 => {
+            let times = usize::try_from(*n).ok()?;
+            let name = inside(field, Length::Times(number, times))?;
+            (ValueLayout::FixedList(times), format!("fixed_size_list({name},{n})"))
+        }
+        D::Struct(fields) => {
+            let mut text = String::from("struct(");
+            for field in fields {
+                let (column, name) = (field.name(), inside(field, Length::Same(number))?);
+                write!(text, "{}:{column} {name},", column.len()).expect("a String takes any text");
+            }
+            (ValueLayout::Struct, text + ")")
+        }
+        flat => layout_and_name(flat)?,
+    };
+    let end = layouts.len();
+    layouts[number] = ColumnLayout { values, end, ..layouts[number] };
+    Some(name)
+}
+
+/// The layout of a flat type and its name in the hash; none if pages do not carry it.
 fn layout_and_name(data_type: &DataType) -> Option<(ValueLayout, String)> {
     use DataType as D;
     use ValueLayout::{Bits, Fixed, Null, Var};

@@ -1,11 +1,14 @@
 //! A batch whose columns were matched against a page schema, once, before rows are gathered from it.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
-use arrow_schema::DataType;
+use arrow_cast::cast;
+use arrow_schema::{ArrowError, DataType};
 
-use super::schema::{PageSchema, ValueLayout, accepts};
+use super::schema::{ColumnLayout, PageSchema, ValueLayout, accepts, plain_type};
 
 /// Why a batch cannot be written as pages of a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,6 +55,14 @@ pub enum SourceError {
         /// Its type in the batch.
         got: DataType,
     },
+    /// Arrow refuses a column.
+    #[error("column {column:?} is not valid: {error}")]
+    Invalid {
+        /// Name of the column.
+        column: String,
+        /// What Arrow says.
+        error: String,
+    },
     /// A column that the schema says has no nulls has some.
     #[error("column {column:?} is not nullable and has {nulls} nulls")]
     UnexpectedNulls {
@@ -62,17 +73,20 @@ pub enum SourceError {
     },
 }
 
-/// A batch, resolved for a page schema; holds references to the batch's memory and copies nothing.
+/// A batch, resolved for a page schema; holds references to the batch's memory and copies nothing but
+/// what it must unpack: dictionaries, runs, and views of lists.
 #[derive(Clone, Debug)]
 pub struct Source {
     rows: usize,
+    /// Each column, before those inside it.
     columns: Vec<SourceColumn>,
 }
 
 impl Source {
     /// Matches the columns of `batch`, by position, name and type.
     ///
-    /// Strings and binaries may be of any offset width or views, and time zones may have other labels.
+    /// Strings, binaries and lists may be of any offset width or views, values may be packed in
+    /// dictionaries or runs, and time zones may have other labels.
     ///
     /// # Errors
     /// Any other difference between the two schemas, and nulls where the schema has none.
@@ -101,21 +115,18 @@ impl Source {
             let column = extra.name().clone();
             return Err(SourceError::ExtraColumn { column, expected: expected.len() });
         }
-        let mut columns = Vec::with_capacity(expected.len());
-        for ((field, layout), array) in expected.iter().zip(schema.layouts()).zip(batch.columns()) {
-            if !accepts(field.data_type(), array.data_type()) {
+        let mut columns = Vec::with_capacity(schema.layouts().len());
+        for (index, (field, array)) in expected.iter().zip(batch.columns()).enumerate() {
+            let travels_as = schema.travels_as(index).unwrap_or_else(|| field.data_type());
+            if !accepts(travels_as, &plain_type(array.data_type())) {
                 return Err(SourceError::TypeMismatch {
                     column: field.name().clone(),
                     expected: field.data_type().clone(),
                     got: array.data_type().clone(),
                 });
             }
-            let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
-            if let (Some(nulls), false) = (&nulls, field.is_nullable()) {
-                let column = field.name().clone();
-                return Err(SourceError::UnexpectedNulls { column, nulls: nulls.null_count() });
-            }
-            columns.push(SourceColumn { values: Values::new(layout.values, array), nulls });
+            add(&mut columns, schema.layouts(), array, None)
+                .map_err(|unfit| unfit.of_column(field.name()))?;
         }
         Ok(Self { rows: batch.num_rows(), columns })
     }
@@ -131,11 +142,83 @@ impl Source {
     }
 }
 
+/// Why an array, or one inside it, does not suit its column.
+enum Unfit {
+    Nulls(usize),
+    Rows(usize),
+    Invalid(ArrowError),
+}
+
+impl Unfit {
+    fn of_column(self, name: &str) -> SourceError {
+        let column = name.to_owned();
+        match self {
+            Self::Nulls(nulls) => SourceError::UnexpectedNulls { column, nulls },
+            Self::Rows(rows) => SourceError::TooManyRows { rows },
+            Self::Invalid(error) => SourceError::Invalid { column, error: error.to_string() },
+        }
+    }
+}
+
+/// Adds an array and those inside it, whose layouts start with that of number `columns.len()`.
+///
+/// Rows that are `hidden` inside a null take no part: they are written as nulls or zeros.
+fn add(
+    columns: &mut Vec<SourceColumn>,
+    layouts: &[ColumnLayout],
+    array: &ArrayRef,
+    hidden: Option<&NullBuffer>,
+) -> Result<(), Unfit> {
+    if is_packed(array.data_type()) {
+        let plain = cast(array, &plain_type(array.data_type())).map_err(Unfit::Invalid)?;
+        return add(columns, layouts, &plain, hidden);
+    }
+    if u32::try_from(array.len()).is_err() {
+        return Err(Unfit::Rows(array.len()));
+    }
+    let layout = layouts[columns.len()];
+    let own = array.nulls().filter(|nulls| nulls.null_count() > 0);
+    if let (Some(own), false) = (own, layout.nullable) {
+        let seen = |row: usize| hidden.is_none_or(|hidden| hidden.is_valid(row));
+        let nulls = (0..own.len()).filter(|&row| own.is_null(row) && seen(row)).count();
+        if nulls > 0 {
+            return Err(Unfit::Nulls(nulls));
+        }
+    }
+    let nulls = NullBuffer::union(own, hidden).filter(|nulls| nulls.null_count() > 0);
+    let values = Values::new(layout.values, array);
+    columns.push(SourceColumn { values, nulls: nulls.clone() });
+    match array.data_type() {
+        DataType::Struct(_) => {
+            let inside = array.as_struct().columns();
+            inside.iter().try_for_each(|array| add(columns, layouts, array, nulls.as_ref()))
+        }
+        DataType::List(_) => add(columns, layouts, array.as_list::<i32>().values(), None),
+        DataType::LargeList(_) => add(columns, layouts, array.as_list::<i64>().values(), None),
+        DataType::Map(_, _) => {
+            let entries: ArrayRef = Arc::new(array.as_map().entries().clone());
+            add(columns, layouts, &entries, None)
+        }
+        DataType::FixedSizeList(_, n) => {
+            let times = usize::try_from(*n).expect("sizes are above 0");
+            let hidden = nulls.map(|nulls| nulls.expand(times));
+            add(columns, layouts, array.as_fixed_size_list().values(), hidden.as_ref())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the rows of an array of this type are not where its layout has them.
+fn is_packed(data_type: &DataType) -> bool {
+    use DataType::{Dictionary, LargeListView, ListView, RunEndEncoded};
+    matches!(data_type, Dictionary(..) | RunEndEncoded(..) | ListView(_) | LargeListView(_))
+}
+
 /// One resolved column.
 #[derive(Clone, Debug)]
 pub(super) struct SourceColumn {
     pub(super) values: Values,
-    /// There only if at least one row is null.
+    /// There only if at least one row is null, or is inside a null.
     pub(super) nulls: Option<NullBuffer>,
 }
 
@@ -148,6 +231,10 @@ pub(super) enum Values {
     Var32 { offsets: ScalarBuffer<i32>, data: Buffer },
     Var64 { offsets: ScalarBuffer<i64>, data: Buffer },
     Views { views: ScalarBuffer<u128>, data: Vec<Buffer> },
+    Struct,
+    List32(ScalarBuffer<i32>),
+    List64(ScalarBuffer<i64>),
+    FixedList(usize),
 }
 
 impl Values {
@@ -183,9 +270,17 @@ impl Values {
                 let array = array.as_binary_view();
                 Self::Views { views: array.views().clone(), data: array.data_buffers().to_vec() }
             }
+            DataType::Struct(_) => Self::Struct,
+            DataType::List(_) => Self::List32(array.as_list::<i32>().offsets().inner().clone()),
+            DataType::LargeList(_) => {
+                Self::List64(array.as_list::<i64>().offsets().inner().clone())
+            }
+            DataType::Map(_, _) => Self::List32(array.as_map().offsets().inner().clone()),
             _ => {
-                let ValueLayout::Fixed(width) = layout else {
-                    unreachable!("all types of other layouts are above");
+                let width = match layout {
+                    ValueLayout::FixedList(times) => return Self::FixedList(times),
+                    ValueLayout::Fixed(width) => width,
+                    _ => unreachable!("all types of other layouts are above"),
                 };
                 let data = array.to_data();
                 let values = &data.buffers()[0];

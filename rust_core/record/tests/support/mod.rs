@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, LargeBinaryArray, LargeStringArray,
-    NullArray, RecordBatch, RecordBatchOptions, StringArray, StringViewArray, make_array,
+    ArrayRef, BinaryArray, BooleanArray, LargeBinaryArray, LargeStringArray, NullArray,
+    RecordBatch, RecordBatchOptions, StringArray, make_array,
 };
-use arrow_buffer::{Buffer, NullBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_cast::cast;
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit};
 
 /// A small generator of pseudo-random numbers (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
@@ -28,7 +29,7 @@ impl Random {
     }
 }
 
-/// Every type with a layout of its own.
+/// Every flat type with a layout of its own.
 pub(crate) fn types() -> Vec<DataType> {
     use DataType::*;
     vec![
@@ -73,6 +74,71 @@ pub(crate) fn types() -> Vec<DataType> {
     ]
 }
 
+fn field(name: &str, data_type: DataType, nullable: bool) -> Arc<Field> {
+    Arc::new(Field::new(name, data_type, nullable))
+}
+
+/// Types with others inside them.
+pub(crate) fn nested_types() -> Vec<DataType> {
+    use DataType::*;
+    let map = |key, value| {
+        let entries = Struct(vec![field("keys", key, false), field("values", value, true)].into());
+        Map(field("entries", entries, false), false)
+    };
+    let point = vec![field("x", Float64, false), field("name", Utf8, true), field("n", Null, true)];
+    let point = Struct(point.into());
+    vec![
+        List(field("item", Int32, true)),
+        List(field("item", Utf8, false)),
+        LargeList(field("item", Boolean, true)),
+        List(field("item", List(field("item", LargeUtf8, true)), true)),
+        List(field("item", Null, true)),
+        FixedSizeList(field("item", Int16, true), 3),
+        FixedSizeList(field("item", Boolean, false), 2),
+        FixedSizeList(field("item", List(field("item", Int8, true)), true), 2),
+        Struct(Fields::empty()),
+        point.clone(),
+        List(field("item", point.clone(), true)),
+        Struct(vec![field("at", point, true), field("on", Boolean, false)].into()),
+        map(Utf8, Int64),
+        map(Int32, List(field("item", Binary, true))),
+    ]
+}
+
+/// Types that travel as others.
+pub(crate) fn packed_types() -> Vec<DataType> {
+    use DataType::*;
+    let dictionary = Dictionary(Box::new(Int32), Box::new(Utf8));
+    vec![
+        Utf8View,
+        BinaryView,
+        dictionary.clone(),
+        Dictionary(Box::new(UInt8), Box::new(Int64)),
+        RunEndEncoded(field("run_ends", Int32, false), field("values", Utf8, true)),
+        ListView(field("item", Int32, true)),
+        LargeListView(field("item", Utf8View, true)),
+        List(field("item", dictionary.clone(), true)),
+        Struct(vec![field("tag", dictionary, true), field("text", Utf8View, false)].into()),
+    ]
+}
+
+/// The type in which a packed one travels.
+pub(crate) fn plain(data_type: &DataType) -> DataType {
+    use DataType::*;
+    let inside =
+        |inner: &Arc<Field>| field(inner.name(), plain(inner.data_type()), inner.is_nullable());
+    match data_type {
+        Utf8View => Utf8,
+        BinaryView => Binary,
+        Dictionary(_, values) => values.as_ref().clone(),
+        RunEndEncoded(_, values) => values.data_type().clone(),
+        List(item) | ListView(item) => List(inside(item)),
+        LargeList(item) | LargeListView(item) => LargeList(inside(item)),
+        Struct(fields) => Struct(fields.iter().map(inside).collect()),
+        other => other.clone(),
+    }
+}
+
 /// The types that are written as `expected`.
 pub(crate) fn family(expected: &DataType) -> Vec<DataType> {
     use DataType::*;
@@ -82,6 +148,8 @@ pub(crate) fn family(expected: &DataType) -> Vec<DataType> {
         Timestamp(unit, Some(_)) => {
             vec![expected.clone(), Timestamp(*unit, Some("Asia/Tokyo".into()))]
         }
+        List(item) => vec![expected.clone(), LargeList(item.clone())],
+        other if packed_types().contains(other) => vec![expected.clone(), plain(expected)],
         other => vec![other.clone()],
     }
 }
@@ -126,6 +194,10 @@ fn array(
     max_bytes: usize,
     random: &mut Random,
 ) -> ArrayRef {
+    if plain(data_type) != *data_type {
+        let array = array(&plain(data_type), nullable, rows, max_bytes, random);
+        return cast(&array, data_type).unwrap();
+    }
     // Some columns that may have nulls have none, and some have few.
     let nulls_in = if nullable { [0, 2, 1000][random.below(3)] } else { 0 };
     let valid: Vec<bool> = (0..rows).map(|_| nulls_in == 0 || random.below(nulls_in) > 0).collect();
@@ -150,6 +222,10 @@ fn array(
             })
             .collect()
     };
+    let nulls = || (nulls_in > 0).then(|| NullBuffer::from(valid.clone()));
+    if data_type.is_nested() {
+        return nested_array(data_type, nulls(), rows, max_bytes, random);
+    }
     match data_type {
         DataType::Null => Arc::new(NullArray::new(rows)),
         DataType::Boolean => {
@@ -158,10 +234,8 @@ fn array(
         }
         DataType::Utf8 => Arc::new(StringArray::from_iter(strings(random))),
         DataType::LargeUtf8 => Arc::new(LargeStringArray::from_iter(strings(random))),
-        DataType::Utf8View => Arc::new(StringViewArray::from_iter(strings(random))),
         DataType::Binary => Arc::new(BinaryArray::from_iter(binaries(random))),
         DataType::LargeBinary => Arc::new(LargeBinaryArray::from_iter(binaries(random))),
-        DataType::BinaryView => Arc::new(BinaryViewArray::from_iter(binaries(random))),
         fixed => {
             let width = match fixed {
                 DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap(),
@@ -170,14 +244,49 @@ fn array(
             // The slots of nulls get random bytes too: they must not travel.
             let bytes: Vec<u8> =
                 (0..rows * width).map(|_| random.next().to_le_bytes()[0]).collect();
-            let nulls = (nulls_in > 0).then(|| NullBuffer::from(valid));
             let data = ArrayData::builder(fixed.clone())
                 .len(rows)
-                .nulls(nulls)
+                .nulls(nulls())
                 .add_buffer(Buffer::from_slice_ref(&bytes))
                 .build()
                 .unwrap();
             make_array(data)
         }
     }
+}
+
+/// The slots of nulls have something inside too: it must not travel.
+fn nested_array(
+    data_type: &DataType,
+    nulls: Option<NullBuffer>,
+    rows: usize,
+    max_bytes: usize,
+    random: &mut Random,
+) -> ArrayRef {
+    let max_bytes = max_bytes / 4;
+    let inside = |field: &Field, rows: usize, random: &mut Random| {
+        array(field.data_type(), field.is_nullable(), rows, max_bytes, random).to_data()
+    };
+    let builder = ArrayData::builder(data_type.clone()).len(rows).nulls(nulls);
+    let builder = match data_type {
+        DataType::Struct(fields) => fields
+            .iter()
+            .fold(builder, |builder, field| builder.add_child_data(inside(field, rows, random))),
+        DataType::FixedSizeList(item, n) => {
+            let times = usize::try_from(*n).unwrap();
+            builder.add_child_data(inside(item, rows * times, random))
+        }
+        DataType::List(item) | DataType::LargeList(item) | DataType::Map(item, _) => {
+            let lens: Vec<_> = (0..rows).map(|_| random.below(4)).collect();
+            let offsets = if let DataType::LargeList(_) = data_type {
+                OffsetBuffer::<i64>::from_lengths(lens.iter().copied()).into_inner().into_inner()
+            } else {
+                OffsetBuffer::<i32>::from_lengths(lens.iter().copied()).into_inner().into_inner()
+            };
+            let elements = lens.iter().sum();
+            builder.add_buffer(offsets).add_child_data(inside(item, elements, random))
+        }
+        other => unreachable!("{other} has nothing inside"),
+    };
+    make_array(builder.build().unwrap())
 }
