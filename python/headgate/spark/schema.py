@@ -156,5 +156,10 @@ def _nested_type(
         key = inside("key", kind.keyType, nullable=False)
         value = inside("value", kind.valueType, nullable=kind.valueContainsNull)
         return None if key is None or value is None else pa.map_(key, value)
-    fields = [inside(f.name, f.dataType, nullable=f.nullable) for f in kind.fields]
-    return None if None in fields else pa.struct(fields)
+    fields = []
+    for field in kind.fields:
+        found = inside(field.name, field.dataType, nullable=field.nullable)
+        if found is None:
+            return None
+        fields.append(found)
+    return pa.struct(fields)
