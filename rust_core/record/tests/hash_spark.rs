@@ -4,15 +4,17 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::BooleanBuilder;
+use arrow_array::builder::{BooleanBuilder, Int32Builder, ListBuilder};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
-    FixedSizeBinaryArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array,
-    Int64Array, LargeBinaryArray, LargeStringArray, NullArray, RecordBatch, StringArray,
-    StringViewArray, TimestampMicrosecondArray, TimestampMillisecondArray,
-    TimestampNanosecondArray, TimestampSecondArray, UInt32Array,
+    FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array, Int16Array,
+    Int32Array, Int64Array, LargeBinaryArray, LargeStringArray, NullArray, RecordBatch,
+    StringArray, StringViewArray, StructArray, TimestampMicrosecondArray,
+    TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray, UInt32Array,
 };
-use arrow_schema::{DataType, Field, Schema};
+use arrow_buffer::NullBuffer;
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, Fields, Schema};
 use headgate_record::hash::{HashError, partition_ids, resolve_columns, row_hashes};
 
 /// The hashes of one-column rows.
@@ -235,6 +237,61 @@ fn sliced_columns_hash_their_own_rows() {
     assert_eq!(hashes(keys.finish().slice(11, 3)), [42, -559_580_957, 933_211_791]);
     let strings = StringViewArray::from(vec!["zz", "a", "hello, world, and more"]);
     assert_eq!(hashes(strings.slice(1, 1)), [1_485_273_170]);
+}
+
+#[test]
+fn lists_and_structs() {
+    let mut lists = ListBuilder::new(Int32Builder::new());
+    lists.append_value([Some(7)]);
+    lists.append_value([Some(1), None, Some(2)]);
+    lists.append_value([]);
+    lists.append_null();
+    let lists: ArrayRef = Arc::new(lists.finish());
+    let expected = hashes_of(vec![
+        Arc::new(Int32Array::from(vec![7, 1])),
+        Arc::new(Int32Array::from(vec![None, Some(2)])),
+    ]);
+    let expected = [expected[0], expected[1], 42, 42];
+    assert_eq!(hashes_of(vec![Arc::clone(&lists)]), expected);
+    assert_eq!(hashes_of(vec![lists.slice(1, 2)]), expected[1..3]);
+    for other in [
+        DataType::LargeList(Arc::new(Field::new("item", DataType::Int32, true))),
+        DataType::ListView(Arc::new(Field::new("item", DataType::Int32, true))),
+    ] {
+        assert_eq!(hashes_of(vec![cast(&lists, &other).unwrap()]), expected);
+    }
+
+    let (numbers, texts) = (Int32Array::from(vec![1, 5, 6]), StringArray::from(vec!["a", "b", ""]));
+    let columns: Vec<ArrayRef> = vec![Arc::new(numbers.clone()), Arc::new(texts.clone())];
+    let fields = Fields::from(vec![
+        Field::new("n", DataType::Int32, true),
+        Field::new("s", DataType::Utf8, true),
+    ]);
+    let nulls = Some(NullBuffer::from(vec![true, false, true]));
+    let structs = StructArray::new(fields, columns.clone(), nulls);
+    let flat = hashes_of(columns);
+    assert_eq!(hashes(structs.clone()), [flat[0], 42, flat[2]]);
+    assert_eq!(hashes(structs.slice(2, 1)), flat[2..]);
+    let pairs: ArrayRef = Arc::new(Int32Array::from(vec![1, 5, 6, 1]));
+    let item = Arc::new(Field::new("item", DataType::Int32, true));
+    let pairs = FixedSizeListArray::new(item, 2, pairs, Some(NullBuffer::from(vec![false, true])));
+    let last =
+        hashes_of(vec![Arc::new(Int32Array::from(vec![6])), Arc::new(Int32Array::from(vec![1]))]);
+    assert_eq!(hashes(pairs), [42, last[0]]);
+}
+
+#[test]
+fn what_stands_for_values_hashes_like_them() {
+    let plain: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("a"), Some("é")]));
+    let expected = hashes_of(vec![Arc::clone(&plain)]);
+    let runs = Arc::new(Field::new("run_ends", DataType::Int32, false));
+    let values = Arc::new(Field::new("values", DataType::Utf8, true));
+    for packed in [
+        DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8)),
+        DataType::RunEndEncoded(runs, values),
+    ] {
+        assert_eq!(hashes_of(vec![cast(&plain, &packed).unwrap()]), expected);
+    }
 }
 
 #[test]
