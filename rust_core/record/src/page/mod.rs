@@ -39,15 +39,16 @@ mod reader;
 mod rows;
 mod schema;
 mod source;
+mod types;
 
 pub use builder::{PageBuilder, PageStats};
 pub use encode::{EncodeError, encode_rows, encoded_len};
 pub use error::PageError;
 pub use layout::PageProfile;
 pub use reader::{is_page_aligned, read_page};
-pub(crate) use schema::plain_type;
 pub use schema::{PageSchema, UnsupportedType};
 pub use source::{Source, SourceError};
+pub(crate) use types::plain_type;
 
 /// Alignment of each buffer, relative to the page's start.
 const ALIGNMENT: usize = 64;

@@ -8,7 +8,8 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType};
 
-use super::schema::{ColumnLayout, PageSchema, ValueLayout, accepts, plain_type};
+use super::schema::{ColumnLayout, PageSchema, ValueLayout};
+use super::types::{accepts, plain_type};
 
 /// Why a batch cannot be written as pages of a schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
