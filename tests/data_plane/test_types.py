@@ -15,6 +15,8 @@ UNSUPPORTED = [
     pa.struct([("a", pa.int32()), ("b", UNION)]),
     pa.map_(pa.string(), UNION),
     pa.list_(pa.int32(), 0),
+    pa.list_(pa.dictionary(pa.int32(), pa.null())),
+    pa.run_end_encoded(pa.int32(), pa.null()),
     pa.binary(0),
 ]
 

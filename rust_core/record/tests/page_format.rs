@@ -107,6 +107,7 @@ fn types_without_a_layout_are_refused_by_name() {
     let of_unions = Arc::new(Field::new("item", union.clone(), true));
     for data_type in [
         DataType::FixedSizeList(item, 0),
+        DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Null)),
         DataType::FixedSizeBinary(0),
         DataType::FixedSizeBinary(-1),
         DataType::List(of_unions.clone()),

@@ -47,8 +47,11 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         D::Utf8View => D::Utf8,
         D::BinaryView => D::Binary,
-        D::Dictionary(_, values) => plain_type(values),
-        D::RunEndEncoded(_, values) => plain_type(values.data_type()),
+        // A page of nulls takes no bytes: packing them again would take whatever memory its rows ask for.
+        D::Dictionary(_, values) if !values.is_null() => plain_type(values),
+        D::RunEndEncoded(_, values) if !values.data_type().is_null() => {
+            plain_type(values.data_type())
+        }
         D::List(field) | D::ListView(field) => D::List(inside(field)),
         D::LargeList(field) | D::LargeListView(field) => D::LargeList(inside(field)),
         D::FixedSizeList(field, n) => D::FixedSizeList(inside(field), *n),
