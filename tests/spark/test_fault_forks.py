@@ -96,16 +96,22 @@ def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
             yield batch
             if once(tmp_path, "killed"):
                 if os.fork() == 0:
-                    time.sleep(30)
+                    (tmp_path / "child").write_text(str(os.getpid()))
+                    time.sleep(60)
                     os._exit(0)
+                assert wait_for((tmp_path / "child").exists, 20)
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def all_at_once(batches):
+        yield from list(batches)  # what has left a consumer cannot be had again without Spark
+
     outcomes = []
-    result = exchange(numbers, by="k", map=work, heartbeat_timeout="2s")
+    result = exchange(numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s")
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     started = time.monotonic()
     action.start()
-    action.join(100)
+    action.join(50)
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     assert not action.is_alive()
     print(f"{time.monotonic() - started:.1f} s")
     assert outcomes == ["rows"]
