@@ -82,6 +82,8 @@ pub struct Source {
     rows: usize,
     /// Each column, before those inside it.
     columns: Vec<SourceColumn>,
+    /// Numbers of the columns that are not inside another, which have `rows` rows.
+    outermost: Vec<usize>,
 }
 
 impl Source {
@@ -118,6 +120,7 @@ impl Source {
             return Err(SourceError::ExtraColumn { column, expected: expected.len() });
         }
         let mut columns = Vec::with_capacity(schema.layouts().len());
+        let mut outermost = Vec::with_capacity(expected.len());
         for (index, (field, array)) in expected.iter().zip(batch.columns()).enumerate() {
             let travels_as = schema.travels_as(index).unwrap_or_else(|| field.data_type());
             if !accepts(travels_as, &plain_type(array.data_type())) {
@@ -127,10 +130,11 @@ impl Source {
                     got: array.data_type().clone(),
                 });
             }
+            outermost.push(columns.len());
             add(&mut columns, schema.layouts(), array, None)
                 .map_err(|unfit| unfit.of_column(field.name()))?;
         }
-        Ok(Self { rows: batch.num_rows(), columns })
+        Ok(Self { rows: batch.num_rows(), columns, outermost })
     }
 
     /// How many rows there are.
@@ -145,7 +149,7 @@ impl Source {
     /// # Panics
     /// If there are fewer rows.
     pub fn warm(&self, rows: Range<usize>) {
-        let touched = self.columns.iter().map(|column| match &column.values {
+        let touched = self.outermost.iter().map(|&column| match &self.columns[column].values {
             Values::Fixed(values) => touch_rows(values, self.rows, &rows),
             Values::Views { views, .. } => touch_rows(views.inner(), self.rows, &rows),
             Values::Var32 { offsets, data } => {
