@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
-from headgate._slices import has_structs, unsliced
+from headgate._slices import columns_at_risk, unsliced
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
 from headgate.selectors import (
@@ -76,7 +76,7 @@ class RecordWriter:
             if schema is None:
                 raise OptionError("a writer of Arrow batches needs schema=")
             same_schema(partition._schema, schema, "the partition was created for")  # noqa: SLF001
-            self._has_structs = has_structs(schema)
+            self._at_risk = columns_at_risk(schema)
             self._arrow = _native.ArrowWriter(
                 partition._native,  # noqa: SLF001 - one package
                 schema,
@@ -120,12 +120,15 @@ class RecordWriter:
         elif self._choose is not None:
             for batch in _batches(record):
                 channels = _channel_numbers(self._choose(batch), batch.num_rows)
-                self._arrow.emit_to(unsliced(batch) if self._has_structs else batch, channels)
-        elif self._has_structs:
+                self._arrow.emit_to(self._safe(batch), channels)
+        elif self._at_risk:
             for batch in _batches(record):
-                self._arrow.emit(unsliced(batch))
+                self._arrow.emit(self._safe(batch))
         else:
             self._arrow.emit(record)
+
+    def _safe(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return unsliced(batch, self._at_risk) if self._at_risk else batch
 
     def _emit_bytes(self, record: Any) -> None:
         writer = self._bytes
@@ -139,7 +142,7 @@ class RecordWriter:
     def broadcast_emit(self, record: Any) -> None:
         """Emit a record to every subpartition."""
         if self._arrow is not None:
-            for batch in map(unsliced, _batches(record)) if self._has_structs else (record,):
+            for batch in map(self._safe, _batches(record)) if self._at_risk else (record,):
                 self._arrow.broadcast_emit(batch)
         elif self._bytes is not None:
             self._bytes.broadcast_emit(self._encode(record))

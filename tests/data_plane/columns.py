@@ -63,7 +63,7 @@ def nested_types():
     yield from (point, pa.struct([("at", point), ("n", pa.null())]), pa.struct([]))
     yield from (pa.map_(pa.string(), pa.int32()), pa.map_(pa.int64(), pa.list_(pa.binary())))
     yield pa.dictionary(pa.int32(), pa.string())
-    yield pa.struct([("kind", pa.dictionary(pa.int8(), pa.string()))])
+    yield pa.struct([("kind", pa.dictionary(pa.int32(), pa.string()))])
 
 
 NESTED = list(nested_types())

@@ -15,8 +15,15 @@ UNSUPPORTED = [
     pa.struct([("a", pa.int32()), ("b", UNION)]),
     pa.map_(pa.string(), UNION),
     pa.list_(pa.int32(), 0),
+    pa.list_(pa.null(), 3),
+    pa.list_(pa.struct([]), 2),
+    # What cannot be packed again from the rows of a page, whatever they are.
     pa.list_(pa.dictionary(pa.int32(), pa.null())),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int32(), pa.bool_()),
+    pa.dictionary(pa.int32(), pa.struct([("a", pa.int32())])),
     pa.run_end_encoded(pa.int32(), pa.null()),
+    pa.run_end_encoded(pa.int16(), pa.int64()),
     pa.binary(0),
 ]
 
@@ -108,7 +115,8 @@ def packed(data_type):
         (RUNS, pa.string()),
         (pa.string(), RUNS),
         (pa.string(), pa.dictionary(pa.int8(), pa.string())),
-        (pa.dictionary(pa.int16(), pa.string()), pa.string_view()),
+        (pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.string())),
+        (pa.dictionary(pa.uint32(), pa.string()), pa.string_view()),
         (pa.string_view(), pa.string_view()),
         (pa.list_view(pa.string()), pa.list_view(pa.string())),
         (pa.list_(pa.string()), pa.list_view(pa.string())),
@@ -135,6 +143,44 @@ def test_nulls_inside_where_there_may_be_none(environment):
     with pytest.raises(hg.errors.SchemaMismatchError, match='"c" is not nullable and has 1 nulls'):
         writer.emit(pa.record_batch({"c": pa.array([[1], [None]], pa.list_(pa.int32()))}))
     writer.emit(pa.record_batch({"c": pa.array([[1], None], pa.list_(pa.int32()))}))
+    out_of_sight = pa.array([[1], [None], [2]], pa.list_(pa.int32())).slice(0, 1)
+    writer.emit(pa.record_batch({"c": out_of_sight}))
+
+
+def test_what_is_inside_a_null_is_no_null(environment):
+    """A reader that takes no nulls inside: none is there, only a struct that is null as a whole."""
+    producer, consumer = environment(), environment()
+    given = pa.schema([("s", pa.struct([("x", pa.int64()), ("t", pa.string())]))])
+    strict = pa.struct([pa.field("x", pa.int64(), nullable=False), ("t", pa.string())])
+    rows = [{"x": 1, "t": None}, None, {"x": 2, "t": "b"}]
+    partition = producer.create_result_partition(1, schema=given)
+    gate = consumer.create_input_gate([partition.address(0)])
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(pa.record_batch({"s": pa.array(rows, given.field("s").type)}))
+    [batch] = hg.RecordReader(gate, schema=pa.schema([("s", strict)]))
+    assert batch.column("s").type == strict
+    assert batch.column("s").to_pylist() == rows
+
+
+def test_many_values_of_many_batches_in_one_dictionary(link):
+    schema = pa.schema([("c", pa.dictionary(pa.int32(), pa.string()))])
+    batches = [
+        pa.record_batch({"c": pa.array([f"{n} {i}" for i in range(100)]).dictionary_encode()})
+        for n in range(5)
+    ]
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(*batches), schema=schema)
+    assert_same(got, batches)
+
+
+def test_map_entries_of_other_names(link):
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.int32()))])
+    keys, items = pa.array(["a", "b"]), pa.array([1, None], pa.int32())
+    other = pa.map_(pa.field("k", pa.string(), nullable=False), pa.field("v", pa.int32()))
+    array = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), keys, items, other)
+    producer, consumer = link()
+    [got] = exchange(producer, consumer, emit_all(pa.record_batch({"m": array})), schema=schema)
+    assert got.column("m").to_pylist() == [[("a", 1)], [("b", None)]]
 
 
 def test_rows_of_lists_that_are_wider_than_a_segment(link):
@@ -153,7 +199,11 @@ def test_structs_inside_structs_that_are_slices(link):
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 1, 4, 4, 6, 6]), outer.slice(3, 8))
     keys = pa.array(list("kabcdefg")).slice(1)
     maps = pa.MapArray.from_arrays(pa.array([0, 0, 2, 3, 5, 5, 7]), keys, outer.slice(2, 7))
-    whole = pa.record_batch({"a": around, "l": lists, "m": maps, "o": outer.slice(4, 6)})
+    pairs = pa.FixedSizeListArray.from_arrays(inner, 2)
+    cut = pa.StructArray.from_arrays([inner.slice(3, 9)], ["i"]).slice(0, 6)
+    whole = pa.record_batch(
+        {"a": around, "l": lists, "m": maps, "o": outer.slice(4, 6), "p": pairs, "c": cut}
+    )
     batches = [whole, whole.slice(2), whole.slice(1, 3)]
     producer, consumer = link()
     table = pa.Table.from_batches([whole])

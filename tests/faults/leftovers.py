@@ -156,7 +156,9 @@ def our_threads():
 def of_worker(process, family):
     """Return what a process of Spark's Python daemon has above an idle one, in words."""
     if not _has_jvm(process, family):
-        return [f"process {process}, whose JVM is gone"]
+        # Spark loses a worker that it interrupts before the first task: it waits, none of ours ever ran there.
+        ran_nothing = process.parent == 1 and not _has_loaded_headgate(process.pid)
+        return [] if ran_nothing else [f"process {process}, whose JVM is gone"]
     now = facts.look(process.pid)
     left = [f"{target} of worker {process.pid}" for target in now.others]
     if len(now.sockets) > 1:
@@ -181,6 +183,13 @@ def established(port):
             if int(local.rpartition(":")[2], 16) == port and state == "01" and inode != "0":
                 found.append(remote)
     return found
+
+
+def _has_loaded_headgate(pid):
+    try:
+        return "headgate/_native" in Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return False  # it has ended
 
 
 def _has_jvm(process, family):

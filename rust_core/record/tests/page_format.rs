@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow_schema::{DataType, Field, Schema, TimeUnit, UnionFields, UnionMode};
+use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit, UnionFields, UnionMode};
 use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use headgate_record::{PageError, PageSchema, Source, UnsupportedType, encode_rows, read_page};
@@ -108,6 +108,11 @@ fn types_without_a_layout_are_refused_by_name() {
     for data_type in [
         DataType::FixedSizeList(item, 0),
         DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Null)),
+        DataType::Dictionary(
+            Box::new(DataType::Int32),
+            Box::new(DataType::Struct(Fields::empty())),
+        ),
+        DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Null, true)), 2),
         DataType::FixedSizeBinary(0),
         DataType::FixedSizeBinary(-1),
         DataType::List(of_unions.clone()),

@@ -71,7 +71,7 @@ pub fn resolve_columns<S: AsRef<str>>(
 /// Positions that do not exist and columns whose type cannot be hashed; `out` is then unspecified.
 ///
 /// # Panics
-/// If `n` is 0.
+/// If `n` is 0 or above `i32::MAX`.
 pub fn partition_ids(
     batch: &RecordBatch,
     columns: &[usize],

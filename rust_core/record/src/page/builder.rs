@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ALIGNMENT;
-use super::columns::{ColumnState, OpenColumns, Room, data_lens};
+use super::columns::{ColumnState, OpenColumns, Room, count_elements, data_lens};
 use super::header::{HeaderWriter, header_len, to_u32};
 use super::layout::{ColumnRegions, Layout, PageProfile, Region};
 use super::rows::{Contiguous, RowSet};
@@ -150,8 +150,11 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
 
     /// Lays out the empty page; false if not even the first row fits.
     fn lay_out<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
-        let sample = rows.head(rows.len().min(MAX_SAMPLE));
         let layouts = self.schema.layouts();
+        let mut sample = rows.head(rows.len().min(MAX_SAMPLE));
+        while sample.len() > 1 && count_elements(layouts, source.columns(), sample) > MAX_SAMPLE {
+            sample = sample.head(sample.len() / 2);
+        }
         let mut profile = self.profile.clone();
         profile.add(sample.len(), data_lens(layouts, source.columns(), sample).into_iter());
         let first = data_lens(layouts, source.columns(), rows.head(1));
@@ -272,7 +275,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     }
 }
 
-/// Rows looked at to guess how wide the rows of a page will be.
+/// Rows, or elements of lists, looked at to guess how wide the rows of a page will be.
 const MAX_SAMPLE: usize = 1 << 10;
 /// Regions are moved together where that saves more than one byte in so many.
 const MIN_SAVED: usize = 32;

@@ -101,6 +101,32 @@ fn siblings(layouts: &[ColumnLayout], first: usize, end: usize) -> impl Iterator
     })
 }
 
+/// Numbers of the columns that are not inside another.
+pub(super) fn outermost(layouts: &[ColumnLayout]) -> impl Iterator<Item = usize> {
+    siblings(layouts, 0, layouts.len())
+}
+
+/// Whether the rows of a column may take more or fewer bytes, because of what is inside it.
+fn varies_inside(layouts: &[ColumnLayout], column: usize) -> bool {
+    let is_var =
+        |layout: &ColumnLayout| matches!(layout.values, ValueLayout::Var(_) | ValueLayout::List(_));
+    layouts[column + 1..layouts[column].end].iter().any(is_var)
+}
+
+/// How many elements of lists, right inside outermost columns, some rows have.
+pub(super) fn count_elements<R: RowSet>(
+    layouts: &[ColumnLayout],
+    source: &[SourceColumn],
+    rows: R,
+) -> usize {
+    let of_column = |column: usize| match layouts[column].values {
+        ValueLayout::List(_) => gather::data_len(&source[column], rows),
+        ValueLayout::FixedList(times) => rows.len() * times,
+        _ => 0,
+    };
+    outermost(layouts).filter(|&column| varies_inside(layouts, column)).map(of_column).sum()
+}
+
 /// Bytes of data, or elements, of given rows in each column, those inside others too.
 pub(super) fn data_lens<R: RowSet>(
     layouts: &[ColumnLayout],
@@ -108,7 +134,7 @@ pub(super) fn data_lens<R: RowSet>(
     rows: R,
 ) -> Vec<u64> {
     let mut lens = vec![0; layouts.len()];
-    for column in siblings(layouts, 0, layouts.len()) {
+    for column in outermost(layouts) {
         add_data_lens(layouts, source, column, rows, &mut lens);
     }
     lens
@@ -122,6 +148,9 @@ fn add_data_lens<R: RowSet>(
     lens: &mut [u64],
 ) {
     lens[column] = gather::data_len(&source[column], rows) as u64;
+    if !varies_inside(layouts, column) {
+        return;
+    }
     match layouts[column].values {
         ValueLayout::Struct => {
             for field in inside(layouts, column) {
@@ -149,8 +178,7 @@ pub(super) struct Room<'a> {
 impl Room<'_> {
     /// How many of the first rows fit, as far as data and elements are concerned.
     pub(super) fn count_fitting<R: RowSet>(&self, rows: R) -> usize {
-        siblings(self.layouts, 0, self.layouts.len())
-            .fold(rows.len(), |count, column| self.fit(column, rows.head(count)))
+        outermost(self.layouts).fold(rows.len(), |count, column| self.fit(column, rows.head(count)))
     }
 
     fn fit<R: RowSet>(&self, column: usize, rows: R) -> usize {
@@ -165,14 +193,22 @@ impl Room<'_> {
             ValueLayout::List(_) => {
                 let room = left(self.regions[column].elements);
                 let rows = rows.head(gather::count_fitting(source, rows, room));
+                if !varies_inside(self.layouts, column) {
+                    return rows.len();
+                }
                 let (fitting, all) = self.fit_inside(column, rows);
                 if fitting == all {
                     return rows.len();
                 }
                 gather::count_fitting(source, rows, fitting)
             }
-            ValueLayout::FixedList(times) => self.fit_inside(column, rows).0 / times,
-            ValueLayout::Null | ValueLayout::Bits | ValueLayout::Fixed(_) => rows.len(),
+            ValueLayout::FixedList(times) if varies_inside(self.layouts, column) => {
+                self.fit_inside(column, rows).0 / times
+            }
+            ValueLayout::Null
+            | ValueLayout::Bits
+            | ValueLayout::Fixed(_)
+            | ValueLayout::FixedList(_) => rows.len(),
         }
     }
 
@@ -196,7 +232,7 @@ pub(super) struct OpenColumns<'a> {
 
 impl OpenColumns<'_> {
     pub(super) fn append<R: RowSet>(&mut self, rows: R) {
-        for column in siblings(self.layouts, 0, self.layouts.len()) {
+        for column in outermost(self.layouts) {
             self.append_column(column, rows);
         }
     }
@@ -260,25 +296,26 @@ impl OpenColumns<'_> {
         }
     }
 
-    /// Writes validity once a null has shown up; returns whether some of these rows are to be blank.
+    /// Writes validity once a null has shown up; returns whether some of these rows may have to be blank.
     fn append_validity<R: RowSet>(&mut self, column: usize, rows: R) -> bool {
         let (source, layout) = (&self.source[column], self.layouts[column]);
+        let some_are_blank = source.nulls.is_some();
         if !layout.has_validity() {
-            return source.nulls.is_some();
+            return some_are_blank;
         }
         let (state, regions) = (&mut self.states[column], self.regions[column]);
         let target = &mut self.target[regions.validity.start..regions.validity.end()];
-        let Some(nulls) = &source.nulls else {
+        let Some(validity) = &source.validity else {
             if state.nulls > 0 {
                 bits::set(target, state.rows, rows.len());
             }
-            return false;
+            return some_are_blank;
         };
-        let nulls = gather::validity(target, state.rows, nulls, rows);
+        let nulls = gather::validity(target, state.rows, validity, rows);
         if state.nulls == 0 && nulls > 0 {
             bits::set_front(target, state.rows);
         }
         state.nulls += nulls;
-        nulls > 0
+        nulls > 0 || source.has_hidden
     }
 }

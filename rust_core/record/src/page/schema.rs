@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use arrow_schema::{DataType, Field, SchemaRef};
 use sha2::{Digest, Sha256};
 
-use super::types::{flat_layout, plain_type};
+use super::types::{can_pack, flat_layout, plain_type, takes_bytes};
 
 /// A column that no page can carry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,16 +32,17 @@ impl PageSchema {
     /// Checks each column's type.
     ///
     /// # Errors
-    /// The first column whose type has no layout here: unions, and binaries and lists of a fixed size
-    /// of 0.
+    /// The first column whose type has no layout here: unions, binaries and lists of a fixed size of 0,
+    /// lists of a fixed size of what takes no bytes, and dictionaries and runs that cannot be packed
+    /// again from any rows.
     pub fn try_new(schema: SchemaRef) -> Result<Self, UnsupportedType> {
         let mut layouts = Vec::with_capacity(schema.fields().len());
         let mut travels_as = Vec::with_capacity(schema.fields().len());
         let mut text = String::from("headgate page schema 1\n");
         for field in schema.fields() {
             let plain = plain_type(field.data_type());
-            let Some(name) = lay_out(&mut layouts, &plain, field.is_nullable(), Length::Page)
-            else {
+            let name = lay_out(&mut layouts, &plain, field.is_nullable(), Length::Page);
+            let Some(name) = name.filter(|_| can_pack(field.data_type())) else {
                 return Err(UnsupportedType {
                     column: field.name().clone(),
                     data_type: field.data_type().clone(),
@@ -210,10 +211,20 @@ fn lay_out(
             (ValueLayout::List(OffsetWidth::Eight), format!("large_list({name})"))
         }
         D::Map(field, _) => {
-            let name = inside(field, Length::Elements(number))?;
+            // Their names differ from library to library.
+            let entries = DataType::Struct(match field.data_type() {
+                D::Struct(fields) => ["key", "value"]
+                    .into_iter()
+                    .zip(fields)
+                    .map(|(name, field)| field.as_ref().clone().with_name(name))
+                    .collect(),
+                _ => return None,
+            });
+            let entries = field.as_ref().clone().with_data_type(entries);
+            let name = inside(&entries, Length::Elements(number))?;
             (ValueLayout::List(OffsetWidth::Four), format!("map({name})"))
         }
-        D::FixedSizeList(field, n) if *n > 0 => {
+        D::FixedSizeList(field, n) if *n > 0 && takes_bytes(field.data_type()) => {
             let times = usize::try_from(*n).ok()?;
             let name = inside(field, Length::Times(number, times))?;
             (ValueLayout::FixedList(times), format!("fixed_size_list({name},{n})"))

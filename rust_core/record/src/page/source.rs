@@ -177,9 +177,10 @@ fn touch_rows(values: &[u8], all: usize, rows: &Range<usize>) -> u8 {
     touch(&values[rows.start * width..rows.end * width])
 }
 
-/// Reads a byte of each line of the cache.
+/// Reads a byte of each line of the cache; nothing of what would not stay there.
 fn touch(bytes: &[u8]) -> u8 {
-    bytes.chunks(64).fold(0, |all, line| all ^ line[0])
+    let stays = bytes.len() <= MAX_WARM;
+    bytes.chunks(64).filter(|_| stays).fold(0, |all, line| all ^ line[0])
 }
 
 /// Why an array, or one inside it, does not suit its column.
@@ -226,18 +227,30 @@ fn add(
         }
     }
     let nulls = NullBuffer::union(own, hidden).filter(|nulls| nulls.null_count() > 0);
+    let validity = match (own, hidden) {
+        (Some(own), Some(hidden)) => Some(NullBuffer::new(own.inner() | &!hidden.inner())),
+        (own, _) => own.cloned(),
+    };
     let values = Values::new(layout.values, array);
-    columns.push(SourceColumn { values, nulls: nulls.clone() });
+    let has_hidden = hidden.is_some();
+    columns.push(SourceColumn { values, nulls: nulls.clone(), validity, has_hidden });
     match array.data_type() {
         DataType::Struct(_) => {
             let inside = array.as_struct().columns();
             inside.iter().try_for_each(|array| add(columns, layouts, array, nulls.as_ref()))
         }
-        DataType::List(_) => add(columns, layouts, array.as_list::<i32>().values(), None),
-        DataType::LargeList(_) => add(columns, layouts, array.as_list::<i64>().values(), None),
+        DataType::List(_) => {
+            let list = array.as_list::<i32>();
+            add_elements(columns, layouts, list.values(), list.offsets(), nulls.as_ref())
+        }
+        DataType::LargeList(_) => {
+            let list = array.as_list::<i64>();
+            add_elements(columns, layouts, list.values(), list.offsets(), nulls.as_ref())
+        }
         DataType::Map(_, _) => {
-            let entries: ArrayRef = Arc::new(array.as_map().entries().clone());
-            add(columns, layouts, &entries, None)
+            let map = array.as_map();
+            let entries: ArrayRef = Arc::new(map.entries().clone());
+            add_elements(columns, layouts, &entries, map.offsets(), nulls.as_ref())
         }
         DataType::FixedSizeList(_, n) => {
             let times = usize::try_from(*n).expect("sizes are above 0");
@@ -246,6 +259,27 @@ fn add(
         }
         _ => Ok(()),
     }
+}
+
+/// Adds the elements of lists; those that are in no list count as hidden.
+fn add_elements<O: ArrowNativeType>(
+    columns: &mut Vec<SourceColumn>,
+    layouts: &[ColumnLayout],
+    elements: &ArrayRef,
+    offsets: &[O],
+    nulls: Option<&NullBuffer>,
+) -> Result<(), Unfit> {
+    // Only there does it matter, and it costs a walk over all lists.
+    if layouts[columns.len()].nullable || elements.null_count() == 0 {
+        return add(columns, layouts, elements, None);
+    }
+    let mut seen = vec![false; elements.len()];
+    for (row, bounds) in offsets.windows(2).enumerate() {
+        if nulls.is_none_or(|nulls| nulls.is_valid(row)) {
+            seen[bounds[0].as_usize()..bounds[1].as_usize()].fill(true);
+        }
+    }
+    add(columns, layouts, elements, Some(&NullBuffer::from(seen)))
 }
 
 /// Whether the rows of an array of this type are not where its layout has them.
@@ -258,8 +292,13 @@ fn is_packed(data_type: &DataType) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct SourceColumn {
     pub(super) values: Values,
-    /// There only if at least one row is null, or is inside a null.
+    /// Whose values are not to be seen: nulls, and rows inside a null. There only if there are some.
     pub(super) nulls: Option<NullBuffer>,
+    /// Nulls that are not inside another: those are written as if they were none, since the reader's
+    /// column may be one without nulls.
+    pub(super) validity: Option<NullBuffer>,
+    /// Whether rows may be inside a null.
+    pub(super) has_hidden: bool,
 }
 
 /// The values of a column, row 0 first.
@@ -330,3 +369,6 @@ impl Values {
         }
     }
 }
+
+/// The second cache of a processor holds about as much.
+const MAX_WARM: usize = 1 << 20;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow_array::new_empty_array;
+use arrow_cast::cast;
 use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 
 use super::schema::{OffsetWidth, ValueLayout};
@@ -47,17 +49,48 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     match data_type {
         D::Utf8View => D::Utf8,
         D::BinaryView => D::Binary,
-        // A page of nulls takes no bytes: packing them again would take whatever memory its rows ask for.
-        D::Dictionary(_, values) if !values.is_null() => plain_type(values),
-        D::RunEndEncoded(_, values) if !values.data_type().is_null() => {
-            plain_type(values.data_type())
-        }
+        D::Dictionary(_, values) => plain_type(values),
+        D::RunEndEncoded(_, values) => plain_type(values.data_type()),
         D::List(field) | D::ListView(field) => D::List(inside(field)),
         D::LargeList(field) | D::LargeListView(field) => D::LargeList(inside(field)),
         D::FixedSizeList(field, n) => D::FixedSizeList(inside(field), *n),
         D::Map(field, sorted) => D::Map(inside(field), *sorted),
         D::Struct(fields) => D::Struct(fields.iter().map(inside).collect()),
         other => other.clone(),
+    }
+}
+
+/// Whether rows of a plain type can be packed again as `data_type`, whatever they are and however many.
+///
+/// Keys and run ends of fewer than 32 bits would not reach for the rows of a page, in which those of many
+/// batches meet; and packing takes memory by the row, so rows that take no bytes are left out.
+pub(super) fn can_pack(data_type: &DataType) -> bool {
+    use DataType as D;
+    let fits = match data_type {
+        D::Dictionary(keys, _) => keys.primitive_width().is_some_and(|width| width >= 4),
+        D::RunEndEncoded(ends, _) => ends.data_type().primitive_width() != Some(2),
+        D::List(field)
+        | D::ListView(field)
+        | D::LargeList(field)
+        | D::LargeListView(field)
+        | D::FixedSizeList(field, _)
+        | D::Map(field, _) => return can_pack(field.data_type()),
+        D::Struct(fields) => return fields.iter().all(|field| can_pack(field.data_type())),
+        _ => return true,
+    };
+    let plain = plain_type(data_type);
+    let packed = cast(&new_empty_array(&plain), data_type);
+    let is_flat = !plain.is_nested() && !plain.is_null();
+    fits && is_flat && packed.is_ok_and(|packed| packed.data_type() == data_type)
+}
+
+/// Whether a page is longer by each row of a plain type.
+pub(super) fn takes_bytes(plain: &DataType) -> bool {
+    match plain {
+        DataType::Null => false,
+        DataType::Struct(fields) => fields.iter().any(|field| takes_bytes(field.data_type())),
+        DataType::FixedSizeList(item, _) => takes_bytes(item.data_type()),
+        _ => true,
     }
 }
 

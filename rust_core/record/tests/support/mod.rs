@@ -113,7 +113,7 @@ pub(crate) fn packed_types() -> Vec<DataType> {
         Utf8View,
         BinaryView,
         dictionary.clone(),
-        Dictionary(Box::new(UInt8), Box::new(Int64)),
+        Dictionary(Box::new(UInt64), Box::new(Int64)),
         RunEndEncoded(field("run_ends", Int32, false), field("values", Utf8, true)),
         ListView(field("item", Int32, true)),
         LargeListView(field("item", Utf8View, true)),
