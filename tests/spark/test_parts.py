@@ -69,6 +69,13 @@ def test_every_type_that_is_sent():
         t.TimestampNTZType(): pa.timestamp("us"),
         t.DecimalType(38, 9): pa.decimal128(38, 9),
         t.DayTimeIntervalType(): pa.duration("us"),
+        t.ArrayType(t.LongType(), False): pa.list_(pa.field("element", pa.int64(), nullable=False)),
+        t.MapType(t.StringType(), t.TimestampType()): pa.map_(
+            pa.string(), pa.timestamp("us", "Europe/Paris")
+        ),
+        t.StructType([t.StructField("a", t.ArrayType(t.DateType()))]): pa.struct(
+            [("a", pa.list_(pa.field("element", pa.date32())))]
+        ),
     }
     schema = t.StructType([t.StructField(f"c{i}", k, i % 2 == 0) for i, k in enumerate(kinds)])
     sent = arrow_schema(schema, "Europe/Paris")
@@ -79,9 +86,9 @@ def test_every_type_that_is_sent():
 @pytest.mark.parametrize(
     "kind",
     [
-        t.ArrayType(t.LongType()),
-        t.MapType(t.StringType(), t.LongType()),
-        t.StructType([t.StructField("a", t.LongType())]),
+        t.ArrayType(t.YearMonthIntervalType()),
+        t.MapType(t.StringType(), t.VariantType()),
+        t.StructType([t.StructField("a", t.NullType())]),
         t.YearMonthIntervalType(),
         t.NullType(),
         t.VariantType(),

@@ -1,6 +1,7 @@
 """Producers count as jobs of the action: its pool, its group, its tags; and a queue of real jobs."""
 
 import logging
+import sys
 import threading
 import time
 
@@ -10,10 +11,13 @@ pytest.importorskip("pyspark")
 
 from outcomes import rounds
 from py4j.protocol import Py4JJavaError
-from pyspark import InheritableThread
+from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import PySparkException
 
 from headgate.spark import exchange
+
+# Workers cannot import what this file imports.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.parametrize(
     "spark",
@@ -59,7 +63,7 @@ class Action:
     def __init__(self, spark, prepare, action):
         self.error = None
         self.rows = None
-        self._context = spark.sparkContext
+        self._spark, self._context = spark, spark.sparkContext
         self._prepare, self._action = prepare, action
         self._thread = InheritableThread(target=self._act)
         self._thread.start()
@@ -75,6 +79,16 @@ class Action:
         self._thread.join(LONG)
         assert not self._thread.is_alive()
 
+    def producer_jobs(self, count=1):
+        """Wait for so many producer jobs while the action goes on."""
+
+        def found():
+            jobs = producer_jobs(self._spark)
+            assert len(jobs) >= count or self._thread.is_alive(), f"over: {self.error or self.rows}"
+            return len(jobs) >= count and jobs
+
+        return eventually(found)
+
 
 def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, numbers):
     def prepare(context):
@@ -85,7 +99,7 @@ def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, num
     out = exchange(numbers, by="k", map=sleep_long)
     action = Action(spark, prepare, out.count)
     store = spark.sparkContext._jsc.sc().statusStore()
-    job = eventually(lambda: producer_jobs(spark))[0]
+    (job,) = action.producer_jobs()
     data = store.job(job)
     (stage,) = spark.sparkContext.statusTracker().getJobInfo(job).stageIds
     pool = eventually(lambda: store.lastStageAttempt(stage)).schedulingPool()
@@ -102,7 +116,7 @@ def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, num
 def test_a_cancelled_tag_takes_the_producers_with_it_and_no_other_action(spark, numbers):
     slow = exchange(numbers, by="k", num_partitions=1, map=sleep_long)
     action = Action(spark, lambda context: context.addJobTag("doomed"), slow.count)
-    eventually(lambda: producer_jobs(spark))
+    action.producer_jobs()
     spark.sparkContext.cancelJobsWithTag("doomed")
     action.join()
     assert "cancel" in action.error.lower()
@@ -127,7 +141,7 @@ def test_an_exchange_of_an_exchange_keeps_them_at_both_floors(spark, numbers):
     inner = exchange(numbers, by="s", num_partitions=1, map=sleep_long)
     out = exchange(inner, by="k", num_partitions=1)
     action = Action(spark, lambda context: context.setJobGroup("both", "two floors"), out.count)
-    jobs = eventually(lambda: len(found := producer_jobs(spark)) == 2 and found)
+    jobs = action.producer_jobs(2)
     store = spark.sparkContext._jsc.sc().statusStore()
     groups = [store.job(job).jobGroup().get() for job in jobs]
     own = [
