@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -117,18 +117,19 @@ class RecordWriter:
         """
         if self._arrow is None:
             self._emit_bytes(record)
-        elif self._choose is not None:
-            for batch in _batches(record):
-                channels = _channel_numbers(self._choose(batch), batch.num_rows)
-                self._arrow.emit_to(self._safe(batch), channels)
-        elif self._at_risk:
-            for batch in _batches(record):
-                self._arrow.emit(self._safe(batch))
+        elif self._choose is None:
+            for safe in self._safe(record):
+                self._arrow.emit(safe)
         else:
-            self._arrow.emit(record)
+            for batch in (batch for safe in self._safe(record) for batch in _batches(safe)):
+                channels = _channel_numbers(self._choose(batch), batch.num_rows)
+                self._arrow.emit_to(batch, channels)
 
-    def _safe(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return unsliced(batch, self._at_risk) if self._at_risk else batch
+    def _safe(self, record: Any) -> Iterable[Any]:
+        """Return the record as the native module may see it, in batches where that takes copies."""
+        if not self._at_risk:
+            return (record,)
+        return (unsliced(batch, self._at_risk) for batch in _batches(record))
 
     def _emit_bytes(self, record: Any) -> None:
         writer = self._bytes
@@ -142,8 +143,8 @@ class RecordWriter:
     def broadcast_emit(self, record: Any) -> None:
         """Emit a record to every subpartition."""
         if self._arrow is not None:
-            for batch in map(self._safe, _batches(record)) if self._at_risk else (record,):
-                self._arrow.broadcast_emit(batch)
+            for safe in self._safe(record):
+                self._arrow.broadcast_emit(safe)
         elif self._bytes is not None:
             self._bytes.broadcast_emit(self._encode(record))
 

@@ -41,7 +41,7 @@ proptest! {
             let (batch, other) = support::batches(schema.schema(), rows, 30, &mut random);
             let source = Source::try_new(&schema, &other).unwrap();
             let first = random.below(rows);
-            source.warm(first..rows);
+            source.warm(&schema, first..rows);
             let selection: Vec<u32> =
                 (first..rows).map(|row| u32::try_from(row).unwrap()).collect();
             let count = if by_range {

@@ -227,7 +227,7 @@ impl ArrowWriter {
                 done = Err(ExchangeError::OutOfRange { row, channel, count });
                 break;
             }
-            source.warm(number * block..number * block + ids.len());
+            source.warm(&self.schema, number * block..number * block + ids.len());
             for (index, rows) in scatter.groups() {
                 done =
                     self.append(Lane::One(index as usize), source, Rows::Picked(rows), interrupt);

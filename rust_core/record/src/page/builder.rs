@@ -7,7 +7,7 @@ use super::columns::{ColumnState, OpenColumns, Room, count_elements, data_lens};
 use super::header::{HeaderWriter, header_len, to_u32};
 use super::layout::{ColumnRegions, Layout, PageProfile, Region};
 use super::rows::{Contiguous, RowSet};
-use super::schema::{ColumnLayout, PageSchema, ValueLayout};
+use super::schema::PageSchema;
 use super::source::Source;
 
 /// What an open page holds.
@@ -166,10 +166,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// Moves the regions to where the rows written so far would have them; false if little is gained.
     fn lay_out_anew<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let layouts = self.schema.layouts();
-        let is_guess = |layout: &ColumnLayout| {
-            matches!(layout.values, ValueLayout::Var(_) | ValueLayout::List(_))
-        };
-        if self.relayouts == MAX_RELAYOUTS || !layouts.iter().any(is_guess) {
+        let varies = layouts.iter().any(|layout| layout.values.varies());
+        if self.relayouts == MAX_RELAYOUTS || !varies {
             return false;
         }
         let mut profile = PageProfile::new();

@@ -108,9 +108,7 @@ pub(super) fn outermost(layouts: &[ColumnLayout]) -> impl Iterator<Item = usize>
 
 /// Whether the rows of a column may take more or fewer bytes, because of what is inside it.
 fn varies_inside(layouts: &[ColumnLayout], column: usize) -> bool {
-    let is_var =
-        |layout: &ColumnLayout| matches!(layout.values, ValueLayout::Var(_) | ValueLayout::List(_));
-    layouts[column + 1..layouts[column].end].iter().any(is_var)
+    layouts[column + 1..layouts[column].end].iter().any(|layout| layout.values.varies())
 }
 
 /// How many elements of lists, right inside outermost columns, some rows have.

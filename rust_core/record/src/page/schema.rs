@@ -166,6 +166,11 @@ impl OffsetWidth {
 }
 
 impl ValueLayout {
+    /// Whether rows differ in what they take, so that their number in a page can only be guessed.
+    pub(super) fn varies(self) -> bool {
+        matches!(self, Self::Var(_) | Self::List(_))
+    }
+
     pub(super) fn num_buffers(self) -> usize {
         match self {
             Self::Null => 0,

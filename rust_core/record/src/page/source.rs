@@ -9,6 +9,7 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuf
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType};
 
+use super::columns::outermost;
 use super::schema::{ColumnLayout, PageSchema, ValueLayout};
 use super::types::{accepts, plain_type};
 
@@ -82,8 +83,6 @@ pub struct Source {
     rows: usize,
     /// Each column, before those inside it.
     columns: Vec<SourceColumn>,
-    /// Numbers of the columns that are not inside another, which have `rows` rows.
-    outermost: Vec<usize>,
 }
 
 impl Source {
@@ -120,7 +119,6 @@ impl Source {
             return Err(SourceError::ExtraColumn { column, expected: expected.len() });
         }
         let mut columns = Vec::with_capacity(schema.layouts().len());
-        let mut outermost = Vec::with_capacity(expected.len());
         for (index, (field, array)) in expected.iter().zip(batch.columns()).enumerate() {
             let travels_as = schema.travels_as(index).unwrap_or_else(|| field.data_type());
             if !accepts(travels_as, &plain_type(array.data_type())) {
@@ -130,11 +128,10 @@ impl Source {
                     got: array.data_type().clone(),
                 });
             }
-            outermost.push(columns.len());
             add(&mut columns, schema.layouts(), array, None)
                 .map_err(|unfit| unfit.of_column(field.name()))?;
         }
-        Ok(Self { rows: batch.num_rows(), columns, outermost })
+        Ok(Self { rows: batch.num_rows(), columns })
     }
 
     /// How many rows there are.
@@ -147,23 +144,16 @@ impl Source {
     /// rows that are picked out of them right after are in the cache. Columns inside others are left out.
     ///
     /// # Panics
-    /// If there are fewer rows.
-    pub fn warm(&self, rows: Range<usize>) {
-        let touched = self.outermost.iter().map(|&column| match &self.columns[column].values {
-            Values::Fixed(values) => touch_rows(values, self.rows, &rows),
-            Values::Views { views, .. } => touch_rows(views.inner(), self.rows, &rows),
-            Values::Var32 { offsets, data } => {
-                let ends = &offsets[rows.start..=rows.end];
-                touch(&data[ends[0].as_usize()..ends[rows.len()].as_usize()])
-                    ^ touch_rows(offsets.inner(), self.rows + 1, &rows)
-            }
-            Values::Var64 { offsets, data } => {
-                let ends = &offsets[rows.start..=rows.end];
-                touch(&data[ends[0].as_usize()..ends[rows.len()].as_usize()])
-                    ^ touch_rows(offsets.inner(), self.rows + 1, &rows)
-            }
-            _ => 0,
-        });
+    /// If there are fewer rows, or this was resolved for another schema.
+    pub fn warm(&self, schema: &PageSchema, rows: Range<usize>) {
+        let touched =
+            outermost(schema.layouts()).map(|column| match &self.columns[column].values {
+                Values::Fixed(values) => touch_rows(values, self.rows, &rows),
+                Values::Views { views, .. } => touch_rows(views.inner(), self.rows, &rows),
+                Values::Var32 { offsets, data } => touch_strings(offsets, data, &rows),
+                Values::Var64 { offsets, data } => touch_strings(offsets, data, &rows),
+                _ => 0,
+            });
         std::hint::black_box(touched.fold(0, |all, one| all ^ one));
     }
 
@@ -177,10 +167,21 @@ fn touch_rows(values: &[u8], all: usize, rows: &Range<usize>) -> u8 {
     touch(&values[rows.start * width..rows.end * width])
 }
 
+fn touch_strings<O: ArrowNativeType>(
+    offsets: &ScalarBuffer<O>,
+    data: &[u8],
+    rows: &Range<usize>,
+) -> u8 {
+    let (start, end) = (offsets[rows.start].as_usize(), offsets[rows.end].as_usize());
+    touch(&data[start..end]) ^ touch_rows(offsets.inner(), offsets.len(), rows)
+}
+
 /// Reads a byte of each line of the cache; nothing of what would not stay there.
 fn touch(bytes: &[u8]) -> u8 {
-    let stays = bytes.len() <= MAX_WARM;
-    bytes.chunks(64).filter(|_| stays).fold(0, |all, line| all ^ line[0])
+    if bytes.len() > MAX_WARM {
+        return 0;
+    }
+    bytes.chunks(64).fold(0, |all, line| all ^ line[0])
 }
 
 /// Why an array, or one inside it, does not suit its column.
@@ -203,7 +204,7 @@ impl Unfit {
 
 /// Adds an array and those inside it, whose layouts start with that of number `columns.len()`.
 ///
-/// Rows that are `hidden` inside a null take no part: they are written as nulls or zeros.
+/// Rows that are `hidden` inside a null take no part: they are written as zeros.
 fn add(
     columns: &mut Vec<SourceColumn>,
     layouts: &[ColumnLayout],
