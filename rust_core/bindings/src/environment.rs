@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headgate_exchange::{Config, ShuffleEnvironment, Stats};
+use headgate_exchange::{Config, PartitionOptions, ShuffleEnvironment, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -54,8 +54,10 @@ impl Environment {
         wanted: Vec<bool>,
         lost_consumer_timeout: f64,
     ) -> PyResult<ResultPartition> {
-        let timeout = Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
-        let inner = blocking(py, |_| self.inner.create_result_partition(&wanted, timeout))?;
+        let lost_consumer_timeout =
+            Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
+        let options = PartitionOptions { wanted, lost_consumer_timeout };
+        let inner = blocking(py, |_| self.inner.create_result_partition(&options))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }
 

@@ -11,6 +11,7 @@
 #[macro_use]
 mod failpoint_macro;
 
+mod address;
 mod checksum;
 mod config;
 mod copies;
@@ -32,14 +33,15 @@ mod stats;
 mod subpartition;
 mod writer;
 
+pub use address::Address;
 pub use config::Config;
 pub use copies::Copies;
 pub use counters::Counters;
-pub use environment::{Address, ShuffleEnvironment};
+pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
 pub use gate::{InputGate, Received};
 pub use heartbeat::HeartbeatManager;
-pub use partition::ResultPartition;
+pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};

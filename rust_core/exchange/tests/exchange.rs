@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Env, batch, drain, nothing, page_schema, writer};
-use headgate_exchange::{ExchangeError, Record};
+use headgate_exchange::{ExchangeError, PartitionOptions, Record};
 
 fn exchange(producers: &[Env], consumers: &[Env], rows: i64, width: usize) -> Vec<Vec<i64>> {
     let partitions: Vec<_> = producers.iter().map(|env| env.partition(consumers.len())).collect();
@@ -196,7 +196,13 @@ fn a_consumer_that_stops_early_frees_the_producer() {
 fn a_consumer_that_closes_is_no_loss() {
     for timeout in [Duration::ZERO, Duration::MAX] {
         let producer = Env::new(8, 4096);
-        let partition = producer.0.create_result_partition(&[true], timeout).unwrap();
+        let partition = producer
+            .0
+            .create_result_partition(&PartitionOptions {
+                lost_consumer_timeout: timeout,
+                ..PartitionOptions::all(1)
+            })
+            .unwrap();
         let mut stream = std::net::TcpStream::connect(producer.0.address().unwrap()).unwrap();
         let consumer = Env::new(8, 4096);
         let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -218,8 +224,9 @@ fn a_consumer_that_closes_is_no_loss() {
 #[test]
 fn unwanted_subpartitions_are_not_built() {
     let env = Env::new(8, 4096);
-    let wanted = [false, true, false, false];
-    let partition = env.0.create_result_partition(&wanted, Duration::ZERO).unwrap();
+    let wanted = vec![false, true, false, false];
+    let options = PartitionOptions { wanted, ..PartitionOptions::all(4) };
+    let partition = env.0.create_result_partition(&options).unwrap();
     let gate = env.gate(&[env.address(&partition, 1)]);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 8), &nothing).unwrap();

@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Env;
-use headgate_exchange::ExchangeError;
 use headgate_exchange::failpoint::{VARIABLE, configure, hits};
+use headgate_exchange::{ExchangeError, PartitionOptions};
 use scenario::{Outcome, ROWS, Role, exchange, play};
 
 /// What an end is told of another process that is gone.
@@ -173,7 +173,7 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
     };
     let refused = [
         broken.0.create_input_gate().err(),
-        broken.0.create_result_partition(&[true], Duration::ZERO).err(),
+        broken.0.create_result_partition(&PartitionOptions::all(1)).err(),
         broken.0.add_channel(&gate, &address, [0; 32], &common::nothing).err(),
         broken.0.address().err(),
     ];

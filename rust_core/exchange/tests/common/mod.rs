@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use headgate_exchange::{
-    Address, ArrowWriter, Config, ExchangeError, InputGate, Record, RecordReader, ResultPartition,
-    ShuffleEnvironment,
+    Address, ArrowWriter, Config, ExchangeError, InputGate, PartitionOptions, Record, RecordReader,
+    ResultPartition, ShuffleEnvironment,
 };
 use headgate_record::{PageSchema, Selector};
 
@@ -53,7 +53,7 @@ impl Env {
     }
 
     pub(crate) fn partition(&self, count: usize) -> Arc<ResultPartition> {
-        self.0.create_result_partition(&vec![true; count], Duration::ZERO).unwrap()
+        self.0.create_result_partition(&PartitionOptions::all(count)).unwrap()
     }
 
     pub(crate) fn address(&self, partition: &ResultPartition, subpartition: u32) -> Address {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headgate_exchange::{
-    Address, ExchangeError, InputGate, PartitionId, RecordReader, ResultPartition,
+    Address, ExchangeError, InputGate, PartitionId, PartitionOptions, RecordReader, ResultPartition,
 };
 
 use crate::common::{Env, batch, page_schema, writer};
@@ -114,7 +114,7 @@ pub(crate) fn exchange() -> Vec<Outcome> {
     let [first, second, third] = all;
     let made = catch_unwind(AssertUnwindSafe(|| {
         let envs = [first, second].into_iter();
-        envs.map(|env| env.0.create_result_partition(&[true, true], Duration::ZERO)).collect()
+        envs.map(|env| env.0.create_result_partition(&PartitionOptions::all(2))).collect()
     }));
     let partitions: Vec<_> = match made {
         Ok(Ok(partitions)) => partitions,

@@ -1,14 +1,13 @@
 //! One TCP connection: handshake, then frames in the direction it was dialed for.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read};
+mod incoming;
+
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headgate_protocol::{
-    ClientHandshake, Frame, FrameDecoder, Limits, PartitionRequest, Peer, ServerHandshake, Side,
-    Step,
-};
+use headgate_protocol::{ClientHandshake, Frame, FrameDecoder, PartitionRequest, ServerHandshake};
 use mio::net::TcpStream;
 
 use crate::error::{ExchangeError, Result};
@@ -19,7 +18,6 @@ use crate::net::flood::FloodGuard;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
-use crate::net::wire_error;
 use crate::random::random;
 
 /// A peer that has not proved itself by then is dropped. Longer than a process may be stopped without
@@ -27,8 +25,6 @@ use crate::random::random;
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(12);
 /// Read ahead for headers; payloads beyond it go straight into their segments.
 const STAGING: usize = 4096;
-/// Bytes read from one connection before others get their turn.
-const READ_QUOTA: usize = 4 << 20;
 
 enum Phase {
     /// We dialed; requests wait until the peer has proved itself.
@@ -219,151 +215,6 @@ impl Connection {
         }
     }
 
-    /// Reads until nothing is left or others should have a turn; an end of stream is an error.
-    pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
-        fail_point!("connection.reads", error => return Err(error));
-        self.floods.tick(now);
-        let mut quota = READ_QUOTA;
-        while quota > 0 {
-            match self.read_once(context) {
-                Ok(0) => return Err(peer_error::ended(self.role(), self.peer)),
-                Ok(count) => {
-                    context.traffic.add_received(count);
-                    quota = quota.saturating_sub(count);
-                }
-                Err(Trouble::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return Ok(());
-                }
-                Err(Trouble::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
-                Err(Trouble::Io(error)) => return Err(self.lost(&error)),
-                Err(Trouble::Exchange(error)) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// One system call; payload goes to its segment, what follows it to the staging buffer.
-    fn read_once(&mut self, context: &Context) -> std::result::Result<usize, Trouble> {
-        let mut staging = std::mem::take(&mut self.staging);
-        let mut direct = 0;
-        let read = match &mut self.phase {
-            Phase::Fetching(fetch, _) => match fetch.space() {
-                Some(space) => {
-                    direct = space.len();
-                    let mut slices = [IoSliceMut::new(space), IoSliceMut::new(&mut staging)];
-                    self.socket.read_vectored(&mut slices)
-                }
-                None => self.socket.read(&mut staging),
-            },
-            _ => self.socket.read(&mut staging),
-        };
-        let outcome = read.map_err(Trouble::Io).and_then(|count| {
-            if let Phase::Fetching(fetch, _) = &mut self.phase
-                && direct > 0
-                && count > 0
-            {
-                fetch.filled(count.min(direct));
-                fetch.complete(&mut self.outbox).map_err(Trouble::Exchange)?;
-            }
-            let staged = count.saturating_sub(direct);
-            self.feed(&staging[..staged], context).map_err(Trouble::Exchange)?;
-            Ok(count)
-        });
-        self.staging = staging;
-        outcome
-    }
-
-    fn feed(&mut self, mut input: &[u8], context: &Context) -> Result<()> {
-        while !input.is_empty() {
-            match &mut self.phase {
-                Phase::Dialing { handshake, .. } => {
-                    let step = handshake
-                        .handle(&mut input)
-                        .map_err(|e| peer_error::refused(&e, self.peer))?;
-                    self.shook(step, context)?;
-                }
-                Phase::Answering(handshake) => match handshake.handle(&mut input) {
-                    Ok(step) => self.shook(step, context)?,
-                    Err(error) => {
-                        if let Some(rejection) = error.rejection() {
-                            self.outbox.push(rejection);
-                            self.flush(context)?;
-                        }
-                        return Err(peer_error::refused(&error, self.peer));
-                    }
-                },
-                Phase::Fetching(fetch, decoder) => {
-                    if fetch.is_mid_payload() {
-                        fetch.take_payload(&mut input);
-                    } else {
-                        let frame = decoder.decode(&mut input);
-                        let frame = frame.map_err(|error| peer_error::frame(&error, self.peer))?;
-                        let Some(frame) = frame else { continue };
-                        self.floods.charge(&frame, self.peer)?;
-                        fetch.handle(frame, self.peer)?;
-                    }
-                    fetch.complete(&mut self.outbox)?;
-                }
-                Phase::Serving(..) => {
-                    if let Err(error) = self.serve(&mut input, context) {
-                        self.outbox.push_frame(&wire_error::farewell(&error));
-                        self.flush(context)?;
-                        return Err(error);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn serve(&mut self, input: &mut &[u8], context: &Context) -> Result<()> {
-        let Phase::Serving(serve, decoder) = &mut self.phase else { return Ok(()) };
-        let frame = decoder.decode(input).map_err(|e| peer_error::frame(&e, self.peer))?;
-        let Some(frame) = frame else { return Ok(()) };
-        self.floods.charge(&frame, self.peer)?;
-        serve
-            .handle(frame, context, &mut self.outbox)
-            .map_err(|e| peer_error::protocol(&e, self.peer))
-    }
-
-    fn shook(&mut self, step: Step, context: &Context) -> Result<()> {
-        match step {
-            Step::NeedMore => {}
-            Step::Send(bytes) => self.outbox.push(bytes),
-            Step::Done { peer, send } => {
-                self.outbox.push(send);
-                self.proved(&peer, context)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn proved(&mut self, peer: &Peer, context: &Context) -> Result<()> {
-        fail_point!("handshake.proved", error => return Err(error));
-        let ours = Limits::for_segment(context.handshake.max_segment);
-        let decoder = |side| FrameDecoder::new(ours, side, peer.mask);
-        self.outbox.mask = peer.mask;
-        let next = match &mut self.phase {
-            Phase::Dialing { process, .. } if *process != peer.process => {
-                let detail = "another process answers at this address".to_owned();
-                return Err(ExchangeError::Handshake { peer: self.peer, detail });
-            }
-            Phase::Dialing { fetch, waiting, .. } => {
-                for frame in waiting.drain(..) {
-                    self.outbox.push_frame(&frame);
-                }
-                Phase::Fetching(std::mem::take(fetch), decoder(Side::Consumer))
-            }
-            _ => {
-                let serve = Serve::new(self.token, peer.max_segment);
-                Phase::Serving(serve, decoder(Side::Producer))
-            }
-        };
-        self.phase = next;
-        Ok(())
-    }
-
     /// The deadline passed.
     pub(crate) fn expired(&self) -> ExchangeError {
         let seconds = HANDSHAKE_DEADLINE.as_secs();
@@ -392,9 +243,4 @@ impl Connection {
             Phase::Serving(serve, _) => serve.disconnected(cause),
         }
     }
-}
-
-enum Trouble {
-    Io(io::Error),
-    Exchange(ExchangeError),
 }

@@ -1,5 +1,7 @@
 //! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
 
+mod options;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +14,8 @@ use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
+
+pub use options::PartitionOptions;
 
 /// Segments per subpartition that may wait for a consumer, beside the page being written.
 const BUFFERS_PER_CHANNEL: usize = 2;
@@ -47,7 +51,7 @@ pub struct ResultPartition {
     id: PartitionId,
     subpartitions: Vec<Arc<Subpartition>>,
     pool: LocalPool,
-    /// How long whoever knows why a consumer vanished has to say so; zero fails the partition at once.
+    /// As in [`PartitionOptions`].
     lost_consumer_timeout: Duration,
     copies: Arc<Copies>,
     segment_size: usize,
@@ -59,17 +63,17 @@ pub struct ResultPartition {
 }
 
 impl ResultPartition {
-    /// A partition of `wanted.len()` subpartitions, of which only the wanted ones are built.
+    /// A partition with nothing in it.
     ///
     /// # Errors
     /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
     pub(crate) fn new(
         id: PartitionId,
-        wanted: &[bool],
+        options: &PartitionOptions,
         global: &GlobalPool,
-        lost_consumer_timeout: Duration,
         copies: Arc<Copies>,
     ) -> Result<Self> {
+        let PartitionOptions { wanted, lost_consumer_timeout } = options;
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
         let max = built * (BUFFERS_PER_CHANNEL + 1) + FLOATING_BUFFERS;
@@ -91,7 +95,7 @@ impl ResultPartition {
             id,
             subpartitions,
             pool,
-            lost_consumer_timeout,
+            lost_consumer_timeout: *lost_consumer_timeout,
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),

@@ -1,42 +1,25 @@
 //! One per process and exchange: pool, partitions, gates, connections and the I/O thread.
 
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+mod channels;
+
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
 
 use headgate_memory::GlobalPool;
-use headgate_protocol::{
-    ChannelId, Generation, HandshakeConfig, Key, PartitionId, PartitionRequest, ReceiveChannel,
-    VersionRange,
-};
+use headgate_protocol::{HandshakeConfig, Key, PartitionId, VersionRange};
 
 use crate::config::Config;
 use crate::copies::Copies;
 use crate::descriptors;
-use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::{Channel, GatePool, InputGate, LocalChannel, RemoteChannel};
+use crate::error::{ExchangeError, Result};
+use crate::gate::{GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
-use crate::net::{Command, Context, Network, Traffic};
-use crate::partition::ResultPartition;
+use crate::net::{Context, Network, Traffic};
+use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::stats::Stats;
-
-/// Where a subpartition is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Address {
-    /// Name or number of the host.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// The process there.
-    pub process: [u8; 16],
-    /// Its partition.
-    pub partition: PartitionId,
-    /// Which of its subpartitions.
-    pub subpartition: u32,
-}
 
 /// The data plane of a process.
 pub struct ShuffleEnvironment {
@@ -169,18 +152,11 @@ impl ShuffleEnvironment {
     /// [`ExchangeError::PoolTooSmall`].
     pub fn create_result_partition(
         &self,
-        wanted: &[bool],
-        lost_consumer_timeout: Duration,
+        options: &PartitionOptions,
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
         let id = PartitionId(random()?);
-        let partition = ResultPartition::new(
-            id,
-            wanted,
-            &self.pool,
-            lost_consumer_timeout,
-            Arc::clone(&self.copies),
-        )?;
+        let partition = ResultPartition::new(id, options, &self.pool, Arc::clone(&self.copies))?;
         let partition = Arc::new(partition);
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
@@ -209,95 +185,6 @@ impl ShuffleEnvironment {
         drop(gates);
         self.check()?;
         Ok(gate)
-    }
-
-    /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
-    /// its data. `schema_hash` of zeros expects none in particular.
-    ///
-    /// # Errors
-    /// An address that does not resolve, a pool without room for another channel, a local
-    /// partition that does not exist.
-    pub fn add_channel(
-        &self,
-        gate: &InputGate,
-        address: &Address,
-        schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        self.check()?;
-        if address.process == self.process {
-            self.add_local(gate, address, schema_hash)
-        } else {
-            self.add_remote(gate, address, schema_hash, interrupt)
-        }
-    }
-
-    fn add_local(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
-        let index = address.subpartition as usize;
-        let not_found = || ExchangeError::PartitionNotFound {
-            peer: "this process".to_owned(),
-            detail: format!("subpartition {index} of partition {} is not here", address.partition),
-        };
-        let partition = self.partitions.find(address.partition).ok_or_else(not_found)?;
-        partition.subpartition(index).ok_or_else(not_found)?;
-        let written = partition.schema_hash();
-        if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
-            return Err(ExchangeError::SchemaRefused {
-                peer: "this process".to_owned(),
-                detail: "the consumer expects another schema than the producer writes".to_owned(),
-            });
-        }
-        let mut at = 0;
-        let channel = gate.add_channel(|index_in_gate| {
-            at = index_in_gate;
-            Ok(Channel::Local(LocalChannel::new(partition, index)))
-        })?;
-        match &*channel {
-            Channel::Local(local) => local.attach(gate.queue(), at).inspect_err(|_| gate.end(at)),
-            Channel::Remote(_) => unreachable!("made local above"),
-        }
-    }
-
-    fn add_remote(
-        &self,
-        gate: &InputGate,
-        address: &Address,
-        schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
-    ) -> Result<()> {
-        let peer = resolve(&address.host, address.port)?;
-        let mut network = lock(&self.network);
-        let mailbox = match &mut *network {
-            Some(network) => Arc::clone(&network.mailbox),
-            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
-        };
-        drop(network);
-        let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
-        let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
-        let pool = gate.pool();
-        let exclusive = pool.admit(interrupt)?;
-        let credit = u32::try_from(exclusive.len()).expect("a handful");
-        let generation = Generation(self.config.epoch);
-        let receive = ReceiveChannel::new(id, generation, credit);
-        let channel = gate.add_channel(|index| {
-            let sink = Arc::clone(&mailbox);
-            let queue = gate.queue();
-            let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
-            Ok(Channel::Remote(channel))
-        });
-        let channel = channel.inspect_err(|_| pool.dismiss(credit as usize))?;
-        let Channel::Remote(channel) = &*channel else { unreachable!("made remote above") };
-        let request = PartitionRequest {
-            partition: address.partition,
-            subpartition: address.subpartition,
-            channel: id,
-            generation,
-            initial_credit: channel.initial_credit(),
-            schema_hash,
-        };
-        let process = address.process;
-        mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
-        Ok(())
     }
 
     fn start_network(&self, listener: Option<TcpListener>) -> Result<Network> {
@@ -385,11 +272,4 @@ impl Drop for ShuffleEnvironment {
             std::mem::forget(network.take());
         }
     }
-}
-
-fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
-    let unresolved = |detail: String| ExchangeError::Unresolved { host: host.to_owned(), detail };
-    let mut addresses =
-        (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
-    addresses.next().ok_or_else(|| unresolved("the name has no address".to_owned()))
 }

@@ -1,0 +1,104 @@
+//! Channels to subpartitions of this process and of others.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use headgate_protocol::{ChannelId, Generation, PartitionRequest, ReceiveChannel};
+
+use crate::address::Address;
+use crate::environment::ShuffleEnvironment;
+use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::{Channel, InputGate, LocalChannel, RemoteChannel};
+use crate::lock::lock;
+use crate::net::Command;
+
+impl ShuffleEnvironment {
+    /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
+    /// its data. `schema_hash` of zeros expects none in particular.
+    ///
+    /// # Errors
+    /// An address that does not resolve, a pool without room for another channel, a local
+    /// partition that does not exist.
+    pub fn add_channel(
+        &self,
+        gate: &InputGate,
+        address: &Address,
+        schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        self.check()?;
+        if address.process == self.process {
+            self.add_local(gate, address, schema_hash)
+        } else {
+            self.add_remote(gate, address, schema_hash, interrupt)
+        }
+    }
+
+    fn add_local(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
+        let index = address.subpartition as usize;
+        let not_found = || ExchangeError::PartitionNotFound {
+            peer: "this process".to_owned(),
+            detail: format!("subpartition {index} of partition {} is not here", address.partition),
+        };
+        let partition = self.partitions.find(address.partition).ok_or_else(not_found)?;
+        partition.subpartition(index).ok_or_else(not_found)?;
+        let written = partition.schema_hash();
+        if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
+            return Err(ExchangeError::SchemaRefused {
+                peer: "this process".to_owned(),
+                detail: "the consumer expects another schema than the producer writes".to_owned(),
+            });
+        }
+        let mut at = 0;
+        let channel = gate.add_channel(|index_in_gate| {
+            at = index_in_gate;
+            Ok(Channel::Local(LocalChannel::new(partition, index)))
+        })?;
+        match &*channel {
+            Channel::Local(local) => local.attach(gate.queue(), at).inspect_err(|_| gate.end(at)),
+            Channel::Remote(_) => unreachable!("made local above"),
+        }
+    }
+
+    fn add_remote(
+        &self,
+        gate: &InputGate,
+        address: &Address,
+        schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let peer = address.resolve()?;
+        let mut network = lock(&self.network);
+        let mailbox = match &mut *network {
+            Some(network) => Arc::clone(&network.mailbox),
+            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
+        };
+        drop(network);
+        let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
+        let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
+        let pool = gate.pool();
+        let exclusive = pool.admit(interrupt)?;
+        let credit = u32::try_from(exclusive.len()).expect("a handful");
+        let generation = Generation(self.config.epoch);
+        let receive = ReceiveChannel::new(id, generation, credit);
+        let channel = gate.add_channel(|index| {
+            let sink = Arc::clone(&mailbox);
+            let queue = gate.queue();
+            let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
+            Ok(Channel::Remote(channel))
+        });
+        let channel = channel.inspect_err(|_| pool.dismiss(credit as usize))?;
+        let Channel::Remote(channel) = &*channel else { unreachable!("made remote above") };
+        let request = PartitionRequest {
+            partition: address.partition,
+            subpartition: address.subpartition,
+            channel: id,
+            generation,
+            initial_credit: channel.initial_credit(),
+            schema_hash,
+        };
+        let process = address.process;
+        mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
+        Ok(())
+    }
+}

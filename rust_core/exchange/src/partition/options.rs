@@ -1,0 +1,19 @@
+//! What a result partition is made with.
+
+use std::time::Duration;
+
+/// How a result partition is built; its caller checks the values.
+#[derive(Debug, Clone)]
+pub struct PartitionOptions {
+    /// One per consumer: whether its subpartition is built. Rows for the others are dropped.
+    pub wanted: Vec<bool>,
+    /// How long whoever knows why a consumer vanished has to say so; zero fails the partition at once.
+    pub lost_consumer_timeout: Duration,
+}
+
+impl PartitionOptions {
+    /// All of `count` subpartitions, which fail with the first consumer that vanishes.
+    pub fn all(count: usize) -> Self {
+        Self { wanted: vec![true; count], lost_consumer_timeout: Duration::ZERO }
+    }
+}
