@@ -31,6 +31,7 @@ mod random;
 mod reader;
 mod stats;
 mod subpartition;
+mod view;
 mod writer;
 
 pub use address::Address;

@@ -8,27 +8,7 @@ use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-
-/// Told, outside the subpartition's lock, that a reader that found nothing should look again.
-pub(crate) trait DataListener: Send + Sync {
-    /// Something to take, or an end.
-    fn data_available(&self);
-}
-
-/// What a reader gets.
-#[derive(Debug)]
-pub(crate) struct Polled {
-    /// The bytes.
-    pub(crate) buffer: Buffer,
-    /// Of what kind they are.
-    pub(crate) data_type: DataType,
-    /// Data buffers still queued behind this one.
-    pub(crate) backlog: u32,
-    /// Counted at poll, so a priority event simply gets the next number.
-    pub(crate) sequence: Sequence,
-    /// What another poll would give.
-    pub(crate) next: Next,
-}
+use crate::view::{DataListener, Polled};
 
 enum Item {
     /// Complete from the start.
@@ -68,7 +48,7 @@ fn not_found(detail: &str) -> ExchangeError {
 
 /// A prioritized deque of buffers with one reader.
 #[derive(Default)]
-pub struct Subpartition(Mutex<State>);
+pub(crate) struct Subpartition(Mutex<State>);
 
 impl State {
     fn next(&self) -> Next {

@@ -41,7 +41,9 @@ impl ShuffleEnvironment {
             detail: format!("subpartition {index} of partition {} is not here", address.partition),
         };
         let partition = self.partitions.find(address.partition).ok_or_else(not_found)?;
-        partition.subpartition(index).ok_or_else(not_found)?;
+        if index >= partition.num_subpartitions() {
+            return Err(not_found());
+        }
         let written = partition.schema_hash();
         if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
             return Err(ExchangeError::SchemaRefused {

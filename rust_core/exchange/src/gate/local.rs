@@ -1,7 +1,7 @@
 //! A channel within one process: reads the producer's subpartition, no copy and no credit (spec 8.6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use headgate_protocol::{DataType, Next, Totals};
 
@@ -9,7 +9,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{GateQueue, Taken};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
-use crate::subpartition::DataListener;
+use crate::view::{DataListener, SubpartitionView};
 
 struct ToGate {
     queue: Arc<GateQueue>,
@@ -27,8 +27,8 @@ pub(crate) struct LocalChannel {
     partition: Arc<ResultPartition>,
     subpartition: usize,
     name: String,
-    /// A channel that was refused never releases what another one reads.
-    attached: AtomicBool,
+    /// Set when attached: a channel that was refused never releases what another one reads.
+    view: OnceLock<Arc<dyn SubpartitionView>>,
     released: AtomicBool,
     received: Mutex<Totals>,
 }
@@ -41,7 +41,7 @@ impl LocalChannel {
             partition,
             subpartition,
             name,
-            attached: AtomicBool::new(false),
+            view: OnceLock::new(),
             released: AtomicBool::new(false),
             received: Mutex::default(),
         }
@@ -50,10 +50,9 @@ impl LocalChannel {
     pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
         fail_point!("local.attached", error => return Err(error));
         let listener = Arc::new(ToGate { queue: Arc::clone(queue), index });
-        let subpartition = &self.partition.subpartitions()[self.subpartition];
-        let next = subpartition.attach(listener)?;
-        self.attached.store(true, Ordering::Release);
-        if next != Next::None {
+        let view = self.partition.create_view(self.subpartition, listener)?;
+        // What came before the view was known here found nothing to take: looked at again.
+        if self.view.get_or_init(|| view).availability() != Next::None {
             queue.notify_non_empty(index);
         }
         Ok(())
@@ -64,14 +63,16 @@ impl LocalChannel {
     }
 
     pub(crate) fn take(&self) -> Result<Option<Taken>> {
-        let subpartition = &self.partition.subpartitions()[self.subpartition];
-        let polled = subpartition.poll().map_err(|cause| match cause {
+        let Some(view) = self.view.get() else {
+            return Ok(None);
+        };
+        let polled = view.poll().map_err(|cause| match cause {
             ExchangeError::Aborted(text) => ExchangeError::ProducerFailed(text),
             other => other,
         })?;
         fail_point!("local.taken", error => return Err(error));
         let Some(polled) = polled else {
-            return if subpartition.is_released() && !self.released.load(Ordering::Acquire) {
+            return if view.is_released() && !self.released.load(Ordering::Acquire) {
                 Err(ExchangeError::PeerLost {
                     peer: self.name.clone(),
                     detail: "the partition was closed before its end".to_owned(),
@@ -99,9 +100,10 @@ impl LocalChannel {
 
     /// After its end, or instead of it: the producer need not keep anything for this channel.
     pub(crate) fn release(&self) {
-        let attached = self.attached.load(Ordering::Acquire);
-        if attached && !self.released.swap(true, Ordering::AcqRel) {
-            self.partition.consumed(self.subpartition);
+        if let Some(view) = self.view.get()
+            && !self.released.swap(true, Ordering::AcqRel)
+        {
+            view.consumed();
         }
     }
 }

@@ -9,19 +9,11 @@ use headgate_protocol::{
 use crate::error::{ExchangeError, Result};
 use crate::net::outbox::Outbox;
 use crate::net::{Command, Context, Mailbox, wire_error};
-use crate::partition::ResultPartition;
-use crate::subpartition::{DataListener, Polled, Subpartition};
+use crate::view::{DataListener, Polled, SubpartitionView};
 
-struct View {
-    partition: Arc<ResultPartition>,
-    index: usize,
+struct Reader {
+    view: Arc<dyn SubpartitionView>,
     generation: Generation,
-}
-
-impl View {
-    fn subpartition(&self) -> &Subpartition {
-        &self.partition.subpartitions()[self.index]
-    }
 }
 
 /// Tells the I/O thread that a subpartition it serves has something.
@@ -40,7 +32,7 @@ impl DataListener for ToMailbox {
 
 pub(crate) struct Serve {
     connection: usize,
-    queue: SendQueue<View>,
+    queue: SendQueue<Reader>,
     /// What the consumer's segments hold.
     max_segment: usize,
     /// The consumer said that it needs nothing more.
@@ -67,17 +59,17 @@ impl Serve {
             }
             Frame::AddCredit { credit, channel } => {
                 // Cancels and credits of one channel may cross: then it is simply gone.
-                let Some(view) = self.queue.view(channel) else {
+                let Some(reader) = self.queue.view(channel) else {
                     return Ok(());
                 };
                 fail_point!("credit.granted", error => return Err(error.to_string()));
-                let next = view.subpartition().availability();
+                let next = reader.view.availability();
                 self.queue.grant(channel, credit, next).map_err(|error| error.to_string())?;
             }
             Frame::CancelPartitionRequest { channel } => {
                 fail_point!("end.acknowledged", error => return Err(error.to_string()));
-                if let Some(view) = self.queue.cancel(channel) {
-                    view.partition.consumed(view.index);
+                if let Some(reader) = self.queue.cancel(channel) {
+                    reader.view.consumed();
                 }
             }
             Frame::CloseRequest => self.goodbye = true,
@@ -100,11 +92,6 @@ impl Serve {
             .partitions
             .find(request.partition)
             .ok_or_else(|| refuse(format!("partition {} is not here", request.partition)))?;
-        let index = request.subpartition as usize;
-        let subpartition = partition.subpartition(index).ok_or_else(|| {
-            let count = partition.num_subpartitions();
-            refuse(format!("subpartition {index} of {count} does not exist"))
-        })?;
         let expected = (request.schema_hash != [0; 32]).then_some(request.schema_hash);
         if let (Some(written), Some(expected)) = (partition.schema_hash(), expected)
             && written != expected
@@ -116,13 +103,13 @@ impl Serve {
             connection: self.connection,
             channel,
         };
-        let subpartition = Arc::clone(subpartition);
         fail_point!("partition.found", error => return Err(wire_error::encode(channel, &error)));
-        let next = subpartition
-            .attach(Arc::new(listener))
+        let view = partition
+            .create_view(request.subpartition as usize, Arc::new(listener))
             .map_err(|error| wire_error::encode(channel, &error))?;
-        let view = View { partition, index, generation: request.generation };
-        if self.queue.open(channel, request.initial_credit.get(), view).is_err() {
+        let next = view.availability();
+        let reader = Reader { view, generation: request.generation };
+        if self.queue.open(channel, request.initial_credit.get(), reader).is_err() {
             return Err(refuse(format!("channel {channel} is open already")));
         }
         self.queue.notify(channel, next);
@@ -131,13 +118,12 @@ impl Serve {
 
     /// A subpartition has something, or failed.
     pub(crate) fn on_data(&mut self, channel: ChannelId, outbox: &mut Outbox) {
-        let Some(view) = self.queue.view(channel) else {
+        let Some(Reader { view, .. }) = self.queue.view(channel) else {
             return;
         };
-        let subpartition = view.subpartition();
-        let end = match subpartition.failure() {
+        let end = match view.failure() {
             Some(failure) => Some(failure),
-            None if subpartition.is_released() => Some(closed_early()),
+            None if view.is_released() => Some(closed_early()),
             None => None,
         };
         if let Some(cause) = end {
@@ -145,7 +131,7 @@ impl Serve {
             self.queue.cancel(channel);
             return;
         }
-        let next = subpartition.availability();
+        let next = view.availability();
         self.queue.notify(channel, next);
     }
 
@@ -155,16 +141,16 @@ impl Serve {
             let Some(channel) = self.queue.poll() else {
                 return;
             };
-            let view = self.queue.view(channel).expect("polled channels are open");
-            let (subpartition, generation) = (view.subpartition(), view.generation);
-            match subpartition.poll() {
+            let reader = self.queue.view(channel).expect("polled channels are open");
+            let (view, generation) = (&reader.view, reader.generation);
+            match view.poll() {
                 Ok(Some(polled)) if polled.buffer.len() > self.max_segment => {
                     let (size, limit) = (polled.buffer.len(), self.max_segment);
                     let cause = ExchangeError::BufferTooLarge { size, limit };
                     outbox.push_frame(&wire_error::encode(channel, &cause));
                     // It reads no more of it, and knows the channel no more: nobody else would say so.
-                    if let Some(view) = self.queue.cancel(channel) {
-                        view.partition.consumer_lost(view.index, &cause);
+                    if let Some(reader) = self.queue.cancel(channel) {
+                        reader.view.consumer_lost(&cause);
                     }
                 }
                 Ok(Some(polled)) => {
@@ -194,11 +180,11 @@ impl Serve {
 
     /// The connection is gone; what was not taken to its end has lost its consumer.
     pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
-        for (_, view) in self.queue.drain() {
+        for (_, Reader { view, .. }) in self.queue.drain() {
             if self.goodbye {
-                view.partition.consumed(view.index);
+                view.consumed();
             } else {
-                view.partition.consumer_lost(view.index, cause);
+                view.consumer_lost(cause);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
 
 mod options;
+mod pipelined_view;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,6 +15,9 @@ use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
+use crate::view::{DataListener, SubpartitionView};
+
+use pipelined_view::PipelinedView;
 
 pub use options::PartitionOptions;
 
@@ -115,9 +119,24 @@ impl ResultPartition {
         self.subpartitions.len()
     }
 
-    /// One consumer's queue.
-    pub fn subpartition(&self, index: usize) -> Option<&Arc<Subpartition>> {
-        self.subpartitions.get(index)
+    /// Attaches a reader to a subpartition; the listener is told when it should look again.
+    ///
+    /// # Errors
+    /// No such subpartition, one that has its reader, was released or is not built, or the failure
+    /// of the partition.
+    pub(crate) fn create_view(
+        self: &Arc<Self>,
+        index: usize,
+        listener: Arc<dyn DataListener>,
+    ) -> Result<Arc<dyn SubpartitionView>> {
+        let count = self.num_subpartitions();
+        let subpartition =
+            self.subpartitions.get(index).ok_or_else(|| ExchangeError::PartitionNotFound {
+                peer: "this process".to_owned(),
+                detail: format!("subpartition {index} of {count} does not exist"),
+            })?;
+        subpartition.attach(listener)?;
+        Ok(Arc::new(PipelinedView::new(Arc::clone(self), index)))
     }
 
     pub(crate) fn subpartitions(&self) -> &[Arc<Subpartition>] {

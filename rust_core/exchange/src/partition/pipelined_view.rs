@@ -1,0 +1,51 @@
+//! The one reader of a pipelined subpartition.
+
+use std::sync::Arc;
+
+use headgate_protocol::Next;
+
+use crate::error::{ExchangeError, Result};
+use crate::partition::ResultPartition;
+use crate::subpartition::Subpartition;
+use crate::view::{Polled, SubpartitionView};
+
+pub(super) struct PipelinedView {
+    partition: Arc<ResultPartition>,
+    index: usize,
+}
+
+impl PipelinedView {
+    pub(super) fn new(partition: Arc<ResultPartition>, index: usize) -> Self {
+        Self { partition, index }
+    }
+
+    fn subpartition(&self) -> &Subpartition {
+        &self.partition.subpartitions()[self.index]
+    }
+}
+
+impl SubpartitionView for PipelinedView {
+    fn poll(&self) -> Result<Option<Polled>> {
+        self.subpartition().poll()
+    }
+
+    fn availability(&self) -> Next {
+        self.subpartition().availability()
+    }
+
+    fn is_released(&self) -> bool {
+        self.subpartition().is_released()
+    }
+
+    fn failure(&self) -> Option<ExchangeError> {
+        self.subpartition().failure()
+    }
+
+    fn consumed(&self) {
+        self.partition.consumed(self.index);
+    }
+
+    fn consumer_lost(&self, cause: &ExchangeError) {
+        self.partition.consumer_lost(self.index, cause);
+    }
+}
