@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   threads of the user                I/O thread
-//!   subpartition.add -- Mailbox -->  Driver --> Connection --> Serve   (producer's end, spec 9.4)
-//!   channel.offer    -- Mailbox -->                        \-> Fetch   (consumer's end, spec 9.5)
+//!   subpartition.add -- Mailbox -->  Driver --> Peers --> Connection --> Serve   (producer's end, spec 9.4)
+//!   channel.offer    -- Mailbox -->                                 \-> Fetch   (consumer's end, spec 9.5)
 //! ```
 //!
 //! Everything about connections lives on the I/O thread; other threads only post commands. The
@@ -16,7 +16,9 @@ mod flood;
 mod mailbox;
 mod outbox;
 mod peer_error;
+mod peers;
 mod serve;
+mod tcp;
 mod wire_error;
 
 use std::net::{SocketAddr, TcpListener};

@@ -1,6 +1,6 @@
 //! What arrives on a connection: bytes to handshake steps, frames and payloads.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read};
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::time::Instant;
 
 use headgate_protocol::{FrameDecoder, Limits, Peer, Side, Step};
@@ -15,7 +15,7 @@ use crate::net::wire_error;
 /// Bytes read from one connection before others get their turn.
 const READ_QUOTA: usize = 4 << 20;
 
-impl Connection {
+impl<S: Read + Write> Connection<S> {
     /// Reads until nothing is left or others should have a turn; an end of stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
         fail_point!("connection.reads", error => return Err(error));
@@ -49,11 +49,11 @@ impl Connection {
                 Some(space) => {
                     direct = space.len();
                     let mut slices = [IoSliceMut::new(space), IoSliceMut::new(&mut staging)];
-                    self.socket.read_vectored(&mut slices)
+                    self.stream.read_vectored(&mut slices)
                 }
-                None => self.socket.read(&mut staging),
+                None => self.stream.read(&mut staging),
             },
-            _ => self.socket.read(&mut staging),
+            _ => self.stream.read(&mut staging),
         };
         let outcome = read.map_err(Trouble::Io).and_then(|count| {
             if let Phase::Fetching(fetch, _) = &mut self.phase

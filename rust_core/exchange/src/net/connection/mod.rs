@@ -1,14 +1,13 @@
-//! One TCP connection: handshake, then frames in the direction it was dialed for.
+//! One connection: handshake, then frames in the direction it was dialed for.
 
 mod incoming;
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{ClientHandshake, Frame, FrameDecoder, PartitionRequest, ServerHandshake};
-use mio::net::TcpStream;
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::RemoteChannel;
@@ -43,9 +42,9 @@ enum Phase {
     Serving(Serve, FrameDecoder),
 }
 
-pub(crate) struct Connection {
+pub(crate) struct Connection<S> {
     token: usize,
-    socket: TcpStream,
+    stream: S,
     peer: SocketAddr,
     phase: Phase,
     outbox: Outbox,
@@ -58,10 +57,10 @@ pub(crate) struct Connection {
     floods: FloodGuard,
 }
 
-impl Connection {
+impl<S: Read + Write> Connection<S> {
     pub(crate) fn dial(
         token: usize,
-        socket: TcpStream,
+        stream: S,
         peer: SocketAddr,
         process: [u8; 16],
         context: &Context,
@@ -73,27 +72,27 @@ impl Connection {
             ClientHandshake::start(context.key.clone(), context.handshake, nonce);
         let phase =
             Phase::Dialing { handshake, process, fetch: Fetch::default(), waiting: Vec::new() };
-        let mut connection = Self::new(token, socket, peer, phase, now);
+        let mut connection = Self::new(token, stream, peer, phase, now);
         connection.outbox.push(hello);
         Ok(connection)
     }
 
     pub(crate) fn accept(
         token: usize,
-        socket: TcpStream,
+        stream: S,
         peer: SocketAddr,
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
         fail_point!("handshake.accepted", error => return Err(error));
         let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
-        Ok(Self::new(token, socket, peer, Phase::Answering(handshake), now))
+        Ok(Self::new(token, stream, peer, Phase::Answering(handshake), now))
     }
 
-    fn new(token: usize, socket: TcpStream, peer: SocketAddr, phase: Phase, now: Instant) -> Self {
+    fn new(token: usize, stream: S, peer: SocketAddr, phase: Phase, now: Instant) -> Self {
         Self {
             token,
-            socket,
+            stream,
             peer,
             phase,
             outbox: Outbox::default(),
@@ -105,8 +104,8 @@ impl Connection {
         }
     }
 
-    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
-        &mut self.socket
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -206,7 +205,7 @@ impl Connection {
                 return Ok(());
             }
             fail_point!("connection.writes", error => return Err(error));
-            let written = self.outbox.write_to(&mut self.socket).map_err(|e| self.lost(&e))?;
+            let written = self.outbox.write_to(&mut self.stream).map_err(|e| self.lost(&e))?;
             context.traffic.add_sent(written);
             if !self.outbox.is_empty() {
                 self.writable = false;

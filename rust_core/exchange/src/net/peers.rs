@@ -1,0 +1,227 @@
+//! All connections of an environment: who is at the other end, and which channel reads on which.
+//!
+//! Knows no socket: a [`Link`] makes the streams, so that the same code runs over TCP and, in tests,
+//! over pipes whose delays and ends are chosen.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use headgate_protocol::ChannelId;
+
+use crate::error::{ExchangeError, Result};
+use crate::net::connection::Connection;
+use crate::net::mailbox::FIRST_CONNECTION;
+use crate::net::{Command, Context};
+
+/// Connections that have not proved themselves; the oldest goes when one more comes.
+const MAX_PENDING: usize = 64;
+
+/// What connections run over.
+pub(crate) trait Link {
+    /// One connection's bytes, both ways; never blocks.
+    type Stream: Read + Write;
+
+    /// A stream to this peer that reports its events under `token`.
+    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Self::Stream>;
+
+    /// Makes an accepted stream report its events under `token`.
+    fn register(&mut self, stream: &mut Self::Stream, token: usize) -> io::Result<()>;
+
+    /// Ends a stream so that the peer still gets what was written.
+    fn close(stream: &mut Self::Stream);
+}
+
+/// The connections of one environment.
+pub(crate) struct Peers<L: Link> {
+    link: L,
+    connections: HashMap<usize, Connection<L::Stream>>,
+    next_token: usize,
+    /// The connection to each peer we read from.
+    dialed: HashMap<SocketAddr, usize>,
+    /// The connection each channel is read on.
+    channels: HashMap<ChannelId, usize>,
+    pub(crate) context: Context,
+}
+
+impl<L: Link> Peers<L> {
+    pub(crate) fn new(link: L, context: Context) -> Self {
+        Self {
+            link,
+            connections: HashMap::new(),
+            next_token: FIRST_CONNECTION,
+            dialed: HashMap::new(),
+            channels: HashMap::new(),
+            context,
+        }
+    }
+
+    pub(crate) fn connection(&mut self, token: usize) -> Option<&mut Connection<L::Stream>> {
+        self.connections.get_mut(&token)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Whether a connection may have bytes to read.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.connections.values().any(|connection| connection.readable)
+    }
+
+    /// When the next peer that has not proved itself is dropped.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.connections.values().filter_map(Connection::deadline).min()
+    }
+
+    /// Does what another thread asked for.
+    pub(crate) fn handle(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Open { peer, process, channel, request } => {
+                match self.dial(peer, process, now) {
+                    Ok(token) => {
+                        self.channels.insert(channel.id(), token);
+                        let connection = self.connections.get_mut(&token).expect("just dialed");
+                        connection.open(channel, request);
+                    }
+                    Err(error) => channel.fail(error),
+                }
+            }
+            Command::Credit(channel) => {
+                if let Some(connection) = self.connection_of(channel.id()) {
+                    connection.announce(&channel);
+                }
+            }
+            Command::Cancel(channel) => {
+                if let Some(connection) = self.connection_of(channel.id()) {
+                    connection.cancel(&channel);
+                }
+                self.channels.remove(&channel.id());
+            }
+            Command::Data { connection, channel } => {
+                if let Some(connection) = self.connections.get_mut(&connection) {
+                    connection.on_data(channel);
+                }
+            }
+            Command::Listen(_) | Command::Shutdown => unreachable!("handled by the driver"),
+        }
+    }
+
+    fn connection_of(&mut self, channel: ChannelId) -> Option<&mut Connection<L::Stream>> {
+        self.connections.get_mut(self.channels.get(&channel)?)
+    }
+
+    fn dial(&mut self, peer: SocketAddr, process: [u8; 16], now: Instant) -> Result<usize> {
+        if let Some(token) = self.dialed.get(&peer) {
+            return Ok(*token);
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let stream = self.link.dial(peer, token)?;
+        let connection = Connection::dial(token, stream, peer, process, &self.context, now)?;
+        self.connections.insert(token, connection);
+        self.dialed.insert(peer, token);
+        Ok(token)
+    }
+
+    /// Takes a connection that a peer dialed; one that cannot be set up is dropped.
+    pub(crate) fn accept(&mut self, mut stream: L::Stream, peer: SocketAddr, now: Instant) {
+        let token = self.next_token;
+        self.next_token += 1;
+        if self.link.register(&mut stream, token).is_err() {
+            return;
+        }
+        if let Ok(connection) = Connection::accept(token, stream, peer, &self.context, now) {
+            self.connections.insert(token, connection);
+            self.limit_pending();
+        }
+    }
+
+    fn limit_pending(&mut self) {
+        let pending = |c: &&Connection<L::Stream>| c.is_pending_server();
+        if self.connections.values().filter(pending).count() > MAX_PENDING {
+            // Tokens count up, so the smallest is the oldest.
+            let unproved = self.connections.iter().filter(|(_, c)| c.is_pending_server());
+            if let Some(oldest) = unproved.map(|(token, _)| *token).min() {
+                self.connections.remove(&oldest);
+            }
+        }
+    }
+
+    /// Reads and writes wherever something is due.
+    pub(crate) fn serve_all(&mut self, now: Instant) {
+        let mut broken = Vec::new();
+        for (token, connection) in &mut self.connections {
+            let read =
+                if connection.readable { connection.read(&self.context, now) } else { Ok(()) };
+            if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
+                broken.push((*token, cause));
+            }
+        }
+        for (token, cause) in broken {
+            self.disconnect(token, &cause);
+        }
+    }
+
+    /// Drops who has not proved itself in time.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let expired =
+            |c: &Connection<L::Stream>| c.deadline().is_some_and(|deadline| deadline <= now);
+        let late: Vec<_> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| expired(connection))
+            .map(|(token, connection)| (*token, connection.expired()))
+            .collect();
+        for (token, cause) in late {
+            self.disconnect(token, &cause);
+        }
+    }
+
+    fn disconnect(&mut self, token: usize, cause: &ExchangeError) {
+        let Some(mut connection) = self.connections.remove(&token) else {
+            return;
+        };
+        if self.dialed.get(&connection.peer()) == Some(&token) {
+            self.dialed.remove(&connection.peer());
+        }
+        self.channels.retain(|_, on| *on != token);
+        fail_point!("connection.ended");
+        L::close(connection.stream_mut());
+        connection.disconnected(cause);
+    }
+
+    /// Says on every connection that nothing more is wanted.
+    pub(crate) fn say_goodbye(&mut self) {
+        fail_point!("connection.goodbye");
+        for connection in self.connections.values_mut() {
+            connection.say_goodbye();
+        }
+    }
+
+    /// Writes what is left, and ends the connections that have nothing more to say.
+    pub(crate) fn end_idle(&mut self) {
+        let mut ended = Vec::new();
+        for (token, connection) in &mut self.connections {
+            let flushed = connection.flush(&self.context);
+            if flushed.is_err() || connection.is_idle() {
+                ended.push(*token);
+            }
+        }
+        for token in ended {
+            if let Some(mut connection) = self.connections.remove(&token) {
+                L::close(connection.stream_mut());
+            }
+        }
+    }
+
+    /// Reads from a connection while the environment ends; it is dropped with its peer.
+    pub(crate) fn read_last(&mut self, token: usize, now: Instant) {
+        if let Some(connection) = self.connections.get_mut(&token)
+            && connection.read(&self.context, now).is_err()
+        {
+            self.connections.remove(&token);
+        }
+    }
+}
