@@ -196,6 +196,14 @@ pub enum ExchangeError {
         /// The operating system's words.
         detail: String,
     },
+    /// No file for what does not fit memory can be made in any of the directories.
+    #[error("no spill file can be made: {tried}")]
+    SpillDirectories {
+        /// Each directory and the operating system's words.
+        tried: String,
+        /// What was wrong with the last one.
+        source: Arc<std::io::Error>,
+    },
     /// One side writes other records than the other side reads.
     #[error("{0}")]
     WrongRecords(&'static str),

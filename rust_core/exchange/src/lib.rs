@@ -29,6 +29,7 @@ mod net;
 mod partition;
 mod random;
 mod reader;
+mod spill_dirs;
 mod stats;
 mod subpartition;
 mod view;
@@ -44,6 +45,7 @@ pub use gate::{InputGate, Received};
 pub use heartbeat::HeartbeatManager;
 pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
+pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};
 
