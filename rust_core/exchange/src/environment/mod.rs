@@ -1,5 +1,7 @@
 //! One per process and exchange: pool, partitions, gates, connections and the I/O thread.
 
+#[cfg(test)]
+mod by_hand;
 mod channels;
 
 use std::net::{SocketAddr, TcpListener};
@@ -16,7 +18,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
-use crate::net::{Context, Network, Traffic};
+use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::stats::Stats;
@@ -195,25 +197,25 @@ impl ShuffleEnvironment {
             fail_gates(&gates, &cause);
             partitions.fail_all(&cause);
         };
+        Network::start(listener, |mailbox| self.context(mailbox), on_panic)
+    }
+
+    fn context(&self, mailbox: Arc<Mailbox>) -> Context {
         let segment = u32::try_from(self.config.segment_size).expect("limited by the options");
-        Network::start(
-            listener,
-            |mailbox| Context {
-                key: self.key.clone(),
-                handshake: HandshakeConfig {
-                    exchange: self.config.exchange,
-                    run: self.config.run,
-                    epoch: self.config.epoch,
-                    process: self.process,
-                    max_segment: segment,
-                    versions: VersionRange::SUPPORTED,
-                },
-                partitions: Arc::clone(&self.partitions),
-                traffic: Arc::clone(&self.traffic),
-                mailbox,
+        Context {
+            key: self.key.clone(),
+            handshake: HandshakeConfig {
+                exchange: self.config.exchange,
+                run: self.config.run,
+                epoch: self.config.epoch,
+                process: self.process,
+                max_segment: segment,
+                versions: VersionRange::SUPPORTED,
             },
-            on_panic,
-        )
+            partitions: Arc::clone(&self.partitions),
+            traffic: Arc::clone(&self.traffic),
+            mailbox,
+        }
     }
 
     /// Ends every reader and writer of this environment with this cause.

@@ -21,6 +21,9 @@ mod serve;
 mod tcp;
 mod wire_error;
 
+#[cfg(test)]
+mod simulator;
+
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +36,8 @@ use crate::error::{ExchangeError, Result};
 use crate::manager::PartitionManager;
 
 pub(crate) use mailbox::{Command, Mailbox};
+#[cfg(test)]
+pub(crate) use peers::{Link, Peers};
 
 /// Bytes that crossed the network, frames included.
 #[derive(Debug, Default)]
@@ -104,6 +109,12 @@ impl Network {
             })
             .map_err(io)?;
         Ok(Self { mailbox, address, thread: Some(thread) })
+    }
+
+    /// Without a thread: whoever calls this drives the connections.
+    #[cfg(test)]
+    pub(crate) fn by_hand(mailbox: Arc<Mailbox>, address: SocketAddr) -> Self {
+        Self { mailbox, address: Some(address), thread: None }
     }
 
     /// Listens as well, from now on.

@@ -3,7 +3,7 @@
 //! Knows no socket: a [`Link`] makes the streams, so that the same code runs over TCP and, in tests,
 //! over pipes whose delays and ends are chosen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -36,7 +36,8 @@ pub(crate) trait Link {
 /// The connections of one environment.
 pub(crate) struct Peers<L: Link> {
     link: L,
-    connections: HashMap<usize, Connection<L::Stream>>,
+    /// In order, so that what is random about a run is its schedule alone.
+    connections: BTreeMap<usize, Connection<L::Stream>>,
     next_token: usize,
     /// The connection to each peer we read from.
     dialed: HashMap<SocketAddr, usize>,
@@ -49,7 +50,7 @@ impl<L: Link> Peers<L> {
     pub(crate) fn new(link: L, context: Context) -> Self {
         Self {
             link,
-            connections: HashMap::new(),
+            connections: BTreeMap::new(),
             next_token: FIRST_CONNECTION,
             dialed: HashMap::new(),
             channels: HashMap::new(),

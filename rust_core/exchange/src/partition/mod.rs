@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use headgate_memory::{GlobalPool, LocalPool, PooledSegment};
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError};
 use headgate_protocol::PartitionId;
 
 use crate::copies::Copies;
@@ -48,6 +48,10 @@ impl Progress {
         let open = |loss: &&Loss| !self.closed[loss.index] && loss.since.elapsed() >= timeout;
         self.lost.iter().find(open).map(|loss| loss.cause.clone())
     }
+}
+
+fn refused(error: RequestError) -> ExchangeError {
+    ExchangeError::of_request(error, "result partition")
 }
 
 /// N subpartitions that one writer fills.
@@ -152,16 +156,23 @@ impl ResultPartition {
         self.schema_hash.get().copied()
     }
 
+    /// A segment to write into, if one is free.
+    ///
+    /// # Errors
+    /// Why the partition failed.
+    pub(crate) fn try_request_segment(&self) -> Result<Option<PooledSegment>> {
+        self.check()?;
+        fail_point!("pool.requested", error => return Err(error));
+        self.pool.try_request().map_err(refused)
+    }
+
     /// A segment to write into; waits for consumers to give some back.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
     pub(crate) fn request_segment(&self, interrupt: Interrupt<'_>) -> Result<PooledSegment> {
-        let refused = |error| ExchangeError::of_request(error, "result partition");
         loop {
-            self.check()?;
-            fail_point!("pool.requested", error => return Err(error));
-            if let Some(segment) = self.pool.try_request().map_err(refused)? {
+            if let Some(segment) = self.try_request_segment()? {
                 return Ok(segment);
             }
             // The clock is asked only where there is something to wait for.

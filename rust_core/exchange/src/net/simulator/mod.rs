@@ -1,0 +1,111 @@
+//! Whole processes over pipes, in an order that a seed chooses: real gates, partitions, pools and
+//! connections, but no thread, no socket and no clock.
+//!
+//! `HEADGATE_SCHEDULES` says how many are run, `HEADGATE_SCHEDULE` is the seed of the only one.
+
+mod plan;
+mod reading;
+mod wire;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use proptest::prelude::RngExt;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+
+use crate::error::ExchangeError;
+use crate::random::seeded;
+
+use plan::Plan;
+use world::World;
+
+/// Unless the environment says otherwise.
+const SCHEDULES: u64 = 10_000;
+
+fn rng_of(seed: u64, stream: u8) -> TestRng {
+    let mut bytes = [stream; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+/// What may end a gate or a partition when something went wrong elsewhere.
+fn is_honest(error: &ExchangeError) -> bool {
+    use ExchangeError::{
+        Aborted, Closed, Connect, Handshake, PartitionNotFound, PeerLost, ProducerFailed,
+    };
+    matches!(
+        error,
+        Aborted(_)
+            | Closed(_)
+            | Connect { .. }
+            | Handshake { .. }
+            | PartitionNotFound { .. }
+            | PeerLost { .. }
+            | ProducerFailed(_)
+    )
+}
+
+fn run(seed: u64) {
+    seeded::set(Some(rng_of(seed, 1)));
+    let rng = &mut rng_of(seed, 0);
+    let mut world = World::new(Plan::new(rng));
+    let steps = rng.random_range(0..600);
+    let faults: Vec<usize> = match world.plan.faulty {
+        true => (0..rng.random_range(1..=2)).map(|_| rng.random_range(0..=steps)).collect(),
+        false => Vec::new(),
+    };
+    for step in 0..=steps {
+        for _ in faults.iter().filter(|at| **at == step) {
+            world.fault(rng);
+        }
+        world.step(rng);
+    }
+    world.settle(rng);
+    if world.plan.faulty {
+        world.release_lost();
+        world.settle(rng);
+    }
+    let faulty = world.plan.faulty;
+    for (number, gate) in world.gates.iter().enumerate() {
+        match &gate.outcome {
+            None => panic!("gate {number} hangs\n{}", world.describe()),
+            Some(Err(error)) => assert!(faulty && is_honest(error), "gate {number}: {error:?}"),
+            Some(Ok(())) if faulty => {}
+            Some(Ok(())) => {
+                let ended = gate.reading.iter().filter(|reading| reading.ended).count();
+                assert_eq!(ended, world.plan.gates[number].channels.len());
+            }
+        }
+    }
+    for (number, partition) in world.partitions.iter().enumerate() {
+        match partition.inner.check() {
+            Err(error) => assert!(faulty && is_honest(&error), "partition {number}: {error:?}"),
+            Ok(()) => assert!(partition.inner.is_released(), "partition {number} is not taken"),
+        }
+    }
+    world.end(rng);
+    for process in &world.processes {
+        let pool = process.env.stats().pool;
+        assert_eq!((pool.held, pool.pinned, pool.local_pools), (0, 0, 0), "{pool:?}");
+    }
+    seeded::set(None);
+}
+
+fn number_of(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is no number")))
+}
+
+#[test]
+fn schedules_of_processes_and_connections() {
+    let seeds = match number_of("HEADGATE_SCHEDULE") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number_of("HEADGATE_SCHEDULES").unwrap_or(SCHEDULES),
+    };
+    for seed in seeds {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            eprintln!("run this schedule again with HEADGATE_SCHEDULE={seed}");
+            resume_unwind(panic);
+        }
+    }
+}

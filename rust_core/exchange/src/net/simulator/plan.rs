@@ -1,0 +1,95 @@
+//! What a schedule's processes are to do, made from its seed.
+
+use proptest::prelude::RngExt;
+use proptest::test_runner::TestRng;
+
+pub(super) const SEGMENT: usize = 256;
+
+/// What a producer adds to a subpartition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A complete buffer.
+    Page,
+    /// Bytes behind those of the last one, in a buffer that still grows.
+    Stream,
+    Event,
+    Priority,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(super) struct PartitionPlan {
+    pub(super) process: usize,
+    pub(super) scripts: Vec<Vec<Item>>,
+}
+
+#[derive(Debug)]
+pub(super) struct GatePlan {
+    pub(super) process: usize,
+    /// Partition and subpartition of each channel.
+    pub(super) channels: Vec<(usize, usize)>,
+}
+
+/// Processes, what each produces and who reads it.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Segments of each process.
+    pub(super) memory: Vec<usize>,
+    pub(super) partitions: Vec<PartitionPlan>,
+    pub(super) gates: Vec<GatePlan>,
+    /// Something goes wrong on the way.
+    pub(super) faulty: bool,
+}
+
+impl Plan {
+    pub(super) fn new(rng: &mut TestRng) -> Self {
+        let processes = rng.random_range(2..=8);
+        let partitions: Vec<_> = (0..rng.random_range(1..=4))
+            .map(|_| {
+                let scripts = (0..rng.random_range(1..=3)).map(|_| script(rng)).collect();
+                PartitionPlan { process: rng.random_range(0..processes), scripts }
+            })
+            .collect();
+        let mut gates: Vec<_> = (0..rng.random_range(1..=3))
+            .map(|_| GatePlan { process: rng.random_range(0..processes), channels: Vec::new() })
+            .collect();
+        for (number, partition) in partitions.iter().enumerate() {
+            for subpartition in 0..partition.scripts.len() {
+                let gate = rng.random_range(0..gates.len());
+                gates[gate].channels.push((number, subpartition));
+            }
+        }
+        let memory = (0..processes)
+            .map(|process| {
+                let own = partitions.iter().filter(|partition| partition.process == process);
+                let written: usize = own.map(|partition| partition.scripts.len() + 1).sum();
+                let read = gates.iter().filter(|gate| gate.process == process);
+                let read: usize = read.map(|gate| gate.channels.len()).sum();
+                written + read + 1 + rng.random_range(0..8)
+            })
+            .collect();
+        Self { memory, partitions, gates, faulty: rng.random_bool(0.3) }
+    }
+}
+
+fn script(rng: &mut TestRng) -> Vec<Item> {
+    let count = rng.random_range(0..=8);
+    let mut script = Vec::new();
+    for _ in 0..count {
+        let kind = match rng.random_range(0..10) {
+            0..4 => Kind::Page,
+            4..8 => Kind::Stream,
+            8 => Kind::Event,
+            _ => Kind::Priority,
+        };
+        let longest = if matches!(kind, Kind::Page | Kind::Stream) { SEGMENT } else { 40 };
+        let len = rng.random_range(1..=longest);
+        script.push(Item { kind, bytes: (0..len).map(|_| rng.random()).collect() });
+    }
+    script
+}

@@ -1,0 +1,269 @@
+//! Pipes instead of sockets: what was written arrives when and in such pieces as the schedule says.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+
+use crate::error::Result;
+use crate::net::Link;
+
+/// Bytes that a pipe takes before its writer has to wait.
+const CAPACITY: usize = 6_000;
+
+/// The address of a process.
+pub(super) fn address_of(process: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(process + 1).expect("a handful")))
+}
+
+fn process_at(address: SocketAddr) -> usize {
+    usize::from(address.port()) - 1
+}
+
+/// What a socket reports once, until something changes.
+#[derive(Clone, Copy)]
+pub(super) struct Event {
+    pub(super) token: usize,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+}
+
+/// One direction of a connection.
+#[derive(Default)]
+struct Pipe {
+    under_way: VecDeque<u8>,
+    arrived: VecDeque<u8>,
+    /// The writer said that nothing follows; that arrives behind the last byte.
+    finished: bool,
+    /// The writer found no room and wants to be told of some.
+    full: bool,
+}
+
+impl Pipe {
+    fn room(&self) -> usize {
+        CAPACITY - self.under_way.len() - self.arrived.len()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct End {
+    process: usize,
+    /// Known once the process has taken the connection.
+    token: Option<usize>,
+    /// The process dropped its socket.
+    gone: bool,
+}
+
+struct Wire {
+    /// The dialing process and the other one.
+    ends: [End; 2],
+    /// What each of them reads.
+    pipes: [Pipe; 2],
+    broken: Option<ErrorKind>,
+}
+
+/// All connections there ever were.
+#[derive(Default)]
+pub(super) struct Net {
+    wires: Vec<Wire>,
+    /// Per process: connections to accept, and events to look at.
+    waiting: Vec<VecDeque<usize>>,
+    events: Vec<Vec<Event>>,
+    /// Processes that nobody can dial any more.
+    closed: Vec<bool>,
+}
+
+impl Net {
+    pub(super) fn new(processes: usize) -> Self {
+        Self {
+            wires: Vec::new(),
+            waiting: vec![VecDeque::new(); processes],
+            events: vec![Vec::new(); processes],
+            closed: vec![false; processes],
+        }
+    }
+
+    /// Pipes with bytes that have not arrived.
+    pub(super) fn under_way(&self) -> Vec<(usize, usize)> {
+        let sides = (0..self.wires.len()).flat_map(|wire| [(wire, 0), (wire, 1)]);
+        sides.filter(|(wire, side)| !self.wires[*wire].pipes[*side].under_way.is_empty()).collect()
+    }
+
+    /// Connections that can still break.
+    pub(super) fn alive(&self) -> Vec<usize> {
+        (0..self.wires.len()).filter(|wire| self.wires[*wire].broken.is_none()).collect()
+    }
+
+    /// Up to `count` bytes arrive.
+    pub(super) fn deliver(&mut self, wire: usize, side: usize, count: usize) {
+        let pipe = &mut self.wires[wire].pipes[side];
+        let count = count.min(pipe.under_way.len());
+        pipe.arrived.extend(pipe.under_way.drain(..count));
+        self.tell(wire, side, true, false);
+    }
+
+    /// Both ends learn at once that the connection is no more.
+    pub(super) fn cut(&mut self, wire: usize) {
+        self.wires[wire].broken = Some(ErrorKind::ConnectionReset);
+        self.tell(wire, 0, true, true);
+        self.tell(wire, 1, true, true);
+    }
+
+    /// The process takes no further connection, and loses those it has not accepted.
+    pub(super) fn close_process(&mut self, process: usize) {
+        self.closed[process] = true;
+        for wire in std::mem::take(&mut self.waiting[process]) {
+            self.cut(wire);
+        }
+    }
+
+    pub(super) fn take_events(&mut self, process: usize) -> Vec<Event> {
+        std::mem::take(&mut self.events[process])
+    }
+
+    fn tell(&mut self, wire: usize, side: usize, readable: bool, writable: bool) {
+        let End { process, token, gone } = self.wires[wire].ends[side];
+        if let (Some(token), false) = (token, gone) {
+            self.events[process].push(Event { token, readable, writable });
+        }
+    }
+}
+
+/// A process's way to its streams.
+pub(super) struct SimLink {
+    pub(super) net: Rc<RefCell<Net>>,
+    pub(super) process: usize,
+}
+
+impl SimLink {
+    /// The next connection that another process dialed.
+    pub(super) fn accept(&self) -> Option<(SimStream, SocketAddr)> {
+        let mut net = self.net.borrow_mut();
+        let wire = net.waiting[self.process].pop_front()?;
+        let peer = address_of(net.wires[wire].ends[0].process);
+        Some((SimStream { net: Rc::clone(&self.net), wire, side: 1 }, peer))
+    }
+}
+
+impl Link for SimLink {
+    type Stream = SimStream;
+
+    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<SimStream> {
+        let mut net = self.net.borrow_mut();
+        let to = process_at(peer);
+        let refused = net.closed[to].then_some(ErrorKind::ConnectionRefused);
+        let wire = net.wires.len();
+        net.wires.push(Wire {
+            ends: [
+                End { process: self.process, token: Some(token), gone: false },
+                End { process: to, token: None, gone: false },
+            ],
+            pipes: Default::default(),
+            broken: refused,
+        });
+        if refused.is_none() {
+            net.waiting[to].push_back(wire);
+        }
+        net.tell(wire, 0, refused.is_some(), true);
+        Ok(SimStream { net: Rc::clone(&self.net), wire, side: 0 })
+    }
+
+    fn register(&mut self, stream: &mut SimStream, token: usize) -> io::Result<()> {
+        let mut net = self.net.borrow_mut();
+        net.wires[stream.wire].ends[stream.side].token = Some(token);
+        net.tell(stream.wire, stream.side, true, true);
+        Ok(())
+    }
+
+    fn close(stream: &mut SimStream) {
+        stream.finish();
+    }
+}
+
+/// One end of a connection.
+pub(super) struct SimStream {
+    net: Rc<RefCell<Net>>,
+    wire: usize,
+    side: usize,
+}
+
+impl SimStream {
+    fn finish(&self) {
+        let mut net = self.net.borrow_mut();
+        let other = 1 - self.side;
+        net.wires[self.wire].pipes[other].finished = true;
+        net.tell(self.wire, other, true, false);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.net.borrow().wires[self.wire].broken.map_or(Ok(()), |kind| Err(kind.into()))
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        self.finish();
+        let mut net = self.net.borrow_mut();
+        net.wires[self.wire].ends[self.side].gone = true;
+        // The other end may wait for room that nobody makes any more.
+        net.tell(self.wire, 1 - self.side, true, true);
+    }
+}
+
+impl Read for SimStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buffer)])
+    }
+
+    fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.check()?;
+        let mut net = self.net.borrow_mut();
+        let pipe = &mut net.wires[self.wire].pipes[self.side];
+        if pipe.arrived.is_empty() {
+            let ended = pipe.finished && pipe.under_way.is_empty();
+            return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        }
+        let mut total = 0;
+        for slice in slices {
+            let count = pipe.arrived.read(slice)?;
+            total += count;
+        }
+        if std::mem::take(&mut pipe.full) {
+            net.tell(self.wire, 1 - self.side, false, true);
+        }
+        Ok(total)
+    }
+}
+
+impl Write for SimStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.check()?;
+        let other = 1 - self.side;
+        let mut net = self.net.borrow_mut();
+        let wire = &mut net.wires[self.wire];
+        if wire.ends[other].gone {
+            return Err(ErrorKind::ConnectionReset.into());
+        }
+        let pipe = &mut wire.pipes[other];
+        let mut total = 0;
+        for slice in slices {
+            let count = slice.len().min(pipe.room());
+            pipe.under_way.extend(&slice[..count]);
+            total += count;
+        }
+        if total == 0 {
+            pipe.full = true;
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(total)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

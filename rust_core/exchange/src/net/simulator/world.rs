@@ -1,0 +1,449 @@
+//! The processes of a schedule, and what can happen next to them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use headgate_memory::{Buffer, BufferBuilder};
+use headgate_protocol::DataType;
+use proptest::prelude::RngExt;
+use proptest::test_runner::TestRng;
+
+use crate::config::Config;
+use crate::environment::ShuffleEnvironment;
+use crate::error::{ExchangeError, Result};
+use crate::gate::InputGate;
+use crate::net::simulator::plan::{Kind, Plan, SEGMENT};
+use crate::net::simulator::reading::Reading;
+use crate::net::simulator::wire::{Net, SimLink, address_of};
+use crate::net::{Command, Mailbox, Peers};
+use crate::partition::{PartitionOptions, ResultPartition};
+use crate::{Address, PartitionId};
+
+pub(super) struct Process {
+    pub(super) env: ShuffleEnvironment,
+    peers: Option<Peers<SimLink>>,
+    link: SimLink,
+    mailbox: Arc<Mailbox>,
+    /// The mailbox's waker is registered here.
+    _poll: mio::Poll,
+    /// Asked to end: no further command counts.
+    ending: bool,
+}
+
+/// A subpartition as its producer sees it.
+#[derive(Default)]
+struct Writing {
+    next: usize,
+    open: Option<BufferBuilder>,
+    finished: bool,
+}
+
+pub(super) struct Partition {
+    pub(super) process: usize,
+    pub(super) inner: Arc<ResultPartition>,
+    writing: Vec<Writing>,
+}
+
+pub(super) struct Gate {
+    pub(super) process: usize,
+    pub(super) inner: Arc<InputGate>,
+    pub(super) reading: Vec<Reading>,
+    pub(super) outcome: Option<Result<()>>,
+    /// Buffers that its reader keeps.
+    held: Vec<Buffer>,
+}
+
+pub(super) struct World {
+    pub(super) plan: Plan,
+    net: Rc<RefCell<Net>>,
+    pub(super) processes: Vec<Process>,
+    pub(super) partitions: Vec<Partition>,
+    pub(super) gates: Vec<Gate>,
+    now: Instant,
+}
+
+fn process(net: &Rc<RefCell<Net>>, number: usize, segments: usize) -> Process {
+    let config = Config {
+        memory: segments * SEGMENT,
+        segment_size: SEGMENT,
+        listen: String::new(),
+        secret: [7; 32],
+        exchange: [1; 16],
+        run: 1,
+        epoch: 1,
+        max_record_size: 1 << 20,
+    };
+    let env = ShuffleEnvironment::new(config).expect("random numbers");
+    let poll = mio::Poll::new().expect("a descriptor");
+    let mailbox = Arc::new(Mailbox::new(poll.registry()).expect("a descriptor"));
+    let link = || SimLink { net: Rc::clone(net), process: number };
+    let peers = env.drive_by_hand(link(), address_of(number), Arc::clone(&mailbox));
+    Process { env, peers: Some(peers), link: link(), mailbox, _poll: poll, ending: false }
+}
+
+impl World {
+    pub(super) fn new(plan: Plan) -> Self {
+        let net = Rc::new(RefCell::new(Net::new(plan.memory.len())));
+        let memory = plan.memory.iter().enumerate();
+        let processes: Vec<_> = memory.map(|(at, segments)| process(&net, at, *segments)).collect();
+        let partitions = plan.partitions.iter().map(|planned| {
+            let options = PartitionOptions::all(planned.scripts.len());
+            let inner = processes[planned.process].env.create_result_partition(&options);
+            let writing = planned.scripts.iter().map(|_| Writing::default()).collect();
+            Partition { process: planned.process, inner: inner.expect("planned for"), writing }
+        });
+        let partitions = partitions.collect();
+        let gates = plan.gates.iter().map(|planned| Gate {
+            process: planned.process,
+            inner: processes[planned.process].env.create_input_gate().expect("is open"),
+            reading: Vec::new(),
+            outcome: None,
+            held: Vec::new(),
+        });
+        let gates: Vec<_> = gates.collect();
+        for (gate, planned) in gates.iter().zip(&plan.gates) {
+            if planned.channels.is_empty() {
+                gate.inner.seal();
+            }
+        }
+        Self { plan, net, processes, partitions, gates, now: Instant::now() }
+    }
+
+    /// One thing that can happen happens.
+    pub(super) fn step(&mut self, rng: &mut TestRng) {
+        match rng.random_range(0..100) {
+            0..20 => {
+                self.produce(rng);
+            }
+            20..45 => {
+                let under_way = self.net.borrow().under_way();
+                if !under_way.is_empty() {
+                    let (wire, side) = under_way[rng.random_range(0..under_way.len())];
+                    let most = [1, 10, 100, 10_000][rng.random_range(0..4)];
+                    let count = rng.random_range(1..=most);
+                    self.net.borrow_mut().deliver(wire, side, count);
+                }
+            }
+            45..70 => {
+                let process = rng.random_range(0..self.processes.len());
+                self.wake(process, rng);
+            }
+            70..88 => {
+                let gate = rng.random_range(0..self.gates.len());
+                self.read(gate, rng.random_bool(0.3));
+            }
+            88..93 => {
+                let gate = rng.random_range(0..self.gates.len());
+                let held = &mut self.gates[gate].held;
+                if !held.is_empty() {
+                    let dropped = held.swap_remove(rng.random_range(0..held.len()));
+                    drop(dropped);
+                }
+            }
+            93..98 => {
+                let gate = rng.random_range(0..self.gates.len());
+                self.add_channel(gate);
+            }
+            _ => self.now += Duration::from_millis(rng.random_range(0..200)),
+        }
+    }
+
+    /// Something goes wrong.
+    pub(super) fn fault(&mut self, rng: &mut TestRng) {
+        let partition = rng.random_range(0..self.partitions.len());
+        let gate = rng.random_range(0..self.gates.len());
+        match rng.random_range(0..6) {
+            0 | 1 => {
+                let alive = self.net.borrow().alive();
+                if !alive.is_empty() {
+                    let wire = alive[rng.random_range(0..alive.len())];
+                    self.net.borrow_mut().cut(wire);
+                }
+            }
+            2 => {
+                let process = rng.random_range(0..self.processes.len());
+                self.close(process);
+            }
+            3 => {
+                let cause = ExchangeError::Aborted("the user's function failed".to_owned());
+                self.partitions[partition].inner.fail(&cause);
+            }
+            4 => {
+                self.gates[gate].inner.close();
+                self.gates[gate].outcome.get_or_insert(Ok(()));
+            }
+            _ => self.now += Duration::from_secs(13),
+        }
+    }
+
+    fn close(&mut self, process: usize) {
+        self.processes[process].env.close();
+        self.net.borrow_mut().close_process(process);
+        for gate in self.gates.iter_mut().filter(|gate| gate.process == process) {
+            gate.outcome.get_or_insert(Ok(()));
+        }
+    }
+
+    /// The producer of a subpartition goes on, if it has a segment or needs none.
+    fn produce(&mut self, rng: &mut TestRng) {
+        let number = rng.random_range(0..self.partitions.len());
+        let index = rng.random_range(0..self.partitions[number].writing.len());
+        self.produce_at(number, index, rng.random_bool(0.3));
+    }
+
+    fn produce_at(&mut self, number: usize, index: usize, flush: bool) -> bool {
+        let Partition { inner, writing, .. } = &mut self.partitions[number];
+        let script = &self.plan.partitions[number].scripts[index];
+        let writing = &mut writing[index];
+        if writing.finished || inner.check().is_err() {
+            return false;
+        }
+        let subpartition = &inner.subpartitions()[index];
+        let end = |open: &mut Option<BufferBuilder>| {
+            if open.take().is_some() {
+                subpartition.appended(0);
+            }
+        };
+        let Some(item) = script.get(writing.next) else {
+            end(&mut writing.open);
+            subpartition.finish();
+            writing.finished = true;
+            return true;
+        };
+        let bytes = &item.bytes;
+        match item.kind {
+            Kind::Page => {
+                let Ok(Some(mut segment)) = inner.try_request_segment() else { return false };
+                segment[..bytes.len()].copy_from_slice(bytes);
+                end(&mut writing.open);
+                let buffer = Buffer::freeze(segment, bytes.len());
+                subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
+            }
+            Kind::Stream => {
+                if writing.open.as_ref().is_none_or(|open| open.writable() < bytes.len()) {
+                    let Ok(Some(segment)) = inner.try_request_segment() else { return false };
+                    end(&mut writing.open);
+                    let mut builder = BufferBuilder::new(segment);
+                    subpartition.add_growing(builder.consumer().expect("the first"));
+                    writing.open = Some(builder);
+                }
+                let open = writing.open.as_mut().expect("made above");
+                open.append(bytes);
+                open.commit();
+                subpartition.appended(1);
+                if flush {
+                    subpartition.flush();
+                }
+            }
+            Kind::Event => {
+                end(&mut writing.open);
+                subpartition.add_event(bytes.clone().into(), DataType::EventBuffer);
+            }
+            Kind::Priority => {
+                subpartition.add_event(bytes.clone().into(), DataType::PrioritizedEventBuffer);
+            }
+        }
+        writing.next += 1;
+        true
+    }
+
+    /// One round of a process's I/O thread.
+    fn wake(&mut self, number: usize, rng: &mut TestRng) -> bool {
+        let process = &mut self.processes[number];
+        let Some(peers) = &mut process.peers else { return false };
+        let mut worked = false;
+        while let Some((stream, peer)) = process.link.accept() {
+            peers.accept(stream, peer, self.now);
+            worked = true;
+        }
+        let events = self.net.borrow_mut().take_events(number);
+        for event in events {
+            let Some(connection) = peers.connection(event.token) else { continue };
+            connection.readable |= event.readable;
+            if event.writable {
+                connection.can_write();
+            }
+            worked = true;
+        }
+        let mut commands = Vec::new();
+        process.mailbox.drain(&mut commands);
+        reorder(&mut commands, rng);
+        for command in commands {
+            worked = true;
+            match command {
+                Command::Shutdown => {
+                    process.ending = true;
+                    peers.say_goodbye();
+                }
+                other if !process.ending => peers.handle(other, self.now),
+                _ => {}
+            }
+        }
+        worked |= peers.is_readable();
+        peers.serve_all(self.now);
+        peers.expire(self.now);
+        if process.ending {
+            peers.end_idle();
+            if peers.is_empty() {
+                process.peers = None;
+            }
+        }
+        worked
+    }
+
+    /// The reader of a gate takes what is there.
+    fn read(&mut self, number: usize, keep: bool) -> bool {
+        let gate = &mut self.gates[number];
+        if gate.outcome.is_some() || !gate.inner.is_readable() {
+            return false;
+        }
+        match gate.inner.next(&|| Err(ExchangeError::Interrupted)) {
+            Ok(Some(received)) => {
+                gate.reading[received.channel].take(&received);
+                if keep {
+                    gate.held.push(received.buffer);
+                }
+            }
+            Ok(None) => gate.outcome = Some(Ok(())),
+            // A channel was announced that had nothing after all.
+            Err(ExchangeError::Interrupted) => {}
+            Err(error) => gate.outcome = Some(Err(error)),
+        }
+        true
+    }
+
+    /// The next channel of a gate becomes known; behind the last one the gate is sealed.
+    fn add_channel(&mut self, number: usize) -> bool {
+        let gate = &mut self.gates[number];
+        let planned = &self.plan.gates[number];
+        if gate.outcome.is_some() || gate.reading.len() > planned.channels.len() {
+            return false;
+        }
+        let Some((partition, subpartition)) = planned.channels.get(gate.reading.len()) else {
+            return false;
+        };
+        let env = &self.processes[gate.process].env;
+        let pool = env.stats().pool;
+        // Or it would wait for what others have borrowed.
+        let is_local = self.partitions[*partition].process == gate.process;
+        if !is_local && pool.total == pool.held {
+            return false;
+        }
+        let producer = &self.processes[self.partitions[*partition].process];
+        let peer = address_of(self.partitions[*partition].process);
+        let address = Address {
+            host: peer.ip().to_string(),
+            port: peer.port(),
+            process: producer.env.process(),
+            partition: PartitionId(self.partitions[*partition].inner.id().0),
+            subpartition: u32::try_from(*subpartition).expect("a handful"),
+        };
+        let script = &self.plan.partitions[*partition].scripts[*subpartition];
+        match env.add_channel(&gate.inner, &address, [0; 32], &|| Err(ExchangeError::Interrupted)) {
+            // The segments it would get are full of what the gate has not read.
+            Err(ExchangeError::Interrupted) => return false,
+            Err(error) => gate.outcome = Some(Err(error)),
+            Ok(()) => {}
+        }
+        gate.reading.push(Reading::new(script));
+        if gate.reading.len() == planned.channels.len() {
+            gate.inner.seal();
+        }
+        true
+    }
+
+    /// Everything that can still happen happens, in turn, until nothing can.
+    pub(super) fn settle(&mut self, rng: &mut TestRng) {
+        loop {
+            let mut worked = false;
+            for number in 0..self.partitions.len() {
+                for index in 0..self.partitions[number].writing.len() {
+                    worked |= self.produce_at(number, index, true);
+                }
+            }
+            for number in 0..self.gates.len() {
+                worked |= !self.gates[number].held.is_empty();
+                self.gates[number].held.clear();
+                worked |= self.add_channel(number);
+                while self.read(number, false) {
+                    worked = true;
+                }
+            }
+            let under_way = self.net.borrow().under_way();
+            for (wire, side) in under_way {
+                self.net.borrow_mut().deliver(wire, side, usize::MAX);
+                worked = true;
+            }
+            for number in 0..self.processes.len() {
+                worked |= self.wake(number, rng);
+            }
+            if !worked {
+                return;
+            }
+        }
+    }
+
+    /// Where everything is, for whoever has to find out why a schedule failed.
+    pub(super) fn describe(&self) -> String {
+        let mut lines = vec![format!("segments {:?}", self.plan.memory)];
+        for (gate, planned) in self.gates.iter().zip(&self.plan.gates) {
+            let (process, known, outcome) = (gate.process, gate.reading.len(), &gate.outcome);
+            let channels = &planned.channels;
+            lines.push(format!("gate of {process}: {known} known of {channels:?}, {outcome:?}"));
+        }
+        for (partition, planned) in self.partitions.iter().zip(&self.plan.partitions) {
+            let (process, state) = (partition.process, partition.inner.check());
+            lines.push(format!("partition of {process}: {state:?}"));
+            for (index, writing) in partition.writing.iter().enumerate() {
+                let kinds: Vec<_> = planned.scripts[index].iter().map(|item| item.kind).collect();
+                let (queued, _) = partition.inner.subpartitions()[index].usage();
+                let (next, finished) = (writing.next, writing.finished);
+                lines.push(format!("  {next} of {kinds:?}, {queued} queued, finished {finished}"));
+            }
+        }
+        for (number, process) in self.processes.iter().enumerate() {
+            lines.push(format!("process {number}: {:?}", process.env.stats().pool));
+        }
+        lines.join("\n")
+    }
+
+    /// What whoever supervises the processes does: producers learn which consumers are no more, as
+    /// a request that never arrived cannot tell them.
+    pub(super) fn release_lost(&self) {
+        for (gate, planned) in self.gates.iter().zip(&self.plan.gates) {
+            if gate.outcome.is_some() {
+                gate.inner.close();
+                for (partition, subpartition) in &planned.channels {
+                    self.partitions[*partition].inner.release_subpartition(*subpartition);
+                }
+            }
+        }
+    }
+
+    /// Ends every process; what is left of it is its pool.
+    pub(super) fn end(&mut self, rng: &mut TestRng) {
+        for number in 0..self.processes.len() {
+            self.close(number);
+        }
+        self.settle(rng);
+        // Their time for a last word is over.
+        for process in &mut self.processes {
+            process.peers = None;
+        }
+        for partition in &mut self.partitions {
+            partition.writing.clear();
+        }
+    }
+}
+
+/// Threads post in any order; only a channel's opening comes before all else about it.
+fn reorder(commands: &mut [Command], rng: &mut TestRng) {
+    let fixed = |command: &Command| matches!(command, Command::Open { .. } | Command::Shutdown);
+    for at in 1..commands.len() {
+        if !fixed(&commands[at - 1]) && !fixed(&commands[at]) && rng.random_bool(0.5) {
+            commands.swap(at - 1, at);
+        }
+    }
+}
