@@ -4,6 +4,7 @@
 //! `HEADGATE_SCHEDULES` says how many are run, `HEADGATE_SCHEDULE` is the seed of the only one.
 
 mod plan;
+mod process;
 mod reading;
 mod wire;
 mod world;

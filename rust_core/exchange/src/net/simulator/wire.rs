@@ -118,10 +118,6 @@ impl Net {
         }
     }
 
-    pub(super) fn take_events(&mut self, process: usize) -> Vec<Event> {
-        std::mem::take(&mut self.events[process])
-    }
-
     fn tell(&mut self, wire: usize, side: usize, readable: bool, writable: bool) {
         let End { process, token, gone } = self.wires[wire].ends[side];
         if let (Some(token), false) = (token, gone) {
@@ -143,6 +139,11 @@ impl SimLink {
         let wire = net.waiting[self.process].pop_front()?;
         let peer = address_of(net.wires[wire].ends[0].process);
         Some((SimStream { net: Rc::clone(&self.net), wire, side: 1 }, peer))
+    }
+
+    /// What its sockets reported since the last call.
+    pub(super) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut self.net.borrow_mut().events[self.process])
     }
 }
 

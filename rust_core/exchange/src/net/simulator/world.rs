@@ -10,27 +10,14 @@ use headgate_protocol::DataType;
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
-use crate::config::Config;
-use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::InputGate;
-use crate::net::simulator::plan::{Kind, Plan, SEGMENT};
+use crate::net::simulator::plan::{Kind, Plan};
+use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::Reading;
-use crate::net::simulator::wire::{Net, SimLink, address_of};
-use crate::net::{Command, Mailbox, Peers};
+use crate::net::simulator::wire::{Net, address_of};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::{Address, PartitionId};
-
-pub(super) struct Process {
-    pub(super) env: ShuffleEnvironment,
-    peers: Option<Peers<SimLink>>,
-    link: SimLink,
-    mailbox: Arc<Mailbox>,
-    /// The mailbox's waker is registered here.
-    _poll: mio::Poll,
-    /// Asked to end: no further command counts.
-    ending: bool,
-}
 
 /// A subpartition as its producer sees it.
 #[derive(Default)]
@@ -64,30 +51,12 @@ pub(super) struct World {
     now: Instant,
 }
 
-fn process(net: &Rc<RefCell<Net>>, number: usize, segments: usize) -> Process {
-    let config = Config {
-        memory: segments * SEGMENT,
-        segment_size: SEGMENT,
-        listen: String::new(),
-        secret: [7; 32],
-        exchange: [1; 16],
-        run: 1,
-        epoch: 1,
-        max_record_size: 1 << 20,
-    };
-    let env = ShuffleEnvironment::new(config).expect("random numbers");
-    let poll = mio::Poll::new().expect("a descriptor");
-    let mailbox = Arc::new(Mailbox::new(poll.registry()).expect("a descriptor"));
-    let link = || SimLink { net: Rc::clone(net), process: number };
-    let peers = env.drive_by_hand(link(), address_of(number), Arc::clone(&mailbox));
-    Process { env, peers: Some(peers), link: link(), mailbox, _poll: poll, ending: false }
-}
-
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
         let net = Rc::new(RefCell::new(Net::new(plan.memory.len())));
         let memory = plan.memory.iter().enumerate();
-        let processes: Vec<_> = memory.map(|(at, segments)| process(&net, at, *segments)).collect();
+        let processes: Vec<_> =
+            memory.map(|(at, segments)| Process::new(&net, at, *segments)).collect();
         let partitions = plan.partitions.iter().map(|planned| {
             let options = PartitionOptions::all(planned.scripts.len());
             let inner = processes[planned.process].env.create_result_partition(&options);
@@ -128,7 +97,7 @@ impl World {
             }
             45..70 => {
                 let process = rng.random_range(0..self.processes.len());
-                self.wake(process, rng);
+                self.processes[process].wake(self.now, rng);
             }
             70..88 => {
                 let gate = rng.random_range(0..self.gates.len());
@@ -249,50 +218,6 @@ impl World {
         true
     }
 
-    /// One round of a process's I/O thread.
-    fn wake(&mut self, number: usize, rng: &mut TestRng) -> bool {
-        let process = &mut self.processes[number];
-        let Some(peers) = &mut process.peers else { return false };
-        let mut worked = false;
-        while let Some((stream, peer)) = process.link.accept() {
-            peers.accept(stream, peer, self.now);
-            worked = true;
-        }
-        let events = self.net.borrow_mut().take_events(number);
-        for event in events {
-            let Some(connection) = peers.connection(event.token) else { continue };
-            connection.readable |= event.readable;
-            if event.writable {
-                connection.can_write();
-            }
-            worked = true;
-        }
-        let mut commands = Vec::new();
-        process.mailbox.drain(&mut commands);
-        reorder(&mut commands, rng);
-        for command in commands {
-            worked = true;
-            match command {
-                Command::Shutdown => {
-                    process.ending = true;
-                    peers.say_goodbye();
-                }
-                other if !process.ending => peers.handle(other, self.now),
-                _ => {}
-            }
-        }
-        worked |= peers.is_readable();
-        peers.serve_all(self.now);
-        peers.expire(self.now);
-        if process.ending {
-            peers.end_idle();
-            if peers.is_empty() {
-                process.peers = None;
-            }
-        }
-        worked
-    }
-
     /// The reader of a gate takes what is there.
     fn read(&mut self, number: usize, keep: bool) -> bool {
         let gate = &mut self.gates[number];
@@ -376,8 +301,8 @@ impl World {
                 self.net.borrow_mut().deliver(wire, side, usize::MAX);
                 worked = true;
             }
-            for number in 0..self.processes.len() {
-                worked |= self.wake(number, rng);
+            for process in &mut self.processes {
+                worked |= process.wake(self.now, rng);
             }
             if !worked {
                 return;
@@ -428,22 +353,9 @@ impl World {
             self.close(number);
         }
         self.settle(rng);
-        // Their time for a last word is over.
-        for process in &mut self.processes {
-            process.peers = None;
-        }
+        self.processes.iter_mut().for_each(Process::forget_peers);
         for partition in &mut self.partitions {
             partition.writing.clear();
-        }
-    }
-}
-
-/// Threads post in any order; only a channel's opening comes before all else about it.
-fn reorder(commands: &mut [Command], rng: &mut TestRng) {
-    let fixed = |command: &Command| matches!(command, Command::Open { .. } | Command::Shutdown);
-    for at in 1..commands.len() {
-        if !fixed(&commands[at - 1]) && !fixed(&commands[at]) && rng.random_bool(0.5) {
-            commands.swap(at - 1, at);
         }
     }
 }

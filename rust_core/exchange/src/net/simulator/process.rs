@@ -1,0 +1,105 @@
+//! One process: an environment, and its I/O thread driven by hand.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use proptest::prelude::RngExt;
+use proptest::test_runner::TestRng;
+
+use crate::config::Config;
+use crate::environment::ShuffleEnvironment;
+use crate::net::simulator::plan::SEGMENT;
+use crate::net::simulator::wire::{Net, SimLink, address_of};
+use crate::net::{Command, Mailbox, Peers};
+
+pub(super) struct Process {
+    pub(super) env: ShuffleEnvironment,
+    peers: Option<Peers<SimLink>>,
+    link: SimLink,
+    mailbox: Arc<Mailbox>,
+    /// The mailbox's waker is registered here.
+    _poll: mio::Poll,
+    /// Asked to end: no further command counts.
+    ending: bool,
+}
+
+impl Process {
+    pub(super) fn new(net: &Rc<RefCell<Net>>, number: usize, segments: usize) -> Self {
+        let config = Config {
+            memory: segments * SEGMENT,
+            segment_size: SEGMENT,
+            listen: String::new(),
+            secret: [7; 32],
+            exchange: [1; 16],
+            run: 1,
+            epoch: 1,
+            max_record_size: 1 << 20,
+        };
+        let env = ShuffleEnvironment::new(config).expect("random numbers");
+        let poll = mio::Poll::new().expect("a descriptor");
+        let mailbox = Arc::new(Mailbox::new(poll.registry()).expect("a descriptor"));
+        let link = || SimLink { net: Rc::clone(net), process: number };
+        let peers = env.drive_by_hand(link(), address_of(number), Arc::clone(&mailbox));
+        Self { env, peers: Some(peers), link: link(), mailbox, _poll: poll, ending: false }
+    }
+
+    /// One round of its I/O thread; whether there was anything to do.
+    pub(super) fn wake(&mut self, now: Instant, rng: &mut TestRng) -> bool {
+        let Some(peers) = &mut self.peers else { return false };
+        let mut worked = false;
+        while let Some((stream, peer)) = self.link.accept() {
+            peers.accept(stream, peer, now);
+            worked = true;
+        }
+        let events = self.link.take_events();
+        for event in events {
+            let Some(connection) = peers.connection(event.token) else { continue };
+            connection.readable |= event.readable;
+            if event.writable {
+                connection.can_write();
+            }
+            worked = true;
+        }
+        let mut commands = Vec::new();
+        self.mailbox.drain(&mut commands);
+        reorder(&mut commands, rng);
+        for command in commands {
+            worked = true;
+            match command {
+                Command::Shutdown => {
+                    self.ending = true;
+                    peers.say_goodbye();
+                }
+                other if !self.ending => peers.handle(other, now),
+                _ => {}
+            }
+        }
+        worked |= peers.is_readable();
+        peers.serve_all(now);
+        peers.expire(now);
+        if self.ending {
+            peers.end_idle();
+            if peers.is_empty() {
+                self.peers = None;
+            }
+        }
+        worked
+    }
+
+    /// The time for a last word is over.
+    pub(super) fn forget_peers(&mut self) {
+        self.peers = None;
+    }
+}
+
+/// Threads post in any order; only a channel's opening comes before all else about it.
+fn reorder(commands: &mut [Command], rng: &mut TestRng) {
+    let fixed = |command: &Command| matches!(command, Command::Open { .. } | Command::Shutdown);
+    for at in 1..commands.len() {
+        if !fixed(&commands[at - 1]) && !fixed(&commands[at]) && rng.random_bool(0.5) {
+            commands.swap(at - 1, at);
+        }
+    }
+}
