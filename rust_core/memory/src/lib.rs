@@ -25,6 +25,8 @@ mod ledger;
 mod listener;
 mod local;
 mod local_pool;
+#[cfg(all(test, loom))]
+mod model;
 mod options;
 mod pool;
 mod pooled_segment;
