@@ -20,6 +20,7 @@ mod block;
 mod buffer;
 mod builder;
 mod channels;
+mod consumer;
 mod error;
 mod ledger;
 mod listener;
@@ -38,7 +39,8 @@ mod sync;
 mod unpooled;
 
 pub use buffer::Buffer;
-pub use builder::{BufferBuilder, BufferConsumer};
+pub use builder::BufferBuilder;
+pub use consumer::BufferConsumer;
 pub use error::{PoolTooSmall, RequestError, UnpooledError};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
