@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._options import OPTIONS, Option, describe, parse, resolve
+from headgate._option import Option
+from headgate._options import OPTIONS, describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, size_text
 from headgate.errors import OptionError
 
@@ -86,6 +87,10 @@ def test_the_defaults():
         "memory": 64 << 20,
         "segment_size": 256 << 10,
         "max_record_size": 256 << 20,
+        "buffers_per_channel": 2,
+        "floating_buffers_per_gate": 8,
+        "max_buffers_per_channel": 10,
+        "max_overdraft_buffers": 5,
         "listen": "127.0.0.1:0",
     }
     assert set(options.sources.values()) == {"default"}

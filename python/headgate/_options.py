@@ -14,71 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from headgate._matches import close_matches
+from headgate._option import CONF_PREFIX, Option, Scope
 from headgate._units import duration_text, parse_duration, parse_size, size_text
 from headgate.errors import OptionError
-
-CONF_PREFIX: Final = "spark.headgate."
-ENV_PREFIX: Final = "HEADGATE_"
-
-Scope = Literal["environment", "exchange"]
-Kind = Literal["address", "choice", "duration", "int", "schema", "size"]
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One row of the table.
-
-    Attributes:
-        name: the keyword argument.
-        kind: how a value is written; sizes become bytes (int), durations seconds (float).
-        default: as a user would write it; None when something else decides, as ``doc`` says.
-        scopes: the calls that take it.
-        doc: one sentence or two, for the reference page.
-        minimum: smallest value, as a user would write it.
-        maximum: largest value, as a user would write it.
-        choices: the values of a choice.
-        since: the version that brought it.
-        call_only: True where a conf or a variable could not hold the value.
-    """
-
-    name: str
-    kind: Kind
-    default: str | int | None
-    scopes: tuple[Scope, ...]
-    doc: str
-    minimum: str | int | None = None
-    maximum: str | int | None = None
-    choices: tuple[str, ...] = ()
-    since: str = "0.1"
-    call_only: bool = False
-
-    @property
-    def conf(self) -> str:
-        """The key in a Spark session's conf."""
-        first, *others = self.name.split("_")
-        return CONF_PREFIX + first + "".join(part.capitalize() for part in others)
-
-    @property
-    def variable(self) -> str:
-        """The environment variable."""
-        return ENV_PREFIX + self.name.upper()
-
-    @property
-    def limits(self) -> str:
-        """The values it takes, in words."""
-        if self.choices:
-            return " or ".join(f'"{choice}"' for choice in self.choices)
-        if self.kind == "address":
-            return '"HOST:PORT", port 0 for any free one'
-        if self.kind == "schema":
-            return "a DDL string or a StructType"
-        if self.maximum is None:
-            return f"at least {self.minimum}"
-        return f"{self.minimum} to {self.maximum}"
-
 
 OPTIONS: Final[dict[str, Option]] = {
     option.name: option
@@ -112,6 +53,47 @@ OPTIONS: Final[dict[str, Option]] = {
             "not fit a segment is put together in ordinary memory, and this bounds it.",
             minimum="1k",
             maximum="1g",
+        ),
+        Option(
+            "buffers_per_channel",
+            "int",
+            2,
+            ("environment", "exchange"),
+            "Segments that a channel from another process always has, and that a subpartition may "
+            "queue beside the one being written. More hide the latency of the network; where the "
+            "pool is short of them a channel gets fewer, at least one.",
+            minimum=1,
+            maximum=10_000,
+        ),
+        Option(
+            "floating_buffers_per_gate",
+            "int",
+            8,
+            ("environment", "exchange"),
+            "Segments that a gate gives to the channels with the most waiting, and that a partition "
+            "gives to whichever subpartition needs them.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        Option(
+            "max_buffers_per_channel",
+            "int",
+            10,
+            ("environment", "exchange"),
+            "A soft limit: while one subpartition has as many segments queued, the writer waits "
+            "before its next record, so that one slow consumer does not take what the others need.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        Option(
+            "max_overdraft_buffers",
+            "int",
+            5,
+            ("environment", "exchange"),
+            "Segments that a partition may take beyond its part of the pool to complete a record "
+            "it has begun, while nobody else was promised them; 0 for none.",
+            minimum=0,
+            maximum=100_000,
         ),
         Option(
             "listen",
@@ -191,6 +173,15 @@ OPTIONS: Final[dict[str, Option]] = {
         ),
     )
 }
+
+
+#: The options of an environment that say how its pool is shared out.
+BUFFER_OPTIONS: Final = (
+    "buffers_per_channel",
+    "floating_buffers_per_gate",
+    "max_buffers_per_channel",
+    "max_overdraft_buffers",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,6 +35,12 @@ class ShuffleEnvironment:
         run: which evaluation of the exchange this is.
         epoch: which attempt at that evaluation.
         max_record_size: largest row, bytes record or object, in bytes.
+        buffers_per_channel: segments of a channel from another process, and of a subpartition
+            beside the one being written.
+        floating_buffers_per_gate: segments of a gate or partition that go where they are wanted.
+        max_buffers_per_channel: segments that one subpartition may have queued before the writer
+            waits ahead of its next record.
+        max_overdraft_buffers: segments a partition may take beyond its part to complete a record.
 
     Raises:
         OptionError: a value outside its limits.
@@ -51,6 +57,10 @@ class ShuffleEnvironment:
         run: int = 0,
         epoch: int = 0,
         max_record_size: str | int | None = None,
+        buffers_per_channel: int | None = None,
+        floating_buffers_per_gate: int | None = None,
+        max_buffers_per_channel: int | None = None,
+        max_overdraft_buffers: int | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -59,6 +69,10 @@ class ShuffleEnvironment:
                 "segment_size": segment_size,
                 "listen": listen,
                 "max_record_size": max_record_size,
+                "buffers_per_channel": buffers_per_channel,
+                "floating_buffers_per_gate": floating_buffers_per_gate,
+                "max_buffers_per_channel": max_buffers_per_channel,
+                "max_overdraft_buffers": max_overdraft_buffers,
             },
         )
         self._native = _native.Environment(
@@ -157,7 +171,8 @@ class ShuffleEnvironment:
     def stats(self) -> dict[str, Any]:
         """Return a plain snapshot.
 
-        Keys: ``segments`` (size in bytes; total, idle, held, pinned, peak in segments),
+        Keys: ``segments`` (size in bytes; total, idle, held, reserved, pinned, peak in segments;
+        requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel).
         """

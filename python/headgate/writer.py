@@ -173,6 +173,28 @@ class RecordWriter:
         """Return what was emitted so far; open pages count once they are sent."""
         return WriterStats(*self._native.stats())
 
+    @property
+    def is_available(self) -> bool:
+        """Whether :meth:`emit` would begin at once: no subpartition is full, a segment is free.
+
+        True as well where it would raise at once, and in a finished writer.
+        """
+        return self._native.is_available()
+
+    def wait_available(self, timeout: float | None = None) -> bool:
+        """Wait until the consumers have made room, without emitting anything.
+
+        Args:
+            timeout: seconds; as long as it takes if not given.
+
+        Returns:
+            :attr:`is_available`: False only on timeout.
+
+        Raises:
+            HeadgateError: why the partition failed meanwhile.
+        """
+        return self._native.wait_available(timeout)
+
     def back_pressured_ns(self) -> int:
         """Return how long this writer has waited for segments, in ns; costs no lock."""
         return self._native.back_pressured_ns()

@@ -7,6 +7,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._options import BUFFER_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
 from headgate.selectors import RoundRobinSelector
 from headgate.spark.request import Request, check
@@ -76,7 +77,8 @@ def exchange(
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``on_no_slots``, ``progress``,
-            ``consumer_timeout``, ``heartbeat_timeout`` and ``map_schema``; see ``docs/options.md``.
+            ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those that share out the
+            pool, such as ``buffers_per_channel``; see ``docs/options.md``.
 
     Raises:
         OptionError: an unknown option, or a value that it does not take; a source that never ends
@@ -154,6 +156,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         "memory": options["memory"],
         "segment_size": options["segment_size"],
         "max_record_size": options["max_record_size"],
+        "buffers": {name: options[name] for name in BUFFER_OPTIONS},
     }
 
     given = request.source

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
+from headgate._option import CONF_PREFIX
 from headgate._matches import close_matches
 from headgate.errors import OptionError
 from headgate.spark.schema import arrow_schema, key_columns
@@ -174,4 +175,4 @@ def _struct(schema: StructType | str, name: str) -> StructType:
 def _conf(session: SparkSession) -> dict[str, str]:
     found = dict(session.sparkContext.getConf().getAll())
     found.update(session.conf.getAll)
-    return {k: v for k, v in found.items() if k.startswith(_options.CONF_PREFIX)}
+    return {k: v for k, v in found.items() if k.startswith(CONF_PREFIX)}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use headgate_exchange::{Config, PartitionOptions, ShuffleEnvironment, Stats};
+use headgate_exchange::{BufferOptions, Config, PartitionOptions, ShuffleEnvironment, Stats};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -19,21 +19,43 @@ pub(crate) struct Environment {
 #[pymethods]
 impl Environment {
     #[new]
-    #[pyo3(signature = (*, memory, segment_size, max_record_size, listen, secret, exchange, run, epoch))]
+    #[pyo3(signature = (
+        *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
+        max_buffers_per_channel, max_overdraft_buffers, listen, secret, exchange, run, epoch
+    ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
         py: Python<'_>,
         memory: usize,
         segment_size: usize,
         max_record_size: usize,
+        buffers_per_channel: usize,
+        floating_buffers_per_gate: usize,
+        max_buffers_per_channel: usize,
+        max_overdraft_buffers: usize,
         listen: String,
         secret: [u8; 32],
         exchange: [u8; 16],
         run: u32,
         epoch: u32,
     ) -> PyResult<Self> {
-        let config =
-            Config { memory, segment_size, listen, secret, exchange, run, epoch, max_record_size };
+        let buffers = BufferOptions {
+            buffers_per_channel,
+            floating_buffers_per_gate,
+            max_buffers_per_channel,
+            max_overdraft_buffers,
+        };
+        let config = Config {
+            memory,
+            segment_size,
+            listen,
+            secret,
+            exchange,
+            run,
+            epoch,
+            max_record_size,
+            buffers,
+        };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -90,9 +112,11 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     segments.set_item("total", pool.total)?;
     segments.set_item("idle", pool.idle)?;
     segments.set_item("held", pool.held)?;
+    segments.set_item("reserved", pool.reserved)?;
     segments.set_item("pinned", pool.pinned)?;
     segments.set_item("peak", pool.peak)?;
     segments.set_item("local_pools", pool.local_pools)?;
+    segments.set_item("requested_percent", pool.requested_percent)?;
     let copies = PyDict::new(py);
     copies.set_item("scatter", stats.copied_scatter)?;
     copies.set_item("pool_low", stats.copied_pool_low)?;

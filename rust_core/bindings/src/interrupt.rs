@@ -6,6 +6,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use headgate_exchange::{ExchangeError, Interrupt, Result};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::errors::to_py;
@@ -67,6 +68,14 @@ pub(crate) fn blocking<T: Send>(
             (error, _) => to_py(py, &error),
         }
     })
+}
+
+/// Reads the `timeout` of a blocking call: seconds, or none to wait as long as it takes.
+pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    seconds
+        .map(Duration::try_from_secs_f64)
+        .transpose()
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Takes a lock that another thread may hold for as long as it blocks.

@@ -1,14 +1,13 @@
 //! `ResultPartition`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use headgate_exchange::{ExchangeError, ResultPartition as Inner, ShuffleEnvironment};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::interrupt::{blocking, released};
+use crate::interrupt::{blocking, released, timeout_of};
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct ResultPartition {
@@ -50,10 +49,7 @@ impl ResultPartition {
 
     #[pyo3(signature = (timeout=None))]
     fn wait_consumed(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let timeout = timeout
-            .map(Duration::try_from_secs_f64)
-            .transpose()
-            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let timeout = timeout_of(timeout)?;
         blocking(py, |interrupt| {
             self.environment.check()?;
             self.inner.wait_consumed(timeout, interrupt)

@@ -15,7 +15,7 @@ use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::errors::{of_hash, to_py};
-use crate::interrupt::{blocking, lock};
+use crate::interrupt::{blocking, lock, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
@@ -35,6 +35,30 @@ fn selector(
         (None, Some(next)) => Ok(Selector::RoundRobin { next }),
         (None, None) => Ok(Selector::Broadcast),
     }
+}
+
+fn is_available(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    partition: &Partition,
+) -> PyResult<bool> {
+    blocking(py, |_| {
+        environment.check_fork()?;
+        Ok(partition.is_available())
+    })
+}
+
+fn wait_available(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    partition: &Partition,
+    timeout: Option<f64>,
+) -> PyResult<bool> {
+    let timeout = timeout_of(timeout)?;
+    blocking(py, |interrupt| {
+        environment.check()?;
+        partition.wait_available(timeout, interrupt)
+    })
 }
 
 fn event(name: String, body: Vec<u8>) -> Event {
@@ -153,6 +177,15 @@ impl ArrowWriter {
         })
     }
 
+    fn is_available(&self, py: Python<'_>) -> PyResult<bool> {
+        is_available(py, &self.environment, &self.partition)
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait_available(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        wait_available(py, &self.environment, &self.partition, timeout)
+    }
+
     fn back_pressured_ns(&self) -> u64 {
         self.partition.back_pressured_ns()
     }
@@ -240,6 +273,15 @@ impl BytesWriter {
             self.partition.fail(&ExchangeError::Aborted(cause));
             Ok(())
         })
+    }
+
+    fn is_available(&self, py: Python<'_>) -> PyResult<bool> {
+        is_available(py, &self.environment, &self.partition)
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn wait_available(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        wait_available(py, &self.environment, &self.partition, timeout)
     }
 
     fn back_pressured_ns(&self) -> u64 {

@@ -19,6 +19,33 @@ pub struct Config {
     pub epoch: u32,
     /// Largest record in bytes.
     pub max_record_size: usize,
+    /// How the pool is shared out.
+    pub buffers: BufferOptions,
+}
+
+/// How many segments partitions and gates are promised and may have, under Flink's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferOptions {
+    /// Exclusive ones of a remote channel, and those that a subpartition may queue beside the one
+    /// being written. At least 1.
+    pub buffers_per_channel: usize,
+    /// Those of a gate or partition that go where they are wanted. At least 1.
+    pub floating_buffers_per_gate: usize,
+    /// A writer waits before its next batch while a subpartition has queued as many. At least 1.
+    pub max_buffers_per_channel: usize,
+    /// What a partition may take beyond its size to complete a batch, while nobody was promised it.
+    pub max_overdraft_buffers: usize,
+}
+
+impl Default for BufferOptions {
+    fn default() -> Self {
+        Self {
+            buffers_per_channel: 2,
+            floating_buffers_per_gate: 8,
+            max_buffers_per_channel: 10,
+            max_overdraft_buffers: 5,
+        }
+    }
 }
 
 impl std::fmt::Debug for Config {

@@ -36,7 +36,7 @@ mod view;
 mod writer;
 
 pub use address::Address;
-pub use config::Config;
+pub use config::{BufferOptions, Config};
 pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;

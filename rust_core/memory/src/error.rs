@@ -1,5 +1,7 @@
 //! Why memory could not be had.
 
+use std::time::Duration;
+
 /// The guaranteed minimums of all pools would exceed the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -26,4 +28,32 @@ pub enum RequestError {
     /// The kernel gave no memory, for example under an address space limit.
     #[error("the kernel maps no further segment: {0}")]
     Unmappable(rustix::io::Errno),
+}
+
+/// Why segments could not be requested from the global pool itself.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnpooledError {
+    /// They were not to be had in time.
+    #[error(
+        "{requested} segments were requested and {collected} came free within {} s: \
+         others have borrowed the rest and not given it back yet",
+        timeout.as_secs_f64()
+    )]
+    TimedOut {
+        /// Segments asked for.
+        requested: usize,
+        /// Segments that came free; they were given back.
+        collected: usize,
+        /// How long it waited.
+        timeout: Duration,
+    },
+    /// The caller wanted to wait no longer.
+    #[error("interrupted while waiting for segments")]
+    Interrupted,
+    /// They can not be promised.
+    #[error(transparent)]
+    TooSmall(#[from] PoolTooSmall),
+    /// The global pool was closed, or the kernel refuses.
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }

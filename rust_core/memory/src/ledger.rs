@@ -3,15 +3,16 @@
 use crate::error::PoolTooSmall;
 
 /// What one local pool is promised and holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     /// Guaranteed.
     pub(crate) min: usize,
     /// Never more than this.
     pub(crate) max: usize,
-    /// What it may hold now: `min <= size <= max`.
+    /// What it may hold now without overdraft: `min <= size <= max`.
     pub(crate) size: usize,
-    /// Segments out of the free list on its account; may exceed `size` after a shrink.
+    /// Segments out on its account; above `size` after a shrink or by overdraft, which is
+    /// therefore `held - size` (spec 1.4).
     pub(crate) held: usize,
 }
 

@@ -19,21 +19,32 @@
 mod block;
 mod buffer;
 mod builder;
+mod channels;
+mod consumer;
 mod error;
 mod ledger;
+mod listener;
+mod local;
 mod local_pool;
+#[cfg(all(test, loom))]
+mod model;
+mod options;
 mod pool;
 mod pooled_segment;
 mod position;
 mod segment;
 mod shared;
+mod state;
 mod sync;
+mod unpooled;
 
 pub use buffer::Buffer;
-pub use builder::{BufferBuilder, BufferConsumer};
-pub use error::{PoolTooSmall, RequestError};
+pub use builder::BufferBuilder;
+pub use consumer::BufferConsumer;
+pub use error::{PoolTooSmall, RequestError, UnpooledError};
+pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
+pub use options::LocalPoolOptions;
 pub use pool::{GlobalPool, PoolStats};
 pub use pooled_segment::PooledSegment;
 pub use segment::SEGMENT_ALIGNMENT;
-pub use shared::SegmentListener;

@@ -1,11 +1,15 @@
 //! The global pool of a process.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
+use crate::channels::Channels;
 use crate::error::PoolTooSmall;
-use crate::ledger::{Share, admit};
+use crate::ledger::Share;
+use crate::listener::notify;
+use crate::local::Local;
 use crate::local_pool::LocalPool;
-use crate::shared::{Local, Shared, State, notify};
+use crate::options::LocalPoolOptions;
+use crate::shared::Shared;
 
 /// How many segments are where.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,14 +20,19 @@ pub struct PoolStats {
     pub total: usize,
     /// Segments mapped so far and waiting to be used again.
     pub idle: usize,
-    /// Segments out on the account of a local pool.
+    /// Segments out on the account of a local pool, or of none.
     pub held: usize,
+    /// Segments that are not out, but set aside for one local pool.
+    pub reserved: usize,
     /// Segments under batches that the caller keeps.
     pub pinned: usize,
     /// The most that was ever out at once.
     pub peak: usize,
     /// Open local pools.
     pub local_pools: usize,
+    /// What all of them would like to have, in percent of the budget: the maximum of bounded pools,
+    /// the minimum of others, and unpooled segments. From 100 on they share too little (spec 1.3).
+    pub requested_percent: usize,
 }
 
 /// The byte budget of a process, in segments of one size, committed as they are first used.
@@ -31,17 +40,12 @@ pub struct PoolStats {
 /// One lock covers the global pool and all its local pools: at segment granularity it is taken a
 /// few thousand times per GB/s, and no order of locks can be got wrong.
 #[derive(Debug, Clone)]
-pub struct GlobalPool(Arc<Shared>);
+pub struct GlobalPool(pub(crate) Arc<Shared>);
 
 impl GlobalPool {
     /// A budget of `total` segments of `segment_size` bytes each; nothing is committed yet.
     pub fn new(total: usize, segment_size: usize) -> Self {
-        Self(Arc::new(Shared {
-            total,
-            segment_size,
-            process: std::process::id(),
-            state: Mutex::new(State::default()),
-        }))
+        Self(Arc::new(Shared::new(total, segment_size)))
     }
 
     /// Bytes of one segment.
@@ -54,25 +58,26 @@ impl GlobalPool {
     /// # Errors
     /// [`PoolTooSmall`] when the minimums of all pools no longer fit the budget.
     pub fn create_local_pool(&self, min: usize, max: usize) -> Result<LocalPool, PoolTooSmall> {
-        let max = max.max(min);
-        let mut state = self.0.lock();
-        let total = if state.closed { 0 } else { self.0.total };
-        let open = state.locals.values().filter(|local| !local.closed);
-        admit(open.map(|local| local.share), min, state.pinned, total)?;
-        let id = state.next_id;
-        state.next_id += 1;
-        let arrived = Arc::new(Condvar::new());
-        state.locals.insert(
-            id,
-            Local {
-                share: Share { min, max, size: min, held: 0 },
-                closed: false,
-                arrived: Arc::clone(&arrived),
-                listeners: Vec::new(),
-            },
-        );
-        state.rebalance(self.0.total);
-        drop(state);
+        self.create_local_pool_with(&LocalPoolOptions::new(min, max))
+    }
+
+    /// A pool with these options.
+    ///
+    /// # Errors
+    /// As [`create_local_pool`](Self::create_local_pool).
+    pub fn create_local_pool_with(
+        &self,
+        options: &LocalPoolOptions,
+    ) -> Result<LocalPool, PoolTooSmall> {
+        let LocalPoolOptions { min, max, max_overdraft, num_subpartitions, .. } = *options;
+        let share = Share { min, max: max.max(min), size: min, held: 0 };
+        let channels = Channels::new(num_subpartitions, options.max_buffers_per_channel);
+        self.insert(Local::new(share, max_overdraft, channels))
+    }
+
+    pub(crate) fn insert(&self, local: Local) -> Result<LocalPool, PoolTooSmall> {
+        let arrived = Arc::clone(&local.arrived);
+        let id = self.0.lock().insert(local)?;
         Ok(LocalPool::new(Arc::clone(&self.0), id, arrived))
     }
 
@@ -81,11 +86,8 @@ impl GlobalPool {
         let mut state = self.0.lock();
         state.closed = true;
         let idle = std::mem::take(&mut state.idle);
-        for local in state.locals.values_mut() {
-            local.closed = true;
-        }
-        let woken = state.wake(self.0.total);
-        state.locals.retain(|_, local| local.share.held > 0);
+        let ids: Vec<u64> = state.locals.keys().copied().collect();
+        let woken = ids.into_iter().flat_map(|id| state.close_local(id)).collect();
         drop(state);
         drop(idle);
         notify(woken);
@@ -94,14 +96,18 @@ impl GlobalPool {
     /// A snapshot.
     pub fn stats(&self) -> PoolStats {
         let state = self.0.lock();
+        let wish = |share: Share| if share.max == usize::MAX { share.min } else { share.max };
+        let requested: usize = state.open().map(|local| wish(local.share)).sum();
         PoolStats {
             segment_size: self.0.segment_size,
-            total: self.0.total,
+            total: state.total,
             idle: state.idle.len(),
             held: state.held,
+            reserved: state.reserved,
             pinned: state.pinned,
             peak: state.peak,
-            local_pools: state.locals.values().filter(|local| !local.closed).count(),
+            local_pools: state.open().filter(|local| !local.unpooled).count(),
+            requested_percent: requested.saturating_mul(100) / state.total.max(1),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::listener::notify;
 use crate::segment::Segment;
-use crate::shared::{Shared, notify};
+use crate::shared::Shared;
 
 /// One segment, owned; goes back to where it came from when dropped, exactly once.
 #[derive(Debug)]
@@ -15,13 +16,20 @@ pub struct PooledSegment {
     segment: Option<Segment>,
     home: Arc<Shared>,
     id: u64,
+    /// The subpartition it was requested for.
+    channel: Option<usize>,
     /// On the "pinned" account instead of pool `id`'s; changes once, under the pool's lock.
     pinned: AtomicBool,
 }
 
 impl PooledSegment {
-    pub(crate) fn new(segment: Segment, home: Arc<Shared>, id: u64) -> Self {
-        Self { segment: Some(segment), home, id, pinned: AtomicBool::new(false) }
+    pub(crate) fn new(
+        segment: Segment,
+        home: Arc<Shared>,
+        id: u64,
+        channel: Option<usize>,
+    ) -> Self {
+        Self { segment: Some(segment), home, id, channel, pinned: AtomicBool::new(false) }
     }
 
     fn segment(&self) -> &Segment {
@@ -39,23 +47,11 @@ impl PooledSegment {
         if self.pinned.load(Ordering::Relaxed) {
             return true;
         }
-        let total = self.home.total;
-        let open = state.locals.values().filter(|local| !local.closed);
-        let promised: usize = open.map(|local| local.share.min).sum();
-        if (state.pinned + 1) * 2 > total || promised + state.pinned + 1 > total {
+        if !state.pin(self.id, self.channel) {
             return false;
         }
         self.pinned.store(true, Ordering::Relaxed);
-        state.held -= 1;
-        state.pinned += 1;
-        if let Some(local) = state.locals.get_mut(&self.id) {
-            local.share.held -= 1;
-            if local.closed && local.share.held == 0 {
-                state.locals.remove(&self.id);
-            }
-        }
-        state.rebalance(total);
-        let woken = state.wake(total);
+        let woken = state.wake();
         drop(state);
         notify(woken);
         true
@@ -91,7 +87,8 @@ impl AsMut<[u8]> for PooledSegment {
 impl Drop for PooledSegment {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
-            self.home.recycle(segment, self.id, self.pinned.load(Ordering::Relaxed));
+            let pinned = self.pinned.load(Ordering::Relaxed);
+            self.home.recycle(segment, self.id, self.channel, pinned);
         }
     }
 }

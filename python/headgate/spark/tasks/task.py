@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ class Task:
         memory: bytes of a process's pool.
         segment_size: bytes of a segment.
         max_record_size: bytes of the largest single row.
+        buffers: the options of an environment that share out its pool, by name.
     """
 
     place: Place
@@ -36,6 +38,7 @@ class Task:
     memory: int
     segment_size: int
     max_record_size: int
+    buffers: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         memory=task.memory,
         segment_size=task.segment_size,
         max_record_size=task.max_record_size,
+        **task.buffers,
         listen=f"{control.host}:0",
         secret=task.place.secret,
         exchange_id=task.place.exchange_id,

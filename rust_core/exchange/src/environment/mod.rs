@@ -158,7 +158,8 @@ impl ShuffleEnvironment {
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
         let id = PartitionId(random()?);
-        let partition = ResultPartition::new(id, options, &self.pool, Arc::clone(&self.copies))?;
+        let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
+        let partition = ResultPartition::new(id, options, buffers, &self.pool, copies)?;
         let partition = Arc::new(partition);
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
@@ -180,7 +181,7 @@ impl ShuffleEnvironment {
     /// After close or fork.
     pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
         self.check()?;
-        let gate = Arc::new(InputGate::new(GatePool::new(&self.pool)?));
+        let gate = Arc::new(InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?));
         let mut gates = lock(&self.gates);
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&gate));

@@ -8,21 +8,22 @@ use std::time::{Duration, Instant};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
 
+use crate::config::BufferOptions;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::gate::RemoteChannel;
 use crate::lock::lock;
 
-/// Segments that belong to a channel as long as it lives.
-const EXCLUSIVE_BUFFERS: usize = 2;
 /// How long a new channel waits for segments that others have borrowed.
 const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Segments of a gate that go where the backlog is.
-const FLOATING_BUFFERS: usize = 8;
 
 /// The segments of all remote channels of one gate.
 pub(crate) struct GatePool {
     local: LocalPool,
     segment_size: usize,
+    /// Segments that belong to a channel as long as it lives.
+    exclusive: usize,
+    /// Segments that go where the backlog is.
+    floating: usize,
     /// Exclusive segments of the live channels: the pool's guaranteed minimum. Held while that is
     /// changed, which may call `refill`; so `refill` never takes it.
     promised: Mutex<usize>,
@@ -38,14 +39,18 @@ pub(crate) struct GatePool {
 }
 
 impl GatePool {
-    pub(crate) fn new(global: &GlobalPool) -> Result<Arc<Self>> {
+    pub(crate) fn new(global: &GlobalPool, buffers: &BufferOptions) -> Result<Arc<Self>> {
+        let (exclusive, floating) =
+            (buffers.buffers_per_channel, buffers.floating_buffers_per_gate);
         let segment_size = global.segment_size();
-        let local = global.create_local_pool(0, FLOATING_BUFFERS).map_err(|source| {
+        let local = global.create_local_pool(0, floating).map_err(|source| {
             ExchangeError::PoolTooSmall { what: "an input gate", needed: 0, segment_size, source }
         })?;
         Ok(Arc::new_cyclic(|this| Self {
             local,
             segment_size,
+            exclusive,
+            floating,
             promised: Mutex::default(),
             admitting: Mutex::default(),
             needy: Mutex::default(),
@@ -54,7 +59,7 @@ impl GatePool {
         }))
     }
 
-    /// Promises a new channel its exclusive segments, two, or one where that is all there is, and
+    /// Promises a new channel its exclusive segments, or as many as there are, at least one, and
     /// waits until they are there.
     pub(crate) fn admit(&self, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
         let _admission = Admission::new(self);
@@ -87,10 +92,11 @@ impl GatePool {
         fail_point!("pool.promised", error => return Err(error));
         let mut promised = lock(&self.promised);
         let mut refused = None;
-        // The second one only where many more channels could still come.
-        for (exclusive, leave) in [(EXCLUSIVE_BUFFERS, FLOATING_BUFFERS), (1, 0)] {
+        for exclusive in (1..=self.exclusive).rev() {
             let min = *promised + exclusive;
-            match self.local.set_minimum(min, min + FLOATING_BUFFERS, leave) {
+            // More than one only where many more channels could still come.
+            let leave = if exclusive > 1 { self.floating } else { 0 };
+            match self.local.set_minimum(min, min + self.floating, leave) {
                 Ok(()) => {
                     *promised = min;
                     return Ok(exclusive);
@@ -110,7 +116,7 @@ impl GatePool {
     pub(crate) fn dismiss(&self, exclusive: usize) {
         let mut promised = lock(&self.promised);
         *promised -= exclusive;
-        let lowered = self.local.set_minimum(*promised, *promised + FLOATING_BUFFERS, 0);
+        let lowered = self.local.set_minimum(*promised, *promised + self.floating, 0);
         debug_assert!(lowered.is_ok(), "less is always granted");
     }
 

@@ -2,14 +2,16 @@
 
 mod options;
 mod pipelined_view;
+mod segments;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError};
+use headgate_memory::{GlobalPool, LocalPool, LocalPoolOptions};
 use headgate_protocol::PartitionId;
 
+use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
@@ -20,11 +22,6 @@ use crate::view::{DataListener, SubpartitionView};
 use pipelined_view::PipelinedView;
 
 pub use options::PartitionOptions;
-
-/// Segments per subpartition that may wait for a consumer, beside the page being written.
-const BUFFERS_PER_CHANNEL: usize = 2;
-/// Segments that any subpartition may use when others do not.
-const FLOATING_BUFFERS: usize = 8;
 
 #[derive(Default)]
 struct Progress {
@@ -48,10 +45,6 @@ impl Progress {
         let open = |loss: &&Loss| !self.closed[loss.index] && loss.since.elapsed() >= timeout;
         self.lost.iter().find(open).map(|loss| loss.cause.clone())
     }
-}
-
-fn refused(error: RequestError) -> ExchangeError {
-    ExchangeError::of_request(error, "result partition")
 }
 
 /// N subpartitions that one writer fills.
@@ -78,20 +71,26 @@ impl ResultPartition {
     pub(crate) fn new(
         id: PartitionId,
         options: &PartitionOptions,
+        buffers: &BufferOptions,
         global: &GlobalPool,
         copies: Arc<Copies>,
     ) -> Result<Self> {
         let PartitionOptions { wanted, lost_consumer_timeout } = options;
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
-        let max = built * (BUFFERS_PER_CHANNEL + 1) + FLOATING_BUFFERS;
-        let pool =
-            global.create_local_pool(min, max).map_err(|source| ExchangeError::PoolTooSmall {
-                what: "a result partition",
-                needed: min,
-                segment_size: global.segment_size(),
-                source,
-            })?;
+        // Beside the page being written, for both.
+        let max = built * (buffers.buffers_per_channel + 1) + buffers.floating_buffers_per_gate;
+        let per_channel = buffers.max_buffers_per_channel + 1;
+        let pool = LocalPoolOptions {
+            max_overdraft: buffers.max_overdraft_buffers,
+            num_subpartitions: wanted.len(),
+            max_buffers_per_channel: per_channel,
+            ..LocalPoolOptions::new(min, max)
+        };
+        let pool = global.create_local_pool_with(&pool).map_err(|source| {
+            let (what, segment_size) = ("a result partition", global.segment_size());
+            ExchangeError::PoolTooSmall { what, needed: min, segment_size, source }
+        })?;
         let subpartitions: Vec<_> = wanted.iter().map(|_| Arc::<Subpartition>::default()).collect();
         for (subpartition, wanted) in subpartitions.iter().zip(wanted) {
             if !wanted {
@@ -154,42 +153,6 @@ impl ResultPartition {
 
     pub(crate) fn schema_hash(&self) -> Option<[u8; 32]> {
         self.schema_hash.get().copied()
-    }
-
-    /// A segment to write into, if one is free.
-    ///
-    /// # Errors
-    /// Why the partition failed.
-    pub(crate) fn try_request_segment(&self) -> Result<Option<PooledSegment>> {
-        self.check()?;
-        fail_point!("pool.requested", error => return Err(error));
-        self.pool.try_request().map_err(refused)
-    }
-
-    /// A segment to write into; waits for consumers to give some back.
-    ///
-    /// # Errors
-    /// Why the partition failed, or what the interrupt says.
-    pub(crate) fn request_segment(&self, interrupt: Interrupt<'_>) -> Result<PooledSegment> {
-        loop {
-            if let Some(segment) = self.try_request_segment()? {
-                return Ok(segment);
-            }
-            // The clock is asked only where there is something to wait for.
-            let since = Instant::now();
-            let segment = self.pool.request(INTERRUPT_PERIOD).map_err(refused)?;
-            let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.back_pressured_ns.fetch_add(waited, Ordering::Relaxed);
-            if let Some(segment) = segment {
-                return Ok(segment);
-            }
-            interrupt()?;
-        }
-    }
-
-    /// How long the writer has waited for segments, in ns; at most [`INTERRUPT_PERIOD`] late.
-    pub fn back_pressured_ns(&self) -> u64 {
-        self.back_pressured_ns.load(Ordering::Relaxed)
     }
 
     /// The failure, if there is one.

@@ -65,6 +65,15 @@ enum Lane {
     All,
 }
 
+impl Lane {
+    fn subpartition(self) -> Option<usize> {
+        match self {
+            Self::One(index) => Some(index),
+            Self::All => None,
+        }
+    }
+}
+
 /// Writes record batches as pages; a row too wide for a page spans buffers.
 pub struct ArrowWriter {
     partition: Arc<ResultPartition>,
@@ -269,7 +278,7 @@ impl ArrowWriter {
             let page = match &mut self.open[slot] {
                 Some(page) => page,
                 empty => {
-                    let segment = self.partition.request_segment(interrupt)?;
+                    let segment = self.partition.request_segment(lane.subpartition(), interrupt)?;
                     let page = PageBuilder::new(Arc::clone(&self.schema), segment, &self.profile);
                     empty.insert(page)
                 }

@@ -39,7 +39,7 @@ impl StreamWriter {
             let builder = match open {
                 Some(builder) => builder,
                 None => {
-                    let segment = match partition.request_segment(interrupt) {
+                    let segment = match partition.request_segment(Some(index), interrupt) {
                         Ok(segment) => segment,
                         Err(error) => {
                             self.serializer.clear();

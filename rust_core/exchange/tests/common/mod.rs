@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use arrow_array::{Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use headgate_exchange::{
-    Address, ArrowWriter, Config, ExchangeError, InputGate, PartitionOptions, Record, RecordReader,
-    ResultPartition, ShuffleEnvironment,
+    Address, ArrowWriter, BufferOptions, Config, ExchangeError, InputGate, PartitionOptions,
+    Record, RecordReader, ResultPartition, ShuffleEnvironment,
 };
 use headgate_record::{PageSchema, Selector};
 
@@ -37,6 +37,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         run: 3,
         epoch: 2,
         max_record_size: RECORD_LIMIT,
+        buffers: BufferOptions::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use headgate_protocol::{DataType, Next, UnknownDataType};
 
 #[test]
-fn table() {
+fn spec_2_10_table() {
     use DataType as D;
     // value, type, is a buffer, blocks upstream, has priority, requires an announcement
     let table = [
@@ -27,6 +27,7 @@ fn table() {
         assert_eq!(data_type.blocks_upstream(), blocks, "{data_type:?}");
         assert_eq!(data_type.has_priority(), priority, "{data_type:?}");
         assert_eq!(data_type.requires_announcement(), announced, "{data_type:?}");
+        assert!(!(priority && announced), "{data_type:?}");
         let next = if buffer { Next::Data } else { Next::Event };
         assert_eq!(Next::from(Some(data_type)), next);
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
-use crate::config::Config;
+use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
 use crate::net::simulator::plan::SEGMENT;
 use crate::net::simulator::wire::{Net, SimLink, address_of};
@@ -36,6 +36,7 @@ impl Process {
             run: 1,
             epoch: 1,
             max_record_size: 1 << 20,
+            buffers: BufferOptions::default(),
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");

@@ -184,7 +184,9 @@ impl World {
         let bytes = &item.bytes;
         match item.kind {
             Kind::Page => {
-                let Ok(Some(mut segment)) = inner.try_request_segment() else { return false };
+                let Ok(Some(mut segment)) = inner.try_request_segment(Some(index)) else {
+                    return false;
+                };
                 segment[..bytes.len()].copy_from_slice(bytes);
                 end(&mut writing.open);
                 let buffer = Buffer::freeze(segment, bytes.len());
@@ -192,7 +194,9 @@ impl World {
             }
             Kind::Stream => {
                 if writing.open.as_ref().is_none_or(|open| open.writable() < bytes.len()) {
-                    let Ok(Some(segment)) = inner.try_request_segment() else { return false };
+                    let Ok(Some(segment)) = inner.try_request_segment(Some(index)) else {
+                        return false;
+                    };
                     end(&mut writing.open);
                     let mut builder = BufferBuilder::new(segment);
                     subpartition.add_growing(builder.consumer().expect("the first"));

@@ -1,0 +1,99 @@
+//! The segments of a partition: waiting for them is the back-pressure (spec 1.5, 4.5).
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use headgate_memory::{PooledSegment, RequestError};
+
+use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::partition::ResultPartition;
+
+fn refused(error: RequestError) -> ExchangeError {
+    ExchangeError::of_request(error, "result partition")
+}
+
+impl ResultPartition {
+    /// A segment to write into, if one is free.
+    ///
+    /// # Errors
+    /// Why the partition failed.
+    pub(crate) fn try_request_segment(
+        &self,
+        subpartition: Option<usize>,
+    ) -> Result<Option<PooledSegment>> {
+        self.check()?;
+        fail_point!("pool.requested", error => return Err(error));
+        self.pool.try_request_for(subpartition).map_err(refused)
+    }
+
+    /// A segment to write into, for one subpartition or for all; waits for consumers to give some
+    /// back once the overdraft is used up.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub(crate) fn request_segment(
+        &self,
+        subpartition: Option<usize>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<PooledSegment> {
+        loop {
+            if let Some(segment) = self.try_request_segment(subpartition)? {
+                return Ok(segment);
+            }
+            let request = || self.pool.request_for(subpartition, INTERRUPT_PERIOD);
+            if let Some(segment) = self.back_pressured(request)? {
+                return Ok(segment);
+            }
+            interrupt()?;
+        }
+    }
+
+    /// Whether a record can be begun without waiting: there is a segment without overdraft, and no
+    /// subpartition has as many queued as one should have. True when the partition is closed.
+    pub fn is_available(&self) -> bool {
+        self.pool.is_available()
+    }
+
+    /// Waits until the partition [is available](Self::is_available); false on timeout.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub fn wait_available(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        self.check()?;
+        if self.pool.is_available() {
+            return Ok(true);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
+                deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
+            });
+            if self.back_pressured(|| self.pool.wait_available(left))? {
+                return Ok(true);
+            }
+            if left < INTERRUPT_PERIOD {
+                return Ok(false);
+            }
+            interrupt()?;
+            self.check()?;
+        }
+    }
+
+    /// How long the writer has waited for segments, in ns; at most [`INTERRUPT_PERIOD`] late.
+    pub fn back_pressured_ns(&self) -> u64 {
+        self.back_pressured_ns.load(Ordering::Relaxed)
+    }
+
+    /// Counts the time of a wait. The clock is asked only where there is something to wait for.
+    fn back_pressured<T>(&self, wait: impl FnOnce() -> Result<T, RequestError>) -> Result<T> {
+        let since = Instant::now();
+        let waited = wait();
+        let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.back_pressured_ns.fetch_add(nanoseconds, Ordering::Relaxed);
+        waited.map_err(refused)
+    }
+}

@@ -1,0 +1,175 @@
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+//! Builders, consumers and views: what is seen when, and when the segment goes home.
+
+use headgate_memory::{Buffer, BufferBuilder, BufferConsumer, GlobalPool};
+
+fn builder(segment_size: usize) -> (GlobalPool, BufferBuilder) {
+    let global = GlobalPool::new(4, segment_size);
+    let pool = global.create_local_pool(1, usize::MAX).unwrap();
+    let segment = pool.try_request().unwrap().unwrap();
+    (global, BufferBuilder::new(segment))
+}
+
+#[test]
+fn spec_2_02_append_finish_and_full() {
+    let (_global, mut builder) = builder(40);
+    for value in 0_u32..10 {
+        assert_eq!(builder.append(&value.to_be_bytes()), 4);
+    }
+    assert!(builder.is_full());
+    assert_eq!(builder.append(&[0; 4]), 0);
+    assert_eq!(builder.finish(), 40);
+}
+
+#[test]
+fn spec_2_04_finished_is_learnt_by_building() {
+    let (_global, mut builder) = builder(40);
+    let mut consumer = builder.consumer().unwrap();
+    builder.append(&[0, 1]);
+    assert!(consumer.build().is_empty(), "appended is not committed");
+    builder.commit();
+    assert_eq!(consumer.build().as_slice(), [0, 1]);
+    builder.append(&[2]);
+    builder.commit();
+    assert_eq!(consumer.build().as_slice(), [2]);
+    assert!(!consumer.is_finished());
+    builder.finish();
+    assert!(!consumer.is_finished());
+    assert!(consumer.build().is_empty());
+    assert!(consumer.is_finished());
+}
+
+#[test]
+fn spec_2_05_finish_twice_and_one_consumer() {
+    let (_global, mut builder) = builder(8);
+    builder.append(&[7]);
+    assert_eq!((builder.finish(), builder.finish()), (1, 1));
+    assert!(builder.consumer().is_some());
+    assert!(builder.consumer().is_none());
+}
+
+#[test]
+#[should_panic(expected = "takes no more bytes")]
+fn spec_2_05_append_after_finish() {
+    let (_global, mut builder) = builder(8);
+    builder.finish();
+    builder.append(&[1]);
+}
+
+#[test]
+fn spec_2_08_the_last_view_returns_the_segment() {
+    let (global, mut builder) = builder(8);
+    let mut consumer = builder.consumer().unwrap();
+    builder.append(&[1, 2, 3]);
+    builder.finish();
+    let slice = consumer.build().slice(1, 3);
+    drop(builder);
+    drop(consumer);
+    assert_eq!(global.stats().held, 1);
+    assert_eq!(slice.as_slice(), [2, 3]);
+    drop(slice);
+    assert_eq!(global.stats().held, 0);
+}
+
+#[test]
+fn a_copied_consumer_reads_on_its_own() {
+    let (_global, mut builder) = builder(8);
+    let mut first = builder.consumer().unwrap();
+    builder.append(&[1]);
+    builder.commit();
+    first.build();
+    let mut second = first.copy();
+    builder.append(&[2]);
+    builder.commit();
+    assert_eq!(second.build().as_slice(), [2]);
+    assert_eq!(first.build().as_slice(), [2]);
+}
+
+#[test]
+fn spec_2_01_the_last_reference_recycles_once() {
+    let global = GlobalPool::new(4, 64);
+    let pool = global.create_local_pool(1, 4).unwrap();
+    let buffer = Buffer::freeze(pool.try_request().unwrap().unwrap(), 16);
+    let retained = buffer.clone();
+    let slice = buffer.slice(4, 12).slice(1, 8);
+    assert_eq!((slice.len(), buffer.len()), (7, 16));
+    drop(buffer);
+    drop(retained);
+    assert_eq!(global.stats().held, 1, "a slice of a slice shares the count");
+    // Use after the last drop does not compile: a view is a reference of its own.
+    drop(slice);
+    assert_eq!((global.stats().held, global.stats().idle), (0, 1));
+}
+
+#[test]
+fn spec_2_07_trimming_loses_nothing() {
+    let (_global, mut builder) = builder(32);
+    builder.append(&[7; 12]);
+    builder.trim(8);
+    assert_eq!((builder.capacity(), builder.writable(), builder.is_full()), (12, 0, true));
+    assert_eq!(builder.append(&[1]), 0);
+    builder.trim(100);
+    assert_eq!((builder.capacity(), builder.writable()), (32, 20));
+    builder.trim(16);
+    assert_eq!(builder.append(&[8; 12]), 4);
+    assert!(builder.is_full());
+    let mut consumer = builder.consumer().unwrap();
+    assert_eq!(builder.finish(), 16);
+    assert_eq!(consumer.build().as_slice(), [&[7; 12][..], &[8; 4]].concat());
+}
+
+#[test]
+fn a_consumer_skips_what_it_has_seen_committed() {
+    let (_global, mut builder) = builder(8);
+    let mut consumer = builder.consumer().unwrap();
+    builder.append(&[1, 2, 3]);
+    assert_eq!(consumer.written_bytes(), 0, "appended is not committed");
+    builder.commit();
+    consumer.skip(2);
+    assert_eq!(consumer.build().as_slice(), [3]);
+    assert_eq!(consumer.written_bytes(), 3, "built or not");
+    assert!(!consumer.is_data_available());
+    let mut again = consumer.copy_at(1);
+    assert_eq!(again.build().as_slice(), [2, 3]);
+    assert!(consumer.copy_at(3).build().is_empty());
+}
+
+#[test]
+#[should_panic(expected = "2 bytes to skip of 1")]
+fn no_bytes_are_skipped_that_are_not_there() {
+    let (_global, mut builder) = builder(8);
+    builder.append(&[1]);
+    builder.commit();
+    builder.consumer().unwrap().skip(2);
+}
+
+#[test]
+#[should_panic(expected = "position 2 is beyond 1")]
+fn no_copy_starts_beyond_what_is_there() {
+    let (_global, mut builder) = builder(8);
+    builder.append(&[1]);
+    builder.commit();
+    let _ = builder.consumer().unwrap().copy_at(2);
+}
+
+#[test]
+fn a_static_buffer_is_finished_from_the_start() {
+    let (global, mut builder) = builder(8);
+    builder.append(&[1, 2, 3]);
+    let mut growing = builder.consumer().unwrap();
+    builder.finish();
+    let of_segment = growing.build().slice(1, 3);
+    drop((builder, growing));
+    let of_heap = Buffer::from(bytes::Bytes::from_static(&[2, 3]));
+    for buffer in [of_segment, of_heap] {
+        let mut consumer = BufferConsumer::of_static(buffer);
+        assert!(consumer.is_finished() && consumer.is_complete() && consumer.is_data_available());
+        assert_eq!(consumer.written_bytes(), 2);
+        let mut second = consumer.copy();
+        consumer.skip(1);
+        assert_eq!(consumer.build().as_slice(), [3]);
+        assert!(consumer.build().is_empty());
+        assert_eq!(second.build().as_slice(), [2, 3]);
+    }
+    assert_eq!(global.stats().held, 0);
+}
