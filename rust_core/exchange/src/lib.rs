@@ -41,7 +41,9 @@ pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
-pub use gate::{InputGate, Received};
+pub use gate::{
+    AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
+};
 pub use heartbeat::HeartbeatManager;
 pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
@@ -50,4 +52,4 @@ pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};
-pub use headgate_protocol::{DataType, PartitionId};
+pub use headgate_protocol::{DataType, PartitionId, Sequence};

@@ -1,6 +1,7 @@
 //! From buffers back to records (spec 0, 6, 8).
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::{InputGate, Received};
+use crate::gate::{DataInput, Received};
 
 /// What a reader returns.
 #[derive(Debug)]
@@ -36,13 +37,15 @@ struct ChannelState {
 
 /// Reads the records of a gate, fair over its channels, each channel in order.
 pub struct RecordReader {
-    gate: Arc<InputGate>,
+    gate: Arc<dyn DataInput>,
     /// `None`: records are bytes.
     schema: Option<Arc<PageSchema>>,
     max_record_size: usize,
     channels: Vec<ChannelState>,
     /// A channel whose current buffer may hold another record.
     current: Option<usize>,
+    /// Stops at the end of each superstep.
+    iterative: bool,
     copies: Arc<Copies>,
     counters: Arc<Counters>,
 }
@@ -59,7 +62,7 @@ impl AsRef<[u8]> for Aligned {
 impl RecordReader {
     /// A reader that is the only one of its gate.
     pub fn new(
-        gate: Arc<InputGate>,
+        gate: Arc<dyn DataInput>,
         schema: Option<Arc<PageSchema>>,
         max_record_size: usize,
         copies: Arc<Copies>,
@@ -70,13 +73,21 @@ impl RecordReader {
             max_record_size,
             channels: Vec::new(),
             current: None,
+            iterative: false,
             copies,
             counters: Arc::default(),
         }
     }
 
+    /// Stops at the end of each superstep, counted over all channels, until the next is started.
+    #[must_use]
+    pub fn iterative(mut self) -> Self {
+        self.iterative = true;
+        self
+    }
+
     /// The gate it reads.
-    pub fn gate(&self) -> &Arc<InputGate> {
+    pub fn gate(&self) -> &Arc<dyn DataInput> {
         &self.gate
     }
 
@@ -90,17 +101,14 @@ impl RecordReader {
         &self.counters
     }
 
-    /// The next record or event; `None` after the end of all channels.
+    /// The next record or event; `None` after the end of all channels, or of the superstep.
     ///
     /// # Errors
     /// What ended a channel or the gate, or what the interrupt says.
     pub fn next(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Record>> {
         loop {
-            if let Some(channel) = self.current {
-                match self.next_in_buffer(channel)? {
-                    Some(record) => return Ok(Some(record)),
-                    None => self.current = None,
-                }
+            if let Some(record) = self.next_buffered()? {
+                return Ok(Some(record));
             }
             let Some(received) = self.gate.next(interrupt)? else {
                 return Ok(None);
@@ -111,8 +119,59 @@ impl RecordReader {
         }
     }
 
+    /// Like [`next`](Self::next), but pending where that would block.
+    ///
+    /// # Errors
+    /// What ended a channel or the gate.
+    pub fn poll_next(&mut self) -> Result<Poll<Option<Record>>> {
+        loop {
+            if let Some(record) = self.next_buffered()? {
+                return Ok(Poll::Ready(Some(record)));
+            }
+            match self.gate.poll_next()? {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some(received)) => {
+                    if let Some(record) = self.receive(received)? {
+                        return Ok(Poll::Ready(Some(record)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a poll is worth it; it may still find nothing, such as half of a record.
+    pub fn is_available(&self) -> bool {
+        self.current.is_some() || self.gate.is_available()
+    }
+
+    /// Whether all channels reached the end of the superstep; of a reader that is iterative.
+    pub fn has_reached_end_of_superstep(&self) -> bool {
+        self.gate.has_reached_end_of_superstep()
+    }
+
+    /// Goes on with the records after the end of the superstep.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] before all channels reached that end.
+    pub fn start_next_superstep(&self) -> Result<()> {
+        self.gate.start_next_superstep()
+    }
+
+    /// The next record of the buffer that was read last, if it holds another one.
+    fn next_buffered(&mut self) -> Result<Option<Record>> {
+        let Some(channel) = self.current else {
+            return Ok(None);
+        };
+        let record = self.next_in_buffer(channel)?;
+        if record.is_none() {
+            self.current = None;
+        }
+        Ok(record)
+    }
+
     fn receive(&mut self, received: Received) -> Result<Option<Record>> {
-        let Received { channel, buffer, data_type, totals } = received;
+        let Received { channel, buffer, data_type, totals, .. } = received;
         while self.channels.len() <= channel {
             let deserializer = SpanningDeserializer::new(self.max_record_size);
             self.channels.push(ChannelState { deserializer, rows: 0 });
@@ -133,9 +192,23 @@ impl RecordReader {
                 Ok(None)
             }
             DataType::EndOfPartition => self.end(channel, totals).map(|()| None),
-            _ => Event::decode(buffer.as_slice())
-                .map(|event| Some(Record::Event { channel, event }))
-                .map_err(|error| ExchangeError::Event(error.to_string())),
+            _ => {
+                let event = Event::decode(buffer.as_slice());
+                self.event(channel, event.map_err(|error| ExchangeError::Event(error.to_string()))?)
+            }
+        }
+    }
+
+    fn event(&self, channel: usize, event: Event) -> Result<Option<Record>> {
+        match event {
+            Event::EndOfSuperstep if self.iterative => {
+                self.gate.end_superstep(channel);
+                Ok(None)
+            }
+            Event::EndOfSuperstep => Err(ExchangeError::State(
+                "a superstep ended, and this reader is not iterative: create it with iterative=True",
+            )),
+            event => Ok(Some(Record::Event { channel, event })),
         }
     }
 

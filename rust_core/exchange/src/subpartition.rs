@@ -141,17 +141,26 @@ impl Subpartition {
 
     /// Queues an event, ahead of all data if it has priority.
     pub(crate) fn add_event(&self, event: Bytes, data_type: DataType) {
+        let mut overtakes = None;
         self.change(|state| {
             if state.released || state.finished {
                 return;
             }
             let item = Item::Complete(Buffer::from(event), data_type);
             if data_type.has_priority() {
+                let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
+                let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
                 state.items.add_priority(item);
+                // The reader may be busy with what waits, or have no credit for it.
+                state.reader_waits = false;
+                overtakes = state.listener.clone().map(|listener| (listener, sequence));
             } else {
                 state.items.add(item);
             }
         });
+        if let Some((listener, sequence)) = overtakes {
+            listener.priority_event(sequence);
+        }
     }
 
     /// Shows an unfinished last buffer to the reader.

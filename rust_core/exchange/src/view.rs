@@ -9,6 +9,11 @@ use crate::error::{ExchangeError, Result};
 pub(crate) trait DataListener: Send + Sync {
     /// Something to take, or an end.
     fn data_available(&self);
+
+    /// A priority event that will be polled with this number; told also when other buffers wait.
+    fn priority_event(&self, _sequence: Sequence) {
+        self.data_available();
+    }
 }
 
 /// What a reader gets.

@@ -47,6 +47,13 @@ impl Sequence {
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
+
+    /// Whether this number comes after the other one, which is less than 2^31 away.
+    #[must_use]
+    pub const fn is_after(self, other: Self) -> bool {
+        let ahead = self.0.wrapping_sub(other.0);
+        ahead != 0 && ahead < 1 << 31
+    }
 }
 
 impl fmt::Display for Sequence {

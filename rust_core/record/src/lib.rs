@@ -22,7 +22,7 @@ pub mod scatter;
 pub mod selector;
 pub mod spanning;
 
-pub use event::{Event, EventError};
+pub use event::{Event, EventError, StopMode};
 pub use hash::{HashError, partition_ids};
 pub use page::{
     EncodeError, PageBuilder, PageError, PageProfile, PageSchema, PageStats, Source, SourceError,

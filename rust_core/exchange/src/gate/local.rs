@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use headgate_protocol::{DataType, Next, Totals};
+use headgate_protocol::{DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::{GateQueue, Taken};
@@ -19,6 +19,10 @@ struct ToGate {
 impl DataListener for ToGate {
     fn data_available(&self) {
         self.queue.notify_non_empty(self.index);
+    }
+
+    fn priority_event(&self, sequence: Sequence) {
+        self.queue.notify_priority_event(self.index, sequence);
     }
 }
 
@@ -93,6 +97,7 @@ impl LocalChannel {
         Ok(Some(Taken {
             buffer: polled.buffer,
             data_type: polled.data_type,
+            sequence: polled.sequence,
             totals,
             more: polled.next != Next::None,
         }))

@@ -1,40 +1,35 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
+mod input;
 mod local;
 mod pool;
+mod queue;
 mod remote;
+mod union;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
+use std::task::Poll;
 
 use headgate_memory::Buffer;
-use headgate_protocol::{DataType, Totals};
+use headgate_protocol::{DataType, Sequence, Totals};
+use headgate_record::Event;
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
-use crate::lock::lock;
 use crate::stats::ChannelStats;
 
+pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
 pub(crate) use pool::GatePool;
+pub(crate) use queue::GateQueue;
+use queue::Slot;
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
-
-/// One buffer or event of one channel.
-#[derive(Debug)]
-pub struct Received {
-    /// Index of the channel in the gate.
-    pub channel: usize,
-    /// The bytes.
-    pub buffer: Buffer,
-    /// Of what kind they are.
-    pub data_type: DataType,
-    /// With EndOfPartition: what the producer says it sent.
-    pub totals: Option<Totals>,
-}
+pub use union::UnionInputGate;
 
 /// One buffer out of a channel, and whether there is more.
 pub(crate) struct Taken {
     pub(crate) buffer: Buffer,
     pub(crate) data_type: DataType,
+    pub(crate) sequence: Sequence,
     pub(crate) totals: Option<Totals>,
     pub(crate) more: bool,
 }
@@ -67,49 +62,8 @@ impl Channel {
     }
 }
 
-#[derive(Default)]
-struct State {
-    channels: Vec<Slot>,
-    /// Channels with something to read, each at most once: `Slot::queued` says which.
-    queue: VecDeque<usize>,
-    ended: usize,
-    sealed: bool,
-    closed: bool,
-    failure: Option<ExchangeError>,
-}
-
-struct Slot {
-    channel: Arc<Channel>,
-    queued: bool,
-    ended: bool,
-}
-
-/// What channels and their listeners know of their gate.
-#[derive(Default)]
-pub(crate) struct GateQueue {
-    state: Mutex<State>,
-    arrived: Condvar,
-}
-
-impl GateQueue {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
-    }
-
-    /// The channel has something to read, or an error to raise.
-    pub(crate) fn notify_non_empty(&self, channel: usize) {
-        let mut state = self.lock();
-        let Some(slot) = state.channels.get_mut(channel) else {
-            return;
-        };
-        if slot.ended || std::mem::replace(&mut slot.queued, true) {
-            return;
-        }
-        state.queue.push_back(channel);
-        drop(state);
-        self.arrived.notify_one();
-    }
-}
+/// The name of a channel whose producer is not known.
+const UNKNOWN: &str = "unknown channel";
 
 /// The consumer's end of all its channels. Channels may be added while it is read, until sealed.
 pub struct InputGate {
@@ -146,21 +100,21 @@ impl InputGate {
             return Err(ExchangeError::State("the input gate is sealed: no channel can be added"));
         }
         let channel = Arc::new(make(state.channels.len())?);
-        state.channels.push(Slot { channel: Arc::clone(&channel), queued: false, ended: false });
+        state.channels.push(Slot::new(Some(Arc::clone(&channel))));
         Ok(channel)
     }
 
     /// No further channel will be added.
     pub fn seal(&self) {
         fail_point!("gate.sealed");
-        self.queue.lock().sealed = true;
-        self.queue.arrived.notify_all();
+        self.queue.change(|state| state.sealed = true);
     }
 
     /// Wakes the reader with this cause, unless it failed before.
     pub fn fail(&self, cause: ExchangeError) {
-        self.queue.lock().failure.get_or_insert(cause);
-        self.queue.arrived.notify_all();
+        self.queue.change(|state| {
+            state.failure.get_or_insert(cause);
+        });
     }
 
     /// Channels known so far.
@@ -168,60 +122,86 @@ impl InputGate {
         self.queue.lock().channels.len()
     }
 
+    /// Whether no further channel can be added.
+    pub fn is_sealed(&self) -> bool {
+        self.queue.lock().sealed
+    }
+
+    /// Whether a channel with a priority event waits to be read.
+    pub(crate) fn has_priority_event(&self) -> bool {
+        self.queue.lock().has_priority_event()
+    }
+
     pub(crate) fn stats(&self) -> Vec<ChannelStats> {
         let state = self.queue.lock();
-        let channels: Vec<_> =
-            state.channels.iter().map(|slot| Arc::clone(&slot.channel)).collect();
+        let channels: Vec<_> = state.channels.iter().map(|slot| slot.channel.clone()).collect();
         drop(state);
-        let stats = |channel: &Arc<Channel>| {
-            let (credit, queued) = match &**channel {
-                Channel::Local(_) => (None, 0),
-                Channel::Remote(remote) => {
+        let stats = |channel: &Option<Arc<Channel>>| {
+            let (credit, queued) = match channel.as_deref() {
+                Some(Channel::Remote(remote)) => {
                     let (credit, queued) = remote.usage();
                     (Some(credit), queued)
                 }
+                Some(Channel::Local(_)) | None => (None, 0),
             };
-            ChannelStats { name: channel.name().to_owned(), credit, queued }
+            let name = channel.as_ref().map_or(UNKNOWN, |channel| channel.name()).to_owned();
+            ChannelStats { name, credit, queued }
         };
         channels.iter().map(stats).collect()
     }
 
-    /// The name of a channel in errors.
-    pub fn channel_name(&self, channel: usize) -> String {
-        let state = self.queue.lock();
-        let name = state.channels.get(channel).map(|slot| slot.channel.name().to_owned());
-        name.unwrap_or_else(|| format!("channel {channel}"))
+    /// Counts a channel that could not be set up as ended.
+    pub(crate) fn end(&self, index: usize) {
+        if let Ok(Some(channel)) = self.queue.end(index) {
+            channel.release();
+        }
     }
 
-    /// The next buffer or event of any channel; `None` once it is sealed and all channels ended.
-    ///
-    /// With several channels that always have data, each is served one buffer in turn.
-    ///
-    /// # Errors
-    /// The failure of a channel or of the gate, or what the interrupt says.
-    pub fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<Received>> {
-        loop {
-            let Some((index, channel)) = self.wait_for_channel(interrupt)? else {
-                return Ok(None);
-            };
-            // Outside the lock: a local channel takes its producer's.
-            let taken = match channel.take() {
-                Ok(taken) => taken,
-                Err(error) => {
-                    self.fail(error.clone());
-                    return Err(error);
-                }
-            };
-            let Some(Taken { buffer, data_type, totals, more }) = taken else {
-                continue;
-            };
-            if data_type == DataType::EndOfPartition {
-                self.end(index);
-            } else if more {
-                self.queue.notify_non_empty(index);
-            }
-            return Ok(Some(Received { channel: index, buffer, data_type, totals }));
+    /// Cancels what has not ended, gives every segment back and wakes a blocked reader.
+    pub fn close(&self) {
+        fail_point!("gate.closed");
+        for channel in self.queue.close() {
+            channel.release();
         }
+        self.pool.close();
+    }
+
+    /// Takes one buffer of a channel that said it has one; none if it has not after all.
+    fn take(&self, index: usize, channel: &Channel) -> Result<Option<Received>> {
+        let Some(taken) = channel.take()? else {
+            // Another one may wait, and nobody will say so again.
+            self.queue.taken(index, false, None);
+            return Ok(None);
+        };
+        let Taken { buffer, data_type, sequence, totals, more } = taken;
+        let priority = data_type.has_priority().then_some(sequence);
+        let ended = data_type == DataType::EndOfPartition;
+        if data_type == DataType::EndOfData {
+            let event = Event::decode(buffer.as_slice());
+            match event.map_err(|error| ExchangeError::Event(error.to_string()))? {
+                Event::EndOfData(mode) => self.queue.end_of_data(index, mode),
+                _ => return Err(ExchangeError::Event("an EndOfData that is none".to_owned())),
+            }
+        } else if ended && let Some(channel) = self.queue.end(index)? {
+            channel.release();
+        }
+        let (more_available, more_priority_events) =
+            self.queue.taken(index, more && !ended, priority);
+        Ok(Some(Received {
+            channel: index,
+            buffer,
+            data_type,
+            sequence,
+            totals,
+            more_available,
+            more_priority_events,
+        }))
+    }
+
+    /// Like `take`; an error ends the gate.
+    fn take_or_fail(&self, index: usize, channel: &Channel) -> Result<Option<Received>> {
+        // Outside the gate's lock: a local channel takes its producer's.
+        self.take(index, channel).inspect_err(|error| self.fail(error.clone()))
     }
 
     /// Whether a call of [`next`](Self::next) returns without waiting for a channel.
@@ -235,19 +215,8 @@ impl InputGate {
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
         let mut state = self.queue.lock();
         loop {
-            if let Some(failure) = &state.failure {
-                return Err(failure.clone());
-            }
-            if state.closed {
-                return Err(ExchangeError::Closed("input gate"));
-            }
-            if let Some(index) = state.queue.pop_front() {
-                let slot = &mut state.channels[index];
-                slot.queued = false;
-                return Ok(Some((index, Arc::clone(&slot.channel))));
-            }
-            if state.sealed && state.ended == state.channels.len() {
-                return Ok(None);
+            if let Poll::Ready(channel) = state.poll_channel()? {
+                return Ok(channel);
             }
             let (next, waited) = self
                 .queue
@@ -262,35 +231,66 @@ impl InputGate {
             }
         }
     }
+}
 
-    /// Counts a channel as ended, also one that could not be set up.
-    pub(crate) fn end(&self, index: usize) {
-        let mut state = self.queue.lock();
-        let Some(slot) = state.channels.get_mut(index) else {
-            return;
-        };
-        slot.ended = true;
-        let channel = Arc::clone(&slot.channel);
-        fail_point!("channel.ended");
-        state.ended += 1;
-        drop(state);
-        channel.release();
+impl DataInput for InputGate {
+    fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<Received>> {
+        while let Some((index, channel)) = self.wait_for_channel(interrupt)? {
+            if let Some(received) = self.take_or_fail(index, &channel)? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
     }
 
-    /// Cancels what has not ended, gives every segment back and wakes a blocked reader.
-    pub fn close(&self) {
-        fail_point!("gate.closed");
-        let mut state = self.queue.lock();
-        state.closed = true;
-        state.queue.clear();
-        // A channel holds its gate's queue: taking the channels out of it breaks that circle.
-        let slots = std::mem::take(&mut state.channels);
-        drop(state);
-        self.queue.arrived.notify_all();
-        for slot in slots {
-            slot.channel.release();
+    fn poll_next(&self) -> Result<Poll<Option<Received>>> {
+        loop {
+            // The lock is left before the channel's is taken.
+            let polled = self.queue.lock().poll_channel()?;
+            match polled {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some((index, channel))) => {
+                    if let Some(received) = self.take_or_fail(index, &channel)? {
+                        return Ok(Poll::Ready(Some(received)));
+                    }
+                }
+            }
         }
-        self.pool.close();
+    }
+
+    fn is_available(&self) -> bool {
+        self.queue.lock().is_available()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.queue.lock().is_finished()
+    }
+
+    fn end_of_data_status(&self) -> EndOfDataStatus {
+        self.queue.lock().end_of_data_status()
+    }
+
+    fn add_listener(&self, listener: Weak<dyn AvailabilityListener>) {
+        self.queue.add_listener(listener);
+    }
+
+    fn end_superstep(&self, channel: usize) {
+        self.queue.pause(channel);
+    }
+
+    fn has_reached_end_of_superstep(&self) -> bool {
+        self.queue.lock().has_reached_end_of_superstep()
+    }
+
+    fn start_next_superstep(&self) -> Result<()> {
+        self.queue.resume_all()
+    }
+
+    fn channel_name(&self, channel: usize) -> String {
+        let state = self.queue.lock();
+        let known = state.channels.get(channel).and_then(|slot| slot.channel.as_ref());
+        known.map_or_else(|| format!("channel {channel}"), |known| known.name().to_owned())
     }
 }
 

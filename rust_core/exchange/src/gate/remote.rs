@@ -1,13 +1,13 @@
 //! A channel from another process: credited segments, received pages, credit given back (spec 8.7).
 
-use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
-    BufferHeader, BufferKind, ChannelId, DataType, ReceiveChannel, Recycled, Totals,
+    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, ReceiveChannel, Recycled,
+    Sequence, Totals,
 };
 
 use crate::error::{ExchangeError, Result};
@@ -43,7 +43,8 @@ struct State {
     free: Vec<PooledSegment>,
     /// Exclusive segments that were filled and not yet replaced.
     exclusive_out: u32,
-    received: VecDeque<(Buffer, DataType)>,
+    /// Priority events first.
+    received: PrioritizedDeque<(Buffer, DataType, Sequence)>,
     totals: Option<Totals>,
     failure: Option<ExchangeError>,
     released: bool,
@@ -82,7 +83,7 @@ impl RemoteChannel {
                 receive,
                 free: exclusive,
                 exclusive_out: 0,
-                received: VecDeque::new(),
+                received: PrioritizedDeque::new(),
                 totals: None,
                 failure: None,
                 released: false,
@@ -135,7 +136,12 @@ impl RemoteChannel {
     }
 
     /// The payload is complete and its checksum right.
-    pub(crate) fn deliver(&self, buffer: Buffer, data_type: DataType) -> Result<()> {
+    pub(crate) fn deliver(
+        &self,
+        buffer: Buffer,
+        data_type: DataType,
+        sequence: Sequence,
+    ) -> Result<()> {
         let mut state = self.lock();
         if state.released {
             return Ok(());
@@ -145,10 +151,17 @@ impl RemoteChannel {
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
             state.totals = Some(totals);
         }
-        state.received.push_back((buffer, data_type));
+        let priority = data_type.has_priority();
+        if priority {
+            state.received.add_priority((buffer, data_type, sequence));
+        } else {
+            state.received.add((buffer, data_type, sequence));
+        }
         let first = state.received.len() == 1;
         drop(state);
-        if first {
+        if priority {
+            self.queue.notify_priority_event(self.index, sequence);
+        } else if first {
             self.queue.notify_non_empty(self.index);
         }
         Ok(())
@@ -178,12 +191,12 @@ impl RemoteChannel {
 
     pub(crate) fn take(&self) -> Result<Option<Taken>> {
         let mut state = self.lock();
-        let Some((buffer, data_type)) = state.received.pop_front() else {
+        let Some((buffer, data_type, sequence)) = state.received.poll() else {
             return state.failure.clone().map_or(Ok(None), Err);
         };
         let more = !state.received.is_empty() || state.failure.is_some();
         let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
-        Ok(Some(Taken { buffer, data_type, totals, more }))
+        Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
     }
 
     /// Gives all free segments back; tells the producer if it might still send.

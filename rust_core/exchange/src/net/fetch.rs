@@ -159,7 +159,7 @@ impl Fetch {
             Target::Discard => return Ok(()),
         };
         fail_point!("page.received", error => return Err(error));
-        channel.deliver(buffer, header.data_type)?;
+        channel.deliver(buffer, header.data_type, header.sequence)?;
         if header.data_type == DataType::EndOfPartition {
             fail_point!("end.received", error => return Err(error));
             self.channels.remove(&header.channel);

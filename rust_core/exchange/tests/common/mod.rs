@@ -79,7 +79,7 @@ impl Env {
 
     pub(crate) fn reader(&self, gate: &Arc<InputGate>) -> RecordReader {
         let copies = Arc::clone(self.0.copies());
-        RecordReader::new(Arc::clone(gate), Some(page_schema()), RECORD_LIMIT, copies)
+        RecordReader::new(Arc::<InputGate>::clone(gate), Some(page_schema()), RECORD_LIMIT, copies)
     }
 }
 

@@ -1,0 +1,185 @@
+//! The queue by itself: what is read when, and who is told.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+fn queue(channels: usize) -> GateQueue {
+    let queue = GateQueue::default();
+    queue.lock().channels.extend((0..channels).map(|_| Slot::new(None)));
+    queue
+}
+
+/// The channels in the order in which they would be read.
+fn order(queue: &GateQueue) -> Vec<usize> {
+    queue.lock().queue.iter().copied().collect()
+}
+
+/// Takes the first channel off the queue, as the reader does.
+fn pop(queue: &GateQueue) -> usize {
+    let mut state = queue.lock();
+    let index = state.queue.poll().unwrap();
+    state.channels[index].queued = false;
+    index
+}
+
+#[derive(Default)]
+struct Told {
+    data: AtomicUsize,
+    priority: AtomicUsize,
+}
+
+impl Told {
+    fn counts(&self) -> (usize, usize) {
+        (self.data.load(Ordering::Relaxed), self.priority.load(Ordering::Relaxed))
+    }
+}
+
+impl AvailabilityListener for Told {
+    fn data_available(&self) {
+        self.data.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn priority_available(&self) {
+        self.priority.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn spec_8_01_a_channel_is_queued_once() {
+    let queue = queue(2);
+    for channel in [0, 1, 0, 1, 1] {
+        queue.notify_non_empty(channel);
+    }
+    assert_eq!(order(&queue), [0, 1]);
+    queue.notify_non_empty(7);
+    assert_eq!(order(&queue), [0, 1], "there is no such channel");
+}
+
+#[test]
+fn a_priority_event_promotes_its_channel() {
+    let queue = queue(4);
+    for channel in 0..3 {
+        queue.notify_non_empty(channel);
+    }
+    queue.notify_priority_event(2, Sequence(5));
+    queue.notify_priority_event(3, Sequence(0));
+    queue.notify_priority_event(2, Sequence(5));
+    assert_eq!(order(&queue), [2, 3, 0, 1]);
+    queue.notify_non_empty(3);
+    assert_eq!(order(&queue), [2, 3, 0, 1], "it is queued already");
+}
+
+#[test]
+fn an_outdated_priority_notification_is_ignored_also_where_numbers_wrap() {
+    let queue = queue(1);
+    for (sequence, read_since) in
+        [(Sequence(u32::MAX - 1), true), (Sequence(u32::MAX), true), (Sequence(1), false)]
+    {
+        queue.notify_priority_event(0, sequence);
+        assert_eq!(pop(&queue), 0);
+        assert_eq!(queue.taken(0, false, Some(sequence)), (false, false));
+        queue.notify_priority_event(0, sequence);
+        queue.notify_priority_event(0, Sequence(sequence.0.wrapping_sub(1)));
+        assert_eq!(order(&queue), [] as [usize; 0], "{sequence} read before: {read_since}");
+    }
+}
+
+#[test]
+fn a_channel_with_another_priority_event_stays_in_front() {
+    let queue = queue(2);
+    queue.notify_non_empty(0);
+    queue.notify_priority_event(1, Sequence(3));
+    queue.notify_priority_event(1, Sequence(4));
+    assert_eq!(pop(&queue), 1);
+    assert_eq!(queue.taken(1, true, Some(Sequence(3))), (true, true));
+    assert_eq!(order(&queue), [1, 0]);
+    assert_eq!(pop(&queue), 1);
+    assert_eq!(queue.taken(1, true, Some(Sequence(4))), (true, false));
+    assert_eq!(order(&queue), [0, 1]);
+}
+
+#[test]
+fn notifications_after_the_end_of_a_channel_are_ignored() {
+    let queue = queue(2);
+    queue.lock().sealed = true;
+    queue.notify_non_empty(0);
+    assert!(queue.end(0).unwrap().is_none(), "its producer is not known");
+    assert!(queue.end(0).is_err(), "not twice");
+    queue.notify_non_empty(0);
+    queue.notify_priority_event(0, Sequence(0));
+    assert_eq!(order(&queue), [] as [usize; 0]);
+    assert!(!queue.lock().is_available());
+    queue.end(1).unwrap();
+    assert!(queue.lock().is_finished() && queue.lock().is_available(), "for good");
+}
+
+#[test]
+fn listeners_are_told_once_until_the_reader_found_nothing_more() {
+    let queue = queue(2);
+    let told = Arc::new(Told::default());
+    let listener: Arc<dyn AvailabilityListener> = Arc::clone(&told) as _;
+    queue.add_listener(Arc::downgrade(&listener));
+    assert_eq!(told.counts(), (0, 0));
+    queue.notify_non_empty(0);
+    queue.notify_non_empty(1);
+    assert_eq!(told.counts(), (1, 0), "the second one changes nothing for the reader");
+    pop(&queue);
+    assert_eq!(queue.taken(0, false, None), (true, false));
+    queue.notify_non_empty(0);
+    assert_eq!(told.counts(), (1, 0), "the reader knows that there is more");
+    pop(&queue);
+    pop(&queue);
+    assert_eq!(queue.taken(0, false, None), (false, false));
+    queue.notify_priority_event(1, Sequence(9));
+    queue.notify_priority_event(0, Sequence(9));
+    assert_eq!(told.counts(), (2, 1), "one for the empty queue, one for no priority in it");
+    let late = Arc::new(Told::default());
+    let listener: Arc<dyn AvailabilityListener> = Arc::clone(&late) as _;
+    queue.add_listener(Arc::downgrade(&listener));
+    assert_eq!(late.counts(), (1, 1), "told at once");
+    drop((late, listener));
+    queue.close();
+    assert_eq!(queue.lock().listeners.len(), 2);
+    let listener: Arc<dyn AvailabilityListener> = Arc::clone(&told) as _;
+    queue.add_listener(Arc::downgrade(&listener));
+    assert_eq!(queue.lock().listeners.len(), 2, "the one that is gone is forgotten");
+}
+
+#[test]
+fn spec_8_04_the_data_ends_when_all_say_so_and_is_drained_only_if_all_drained() {
+    for (second, status) in
+        [(StopMode::Drain, EndOfDataStatus::Drained), (StopMode::NoDrain, EndOfDataStatus::Stopped)]
+    {
+        let queue = queue(2);
+        queue.lock().sealed = true;
+        queue.end_of_data(0, StopMode::Drain);
+        queue.end_of_data(0, StopMode::Drain);
+        assert_eq!(queue.lock().end_of_data_status(), EndOfDataStatus::NotEndOfData);
+        queue.end_of_data(1, second);
+        assert_eq!(queue.lock().end_of_data_status(), status);
+    }
+}
+
+#[test]
+fn a_paused_channel_gives_priority_events_only() {
+    let queue = queue(3);
+    queue.lock().sealed = true;
+    queue.notify_non_empty(0);
+    queue.notify_non_empty(1);
+    queue.pause(0);
+    queue.notify_non_empty(0);
+    assert_eq!(order(&queue), [1]);
+    queue.notify_priority_event(0, Sequence(2));
+    assert_eq!(pop(&queue), 0);
+    assert_eq!(queue.taken(0, true, Some(Sequence(2))), (true, false));
+    assert_eq!(order(&queue), [1]);
+    assert!(queue.resume_all().is_err(), "two channels have not reached the end");
+    queue.pause(1);
+    queue.end(2).unwrap();
+    assert!(queue.lock().has_reached_end_of_superstep() && queue.lock().is_available());
+    queue.resume_all().unwrap();
+    assert_eq!(order(&queue), [0, 1], "looked at, as nobody was listened to");
+}
