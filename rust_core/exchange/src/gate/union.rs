@@ -1,0 +1,311 @@
+//! Several gates read as one (spec 8.5).
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
+
+use headgate_protocol::PrioritizedDeque;
+
+use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::gate::{AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received};
+use crate::lock::lock;
+
+/// The gates of a union, served in turn, each with its own fair order of channels.
+///
+/// A channel's index is counted over the gates in their order. The gates stay their owner's: closing
+/// the union does not close them.
+pub struct UnionInputGate {
+    gates: Vec<Arc<InputGate>>,
+    /// Index of the first channel of each gate, and behind the last one.
+    offsets: Vec<usize>,
+    queue: Arc<UnionQueue>,
+    /// What the gates tell; a gate forgets those that are gone.
+    _listeners: Vec<Arc<dyn AvailabilityListener>>,
+}
+
+/// Which gates have something.
+struct UnionQueue {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+struct State {
+    /// Gates with something to read, each at most once.
+    queue: PrioritizedDeque<usize>,
+    closed: bool,
+    listeners: Arc<[Weak<dyn AvailabilityListener>]>,
+    /// The reader found nothing, or the last thing, and its listeners want to be told.
+    reader_waits: bool,
+}
+
+impl UnionQueue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The gate has something; in front of the others if it is a priority event.
+    fn notify(&self, gate: usize, priority: bool) {
+        let mut state = self.lock();
+        let none_before = state.queue.priority_len() == 0;
+        if !state.add(gate, priority) {
+            return;
+        }
+        let data = std::mem::take(&mut state.reader_waits);
+        let priority = priority && none_before;
+        let listeners = (data || priority).then(|| Arc::clone(&state.listeners));
+        drop(state);
+        self.arrived.notify_one();
+        tell(listeners.as_deref(), data, priority);
+    }
+}
+
+impl State {
+    /// False if nothing changed.
+    fn add(&mut self, gate: usize, priority: bool) -> bool {
+        let queued = self.queue.iter().any(|queued| *queued == gate);
+        match (queued, priority) {
+            (true, false) => return false,
+            (true, true) => {
+                self.queue.prioritize(|queued| *queued == gate);
+            }
+            (false, true) => self.queue.add_priority(gate),
+            (false, false) => self.queue.add(gate),
+        }
+        true
+    }
+}
+
+fn tell(listeners: Option<&[Weak<dyn AvailabilityListener>]>, data: bool, priority: bool) {
+    for listener in listeners.unwrap_or_default().iter().filter_map(Weak::upgrade) {
+        if priority {
+            listener.priority_available();
+        }
+        if data {
+            listener.data_available();
+        }
+    }
+}
+
+struct ToUnion {
+    queue: Weak<UnionQueue>,
+    gate: Weak<InputGate>,
+    index: usize,
+}
+
+impl AvailabilityListener for ToUnion {
+    fn data_available(&self) {
+        if let Some(queue) = self.queue.upgrade() {
+            queue.notify(self.index, false);
+        }
+    }
+
+    fn priority_available(&self) {
+        // Polled meanwhile: then it would be data that jumps the queue.
+        let still = self.gate.upgrade().is_some_and(|gate| gate.has_priority_event());
+        if let Some(queue) = self.queue.upgrade().filter(|_| still) {
+            queue.notify(self.index, true);
+        }
+    }
+}
+
+impl UnionInputGate {
+    /// A union of gates that nobody else reads and whose channels are all declared.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] with fewer than two gates, one twice, or one that is not sealed.
+    pub fn new(gates: Vec<Arc<InputGate>>) -> Result<Self> {
+        if gates.len() < 2 {
+            return Err(ExchangeError::State("a union has two gates or more"));
+        }
+        for (index, gate) in gates.iter().enumerate() {
+            if gates[..index].iter().any(|other| Arc::ptr_eq(other, gate)) {
+                return Err(ExchangeError::State("a gate is in a union once"));
+            }
+            if !gate.is_sealed() {
+                return Err(ExchangeError::State(
+                    "a gate of a union is sealed: declare channels to come as unknown ones",
+                ));
+            }
+        }
+        let mut offsets = vec![0];
+        for gate in &gates {
+            offsets.push(offsets[offsets.len() - 1] + gate.num_channels());
+        }
+        let queue = Arc::new(UnionQueue {
+            state: Mutex::new(State {
+                queue: PrioritizedDeque::new(),
+                closed: false,
+                listeners: Arc::new([]),
+                reader_waits: true,
+            }),
+            arrived: Condvar::new(),
+        });
+        let listen = |(index, gate): (usize, &Arc<InputGate>)| {
+            let (queue, weak) = (Arc::downgrade(&queue), Arc::downgrade(gate));
+            let listener: Arc<dyn AvailabilityListener> =
+                Arc::new(ToUnion { queue, gate: weak, index });
+            gate.add_listener(Arc::downgrade(&listener));
+            listener
+        };
+        let listeners = gates.iter().enumerate().map(listen).collect();
+        Ok(Self { gates, offsets, queue, _listeners: listeners })
+    }
+
+    /// Channels of all its gates.
+    pub fn num_channels(&self) -> usize {
+        self.offsets[self.gates.len()]
+    }
+
+    /// Wakes a blocked reader and lets it read no more; the gates stay open.
+    pub fn close(&self) {
+        let mut state = self.queue.lock();
+        state.closed = true;
+        state.queue.clear();
+        let listeners = Arc::clone(&state.listeners);
+        drop(state);
+        self.queue.arrived.notify_all();
+        tell(Some(&listeners), true, false);
+    }
+
+    /// The gate of a channel, and the channel's index there.
+    fn locate(&self, channel: usize) -> (&InputGate, usize) {
+        let gate =
+            self.offsets.partition_point(|first| *first <= channel).clamp(1, self.gates.len()) - 1;
+        (&self.gates[gate], channel - self.offsets[gate])
+    }
+
+    fn poll_gate(&self, state: &mut State) -> Result<Poll<Option<usize>>> {
+        if state.closed {
+            return Err(ExchangeError::Closed("union input gate"));
+        }
+        if let Some(gate) = state.queue.poll() {
+            return Ok(Poll::Ready(Some(gate)));
+        }
+        state.reader_waits = true;
+        let over = self.is_finished() || self.has_reached_end_of_superstep();
+        Ok(if over { Poll::Ready(None) } else { Poll::Pending })
+    }
+
+    /// What the gate has, if anything; puts it at the tail again if it has more.
+    fn take(&self, index: usize) -> Result<Option<Received>> {
+        let Poll::Ready(Some(mut received)) = self.gates[index].poll_next()? else {
+            return Ok(None);
+        };
+        let mut state = self.queue.lock();
+        if received.more_priority_events || received.more_available {
+            state.add(index, received.more_priority_events);
+        }
+        state.reader_waits = state.queue.is_empty();
+        received.channel += self.offsets[index];
+        received.more_available = !state.queue.is_empty();
+        received.more_priority_events = state.queue.priority_len() > 0;
+        Ok(Some(received))
+    }
+
+    fn wait_for_gate(&self, interrupt: Interrupt<'_>) -> Result<Option<usize>> {
+        let mut state = self.queue.lock();
+        loop {
+            if let Poll::Ready(gate) = self.poll_gate(&mut state)? {
+                return Ok(gate);
+            }
+            let (next, waited) = self
+                .queue
+                .arrived
+                .wait_timeout(state, INTERRUPT_PERIOD)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if waited.timed_out() {
+                drop(state);
+                interrupt()?;
+                state = self.queue.lock();
+            }
+        }
+    }
+}
+
+impl DataInput for UnionInputGate {
+    fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<Received>> {
+        while let Some(gate) = self.wait_for_gate(interrupt)? {
+            if let Some(received) = self.take(gate)? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
+    }
+
+    fn poll_next(&self) -> Result<Poll<Option<Received>>> {
+        loop {
+            let polled = self.poll_gate(&mut self.queue.lock())?;
+            match polled {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some(gate)) => {
+                    if let Some(received) = self.take(gate)? {
+                        return Ok(Poll::Ready(Some(received)));
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_available(&self) -> bool {
+        let state = self.queue.lock();
+        let waits = !state.queue.is_empty() || state.closed;
+        waits || self.is_finished() || self.has_reached_end_of_superstep()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.gates.iter().all(|gate| gate.is_finished())
+    }
+
+    fn end_of_data_status(&self) -> EndOfDataStatus {
+        let of_gate = |gate: &Arc<InputGate>| gate.end_of_data_status();
+        let all = |one: EndOfDataStatus, other| match (one, other) {
+            (EndOfDataStatus::NotEndOfData, _) | (_, EndOfDataStatus::NotEndOfData) => {
+                EndOfDataStatus::NotEndOfData
+            }
+            (EndOfDataStatus::Drained, EndOfDataStatus::Drained) => EndOfDataStatus::Drained,
+            _ => EndOfDataStatus::Stopped,
+        };
+        self.gates.iter().map(of_gate).fold(EndOfDataStatus::Drained, all)
+    }
+
+    fn add_listener(&self, listener: Weak<dyn AvailabilityListener>) {
+        let mut state = self.queue.lock();
+        let live = state.listeners.iter().filter(|listener| listener.strong_count() > 0).cloned();
+        state.listeners = live.chain([Weak::clone(&listener)]).collect();
+        let priority = state.queue.priority_len() > 0;
+        drop(state);
+        tell(Some(&[listener]), self.is_available(), priority);
+    }
+
+    fn end_superstep(&self, channel: usize) {
+        let (gate, channel) = self.locate(channel);
+        gate.end_superstep(channel);
+    }
+
+    fn has_reached_end_of_superstep(&self) -> bool {
+        let mut reached = false;
+        self.gates.iter().all(|gate| {
+            let here = gate.has_reached_end_of_superstep();
+            reached |= here;
+            here || gate.is_finished()
+        }) && reached
+    }
+
+    fn start_next_superstep(&self) -> Result<()> {
+        if !self.has_reached_end_of_superstep() {
+            return Err(ExchangeError::State(
+                "a channel has not reached the end of the superstep: read on before the next",
+            ));
+        }
+        for gate in self.gates.iter().filter(|gate| gate.has_reached_end_of_superstep()) {
+            gate.start_next_superstep()?;
+        }
+        Ok(())
+    }
+
+    fn channel_name(&self, channel: usize) -> String {
+        let (gate, channel) = self.locate(channel);
+        gate.channel_name(channel)
+    }
+}
