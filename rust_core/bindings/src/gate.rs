@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use headgate_exchange::{
-    Address, ExchangeError, InputGate as Inner, PartitionId, ShuffleEnvironment,
+    Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId,
+    ShuffleEnvironment, UnionInputGate as Union,
 };
-use headgate_record::PageSchema;
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
 
@@ -16,6 +16,19 @@ use crate::schema::page_schema;
 pub(crate) struct InputGate {
     pub(crate) environment: Arc<ShuffleEnvironment>,
     pub(crate) inner: Arc<Inner>,
+}
+
+fn schema_hash(py: Python<'_>, schema: Option<PySchema>) -> PyResult<[u8; 32]> {
+    let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
+    Ok(schema.map_or([0; 32], |schema| schema.hash()))
+}
+
+fn status(input: &dyn DataInput) -> u8 {
+    match input.end_of_data_status() {
+        EndOfDataStatus::NotEndOfData => 0,
+        EndOfDataStatus::Drained => 1,
+        EndOfDataStatus::Stopped => 2,
+    }
 }
 
 #[pymethods]
@@ -31,14 +44,55 @@ impl InputGate {
         partition: [u8; 16],
         subpartition: u32,
         schema: Option<PySchema>,
-    ) -> PyResult<()> {
-        let schema: Option<Arc<PageSchema>> =
-            schema.map(|schema| page_schema(py, schema)).transpose()?;
-        let hash = schema.map_or([0; 32], |schema| schema.hash());
+    ) -> PyResult<usize> {
+        let hash = schema_hash(py, schema)?;
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
         blocking(py, |interrupt| {
             self.environment.add_channel(&self.inner, &address, hash, interrupt)
+        })
+    }
+
+    fn add_unknown_channel(&self, py: Python<'_>) -> PyResult<usize> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.add_unknown_channel()
+        })
+    }
+
+    #[pyo3(signature = (channel, host, port, process, partition, subpartition, schema=None))]
+    #[expect(clippy::too_many_arguments, reason = "the fields of an address, one by one")]
+    fn update_channel(
+        &self,
+        py: Python<'_>,
+        channel: usize,
+        host: String,
+        port: u16,
+        process: [u8; 16],
+        partition: [u8; 16],
+        subpartition: u32,
+        schema: Option<PySchema>,
+    ) -> PyResult<bool> {
+        let hash = schema_hash(py, schema)?;
+        let partition = PartitionId(partition);
+        let address = Address { host, port, process, partition, subpartition };
+        blocking(py, |interrupt| {
+            self.environment.update_channel(&self.inner, channel, &address, hash, interrupt)
+        })
+    }
+
+    fn is_unknown(&self, py: Python<'_>, channel: usize) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.is_unknown(channel)
+        })
+    }
+
+    /// 0 while a producer has not said that its records are over, 1 drained, 2 stopped.
+    fn end_of_data_status(&self, py: Python<'_>) -> PyResult<u8> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(status(&*self.inner))
         })
     }
 
@@ -72,5 +126,72 @@ impl InputGate {
                 self.inner.close();
             }
         });
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct UnionInputGate {
+    pub(crate) environment: Arc<ShuffleEnvironment>,
+    pub(crate) inner: Arc<Union>,
+}
+
+#[pymethods]
+impl UnionInputGate {
+    #[new]
+    fn new(py: Python<'_>, gates: Vec<PyRef<'_, InputGate>>) -> PyResult<Self> {
+        let inner: Vec<_> = gates.iter().map(|gate| Arc::clone(&gate.inner)).collect();
+        let environments: Vec<_> = gates.iter().map(|gate| Arc::clone(&gate.environment)).collect();
+        blocking(py, |_| {
+            let inner = Arc::new(Union::new(inner)?);
+            let environment = Arc::clone(&environments[0]);
+            if environments.iter().any(|other| !Arc::ptr_eq(other, &environment)) {
+                return Err(ExchangeError::State("the gates of a union are of one environment"));
+            }
+            environment.check()?;
+            Ok(Self { environment, inner })
+        })
+    }
+
+    #[getter]
+    fn num_channels(&self) -> usize {
+        self.inner.num_channels()
+    }
+
+    fn end_of_data_status(&self, py: Python<'_>) -> PyResult<u8> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(status(&*self.inner))
+        })
+    }
+
+    fn close(&self, py: Python<'_>) {
+        released(py, || {
+            if self.environment.check_open().is_ok() {
+                self.inner.close();
+            }
+        });
+    }
+}
+
+/// What a reader takes: a gate or a union of several.
+#[derive(FromPyObject)]
+pub(crate) enum AnyGate<'py> {
+    One(PyRef<'py, InputGate>),
+    Union(PyRef<'py, UnionInputGate>),
+}
+
+impl AnyGate<'_> {
+    pub(crate) fn environment(&self) -> &Arc<ShuffleEnvironment> {
+        match self {
+            Self::One(gate) => &gate.environment,
+            Self::Union(gate) => &gate.environment,
+        }
+    }
+
+    pub(crate) fn input(&self) -> Arc<dyn DataInput> {
+        match self {
+            Self::One(gate) => Arc::<Inner>::clone(&gate.inner),
+            Self::Union(gate) => Arc::<Union>::clone(&gate.inner),
+        }
     }
 }

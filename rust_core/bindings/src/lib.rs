@@ -12,6 +12,7 @@ mod heartbeat;
 mod interrupt;
 mod partition;
 mod reader;
+mod readiness;
 mod schema;
 mod writer;
 
@@ -25,7 +26,7 @@ mod _native {
     #[pymodule_export]
     use crate::failpoints::{failpoint_hits, set_failpoints};
     #[pymodule_export]
-    use crate::gate::InputGate;
+    use crate::gate::{InputGate, UnionInputGate};
     #[pymodule_export]
     use crate::heartbeat::HeartbeatManager;
     #[pymodule_export]

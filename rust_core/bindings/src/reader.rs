@@ -1,27 +1,26 @@
 //! `RecordReader` and `BufferReader`.
 
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use headgate_exchange::{
-    Counters, InputGate as Gate, Record, RecordReader as Inner, ShuffleEnvironment,
+    Counters, DataInput, Interrupt, Received, Record, RecordReader as Inner, Result,
+    ShuffleEnvironment,
 };
 use headgate_record::Event;
 use pyo3::IntoPyObjectExt;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::{PyRecordBatch, PySchema};
 
 use crate::errors::to_py;
-use crate::gate::InputGate;
+use crate::gate::AnyGate;
 use crate::interrupt::{blocking, lock, released};
+use crate::readiness::Descriptor;
 use crate::schema::page_schema;
-
-#[pyclass(frozen, module = "headgate._native")]
-pub(crate) struct RecordReader {
-    environment: Arc<ShuffleEnvironment>,
-    counters: Arc<Counters>,
-    inner: Mutex<Inner>,
-}
 
 /// What leaves the detached section: owned, so that no lock is held when Python objects are made.
 enum Out {
@@ -30,42 +29,163 @@ enum Out {
     Event(usize, Event),
 }
 
-#[pymethods]
-impl RecordReader {
-    #[new]
-    #[pyo3(signature = (gate, schema=None))]
-    fn new(py: Python<'_>, gate: &InputGate, schema: Option<PySchema>) -> PyResult<Self> {
-        let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
-        let environment = Arc::clone(&gate.environment);
-        let limit = environment.config().max_record_size;
-        let copies = Arc::clone(environment.copies());
-        let inner = Inner::new(Arc::clone(&gate.inner), schema, limit, copies);
-        let counters = Arc::clone(inner.counters());
-        Ok(Self { environment, counters, inner: Mutex::new(inner) })
+impl From<Record> for Out {
+    fn from(record: Record) -> Self {
+        match record {
+            Record::Batch(batch) => Self::Batch(batch),
+            Record::Bytes(bytes) => Self::Bytes(bytes.to_vec()),
+            Record::Event { channel, event } => Self::Event(channel, event),
+        }
+    }
+}
+
+/// Something, or nothing: at the end, or for now.
+fn ready<T>(polled: Poll<Option<T>>) -> Option<T> {
+    match polled {
+        Poll::Ready(item) => item,
+        Poll::Pending => None,
+    }
+}
+
+fn event<'py>(py: Python<'py>, channel: usize, event: Event) -> PyResult<Bound<'py, PyAny>> {
+    let (name, body) = match event {
+        Event::Custom { name, body } => (name, body),
+        event => (format!("{event:?}"), bytes::Bytes::new()),
+    };
+    (channel, name, PyBytes::new(py, &body)).into_bound_py_any(py)
+}
+
+struct State {
+    reader: Inner,
+    /// A bytes record that did not fit what the caller gave; the next to be read.
+    held: Option<bytes::Bytes>,
+}
+
+impl State {
+    fn next(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Record>> {
+        match self.held.take() {
+            Some(record) => Ok(Some(Record::Bytes(record))),
+            None => self.reader.next(interrupt),
+        }
     }
 
-    /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
-    /// the end.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let record = blocking(py, |interrupt| {
-            self.environment.check()?;
-            let record = lock(&self.inner, interrupt)?.next(interrupt)?;
-            Ok(record.map(|record| match record {
-                Record::Batch(batch) => Out::Batch(batch),
-                Record::Bytes(bytes) => Out::Bytes(bytes.to_vec()),
-                Record::Event { channel, event } => Out::Event(channel, event),
-            }))
-        })?;
+    fn poll_next(&mut self) -> Result<Option<Record>> {
+        match self.held.take() {
+            Some(record) => Ok(Some(Record::Bytes(record))),
+            None => self.reader.poll_next().map(ready),
+        }
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct RecordReader {
+    environment: Arc<ShuffleEnvironment>,
+    counters: Arc<Counters>,
+    input: Arc<dyn DataInput>,
+    descriptor: Descriptor,
+    inner: Mutex<State>,
+}
+
+impl RecordReader {
+    fn record<'py>(py: Python<'py>, record: Option<Out>) -> PyResult<Bound<'py, PyAny>> {
         match record {
             None => Ok(py.None().into_bound(py)),
             Some(Out::Batch(batch)) => PyRecordBatch::new(batch).into_pyarrow(py),
             Some(Out::Bytes(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
-            Some(Out::Event(channel, Event::Custom { name, body })) => {
-                (channel, name, PyBytes::new(py, &body)).into_bound_py_any(py)
+            Some(Out::Event(channel, what)) => event(py, channel, what),
+        }
+    }
+}
+
+#[pymethods]
+impl RecordReader {
+    #[new]
+    #[pyo3(signature = (gate, schema=None, iterative=false))]
+    fn new(
+        py: Python<'_>,
+        gate: AnyGate<'_>,
+        schema: Option<PySchema>,
+        iterative: bool,
+    ) -> PyResult<Self> {
+        let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
+        let environment = Arc::clone(gate.environment());
+        let limit = environment.config().max_record_size;
+        let copies = Arc::clone(environment.copies());
+        let input = gate.input();
+        let mut reader = Inner::new(Arc::clone(&input), schema, limit, copies);
+        if iterative {
+            reader = reader.iterative();
+        }
+        let counters = Arc::clone(reader.counters());
+        let inner = Mutex::new(State { reader, held: None });
+        Ok(Self { environment, counters, input, descriptor: Descriptor::default(), inner })
+    }
+
+    /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
+    /// the end of all or of the superstep.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let record = blocking(py, |interrupt| {
+            self.environment.check()?;
+            Ok(lock(&self.inner, interrupt)?.next(interrupt)?.map(Out::from))
+        })?;
+        Self::record(py, record)
+    }
+
+    /// Like `next`, but `None` also where that would block.
+    fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let record = blocking(py, |interrupt| {
+            self.environment.check()?;
+            Ok(lock(&self.inner, interrupt)?.poll_next()?.map(Out::from))
+        })?;
+        Self::record(py, record)
+    }
+
+    /// Copies the next bytes record into `buffer`: its length, a tuple for an event, or `None` at
+    /// the end. One that does not fit stays the next, and its length is negative.
+    fn next_into<'py>(
+        &self,
+        py: Python<'py>,
+        buffer: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let target = PyBuffer::<u8>::get(buffer)?;
+        if target.readonly() || target.dimensions() != 1 {
+            return Err(PyBufferError::new_err(format!(
+                "a record is read into writable bytes in a row, and {} is not that",
+                buffer.get_type()
+            )));
+        }
+        let room = target.len_bytes();
+        let record = blocking(py, |interrupt| {
+            self.environment.check()?;
+            let mut state = lock(&self.inner, interrupt)?;
+            let record = state.next(interrupt)?;
+            if let Some(Record::Bytes(record)) = &record
+                && record.len() > room
+            {
+                state.held = Some(record.clone());
             }
-            Some(Out::Event(channel, event)) => {
-                (channel, format!("{event:?}"), PyBytes::new(py, &[])).into_bound_py_any(py)
+            Ok(record)
+        })?;
+        match record {
+            None => Ok(py.None().into_bound(py)),
+            Some(Record::Bytes(record)) if record.len() > room => {
+                let length = i64::try_from(record.len()).unwrap_or(i64::MAX);
+                (-length).into_bound_py_any(py)
             }
+            Some(Record::Bytes(record)) => {
+                let length = record.len();
+                let start = PyMemoryView::from(buffer)?.get_item(PySlice::new(
+                    py,
+                    0,
+                    isize::try_from(length)?,
+                    1,
+                ))?;
+                PyBuffer::<u8>::get(&start)?.copy_from_slice(py, &record)?;
+                released(py, || drop(record));
+                length.into_bound_py_any(py)
+            }
+            Some(Record::Event { channel, event: what }) => event(py, channel, what),
+            Some(Record::Batch(batch)) => PyRecordBatch::new(batch).into_pyarrow(py),
         }
     }
 
@@ -74,33 +194,127 @@ impl RecordReader {
         self.environment.check_fork().map_err(|error| to_py(py, &error))?;
         Ok((self.counters.rows(), self.counters.bytes()))
     }
+
+    fn is_available(&self, py: Python<'_>) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(match self.inner.try_lock() {
+                Ok(state) => state.held.is_some() || state.reader.is_available(),
+                // Another thread reads.
+                Err(_) => self.input.is_available(),
+            })
+        })
+    }
+
+    fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
+        is_finished(py, &self.environment, &self.input)
+    }
+
+    fn has_reached_end_of_superstep(&self, py: Python<'_>) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.input.has_reached_end_of_superstep())
+        })
+    }
+
+    fn start_next_superstep(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.input.start_next_superstep()
+        })
+    }
+
+    fn open_descriptor(&self, py: Python<'_>) -> PyResult<RawFd> {
+        blocking(py, |_| self.descriptor.open(&self.environment, &self.input))
+    }
+
+    fn clear_descriptor(&self, py: Python<'_>) {
+        released(py, || self.descriptor.clear());
+    }
+
+    fn close_descriptor(&self, py: Python<'_>) {
+        released(py, || self.descriptor.close());
+    }
+}
+
+fn is_finished(
+    py: Python<'_>,
+    environment: &ShuffleEnvironment,
+    input: &Arc<dyn DataInput>,
+) -> PyResult<bool> {
+    blocking(py, |_| {
+        environment.check_fork()?;
+        Ok(input.is_finished())
+    })
 }
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct BufferReader {
     environment: Arc<ShuffleEnvironment>,
-    gate: Arc<Gate>,
+    input: Arc<dyn DataInput>,
+    descriptor: Descriptor,
+}
+
+type Buffer<'py> = (usize, u8, u32, Bound<'py, PyBytes>);
+
+impl BufferReader {
+    fn buffer<'py>(py: Python<'py>, received: Option<Received>) -> Option<Buffer<'py>> {
+        let received = received?;
+        let bytes = PyBytes::new(py, received.buffer.as_slice());
+        let (channel, data_type) = (received.channel, received.data_type as u8);
+        let sequence = received.sequence.0;
+        released(py, || drop(received));
+        Some((channel, data_type, sequence, bytes))
+    }
 }
 
 #[pymethods]
 impl BufferReader {
     #[new]
-    fn new(gate: &InputGate) -> Self {
-        Self { environment: Arc::clone(&gate.environment), gate: Arc::clone(&gate.inner) }
+    fn new(gate: AnyGate<'_>) -> Self {
+        let (environment, input) = (Arc::clone(gate.environment()), gate.input());
+        Self { environment, input, descriptor: Descriptor::default() }
     }
 
-    /// `(channel, data type, bytes)`, or `None` at the end; the segment is free again at once.
-    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<(usize, u8, Bound<'py, PyBytes>)>> {
+    /// `(channel, data type, sequence number, bytes)`, or `None` at the end; the segment is free
+    /// again at once.
+    fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |interrupt| {
             self.environment.check()?;
-            self.gate.next(interrupt)
+            self.input.next(interrupt)
         })?;
-        let Some(received) = received else {
-            return Ok(None);
-        };
-        let bytes = PyBytes::new(py, received.buffer.as_slice());
-        let (channel, data_type) = (received.channel, received.data_type as u8);
-        released(py, || drop(received));
-        Ok(Some((channel, data_type, bytes)))
+        Ok(Self::buffer(py, received))
+    }
+
+    /// Like `next`, but `None` also where that would block.
+    fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
+        let received = blocking(py, |_| {
+            self.environment.check()?;
+            self.input.poll_next().map(ready)
+        })?;
+        Ok(Self::buffer(py, received))
+    }
+
+    fn is_available(&self, py: Python<'_>) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.input.is_available())
+        })
+    }
+
+    fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
+        is_finished(py, &self.environment, &self.input)
+    }
+
+    fn open_descriptor(&self, py: Python<'_>) -> PyResult<RawFd> {
+        blocking(py, |_| self.descriptor.open(&self.environment, &self.input))
+    }
+
+    fn clear_descriptor(&self, py: Python<'_>) {
+        released(py, || self.descriptor.clear());
+    }
+
+    fn close_descriptor(&self, py: Python<'_>) {
+        released(py, || self.descriptor.close());
     }
 }

@@ -153,6 +153,13 @@ impl ArrowWriter {
         })
     }
 
+    fn end_of_superstep(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.broadcast_event(&Event::EndOfSuperstep)
+        })
+    }
+
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
@@ -248,6 +255,13 @@ impl BytesWriter {
         blocking(py, |interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_event(&event(name, body))
+        })
+    }
+
+    fn end_of_superstep(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.broadcast_event(&Event::EndOfSuperstep)
         })
     }
 

@@ -29,6 +29,7 @@ mod net;
 mod partition;
 mod random;
 mod reader;
+mod readiness;
 mod spill_dirs;
 mod stats;
 mod subpartition;
@@ -47,6 +48,7 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
+pub use readiness::Readiness;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};

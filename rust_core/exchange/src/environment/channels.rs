@@ -8,13 +8,13 @@ use headgate_protocol::{ChannelId, Generation, PartitionRequest, ReceiveChannel}
 use crate::address::Address;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::{Channel, InputGate, LocalChannel, RemoteChannel};
+use crate::gate::{Channel, InputGate, LocalChannel, Place, RemoteChannel};
 use crate::lock::lock;
 use crate::net::Command;
 
 impl ShuffleEnvironment {
     /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
-    /// its data. `schema_hash` of zeros expects none in particular.
+    /// its data. `schema_hash` of zeros expects none in particular. Returns its index in the gate.
     ///
     /// # Errors
     /// An address that does not resolve, a pool without room for another channel, a local
@@ -25,16 +25,54 @@ impl ShuffleEnvironment {
         address: &Address,
         schema_hash: [u8; 32],
         interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
+        let index = self.place(gate, Place::New, address, schema_hash, interrupt)?;
+        Ok(index.expect("only a channel that exists already is left as it is"))
+    }
+
+    /// Makes an unknown channel one that reads the subpartition at `address`. False, and nothing
+    /// happens, where the channel is known already or the gate is closed.
+    ///
+    /// # Errors
+    /// As of [`add_channel`](Self::add_channel); the channel stays unknown then. No such channel.
+    pub fn update_channel(
+        &self,
+        gate: &InputGate,
+        channel: usize,
+        address: &Address,
+        schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        if !gate.is_unknown(channel)? {
+            return Ok(false);
+        }
+        let place = Place::Unknown(channel);
+        Ok(self.place(gate, place, address, schema_hash, interrupt)?.is_some())
+    }
+
+    fn place(
+        &self,
+        gate: &InputGate,
+        place: Place,
+        address: &Address,
+        schema_hash: [u8; 32],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<usize>> {
         self.check()?;
         if address.process == self.process {
-            self.add_local(gate, address, schema_hash)
+            self.add_local(gate, place, address, schema_hash)
         } else {
-            self.add_remote(gate, address, schema_hash, interrupt)
+            self.add_remote(gate, place, address, schema_hash, interrupt)
         }
     }
 
-    fn add_local(&self, gate: &InputGate, address: &Address, schema_hash: [u8; 32]) -> Result<()> {
+    fn add_local(
+        &self,
+        gate: &InputGate,
+        place: Place,
+        address: &Address,
+        schema_hash: [u8; 32],
+    ) -> Result<Option<usize>> {
         let index = address.subpartition as usize;
         let not_found = || ExchangeError::PartitionNotFound {
             peer: "this process".to_owned(),
@@ -51,24 +89,23 @@ impl ShuffleEnvironment {
                 detail: "the consumer expects another schema than the producer writes".to_owned(),
             });
         }
-        let mut at = 0;
-        let channel = gate.add_channel(|index_in_gate| {
-            at = index_in_gate;
-            Ok(Channel::Local(LocalChannel::new(partition, index)))
-        })?;
-        match &*channel {
-            Channel::Local(local) => local.attach(gate.queue(), at).inspect_err(|_| gate.end(at)),
-            Channel::Remote(_) => unreachable!("made local above"),
-        }
+        let make = |_| Ok(Channel::Local(LocalChannel::new(partition, index)));
+        let Some((at, channel)) = gate.place_channel(place, make)? else {
+            return Ok(None);
+        };
+        let Channel::Local(local) = &*channel else { unreachable!("made local above") };
+        local.attach(gate.queue(), at).inspect_err(|_| gate.take_back(place, at))?;
+        Ok(Some(at))
     }
 
     fn add_remote(
         &self,
         gate: &InputGate,
+        place: Place,
         address: &Address,
         schema_hash: [u8; 32],
         interrupt: Interrupt<'_>,
-    ) -> Result<()> {
+    ) -> Result<Option<usize>> {
         let peer = address.resolve()?;
         let mut network = lock(&self.network);
         let mailbox = match &mut *network {
@@ -83,13 +120,17 @@ impl ShuffleEnvironment {
         let credit = u32::try_from(exclusive.len()).expect("a handful");
         let generation = Generation(self.config.epoch);
         let receive = ReceiveChannel::new(id, generation, credit);
-        let channel = gate.add_channel(|index| {
+        let channel = gate.place_channel(place, |index| {
             let sink = Arc::clone(&mailbox);
             let queue = gate.queue();
             let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
             Ok(Channel::Remote(channel))
         });
-        let channel = channel.inspect_err(|_| pool.dismiss(credit as usize))?;
+        let dismiss = || pool.dismiss(credit as usize);
+        let Some((at, channel)) = channel.inspect_err(|_| dismiss())? else {
+            dismiss();
+            return Ok(None);
+        };
         let Channel::Remote(channel) = &*channel else { unreachable!("made remote above") };
         let request = PartitionRequest {
             partition: address.partition,
@@ -101,6 +142,6 @@ impl ShuffleEnvironment {
         };
         let process = address.process;
         mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
-        Ok(())
+        Ok(Some(at))
     }
 }

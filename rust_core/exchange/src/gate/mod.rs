@@ -62,6 +62,15 @@ impl Channel {
     }
 }
 
+/// Where a channel goes in its gate.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Behind the others.
+    New,
+    /// Where an unknown channel is.
+    Unknown(usize),
+}
+
 /// The name of a channel whose producer is not known.
 const UNKNOWN: &str = "unknown channel";
 
@@ -86,22 +95,66 @@ impl InputGate {
         &self.pool
     }
 
-    /// Makes room for a channel before it exists, so that its notifications find their place.
-    pub(crate) fn add_channel(
+    /// Puts a channel in its place before it is connected, so that its notifications find it there.
+    /// Returns its index with it; `None` if it was to become known and cannot any more.
+    pub(crate) fn place_channel(
         &self,
+        place: Place,
         make: impl FnOnce(usize) -> Result<Channel>,
-    ) -> Result<Arc<Channel>> {
+    ) -> Result<Option<(usize, Arc<Channel>)>> {
         fail_point!("channel.added", error => return Err(error));
         let mut state = self.queue.lock();
-        if state.closed {
-            return Err(ExchangeError::Closed("input gate"));
+        let index = match place {
+            Place::New => state.check_addable()?,
+            Place::Unknown(index) if state.is_unknown(index) => index,
+            Place::Unknown(_) => return Ok(None),
+        };
+        let channel = Arc::new(make(index)?);
+        match place {
+            Place::New => state.channels.push(Slot::new(Some(Arc::clone(&channel)))),
+            Place::Unknown(_) => state.channels[index].channel = Some(Arc::clone(&channel)),
         }
-        if state.sealed {
-            return Err(ExchangeError::State("the input gate is sealed: no channel can be added"));
+        Ok(Some((index, channel)))
+    }
+
+    /// Undoes `place_channel`: a new channel counts as ended, one that was unknown is so again.
+    pub(crate) fn take_back(&self, place: Place, index: usize) {
+        match place {
+            Place::New => {
+                if let Ok(Some(channel)) = self.queue.end(index) {
+                    channel.release();
+                }
+            }
+            Place::Unknown(_) => {
+                if let Some(slot) = self.queue.lock().channels.get_mut(index) {
+                    slot.channel = None;
+                }
+            }
         }
-        let channel = Arc::new(make(state.channels.len())?);
-        state.channels.push(Slot::new(Some(Arc::clone(&channel))));
-        Ok(channel)
+    }
+
+    /// Adds a channel whose producer is not known yet, and returns its index. The reader waits for
+    /// it, also once the gate is sealed.
+    ///
+    /// # Errors
+    /// After [`seal`](Self::seal) or [`close`](Self::close).
+    pub fn add_unknown_channel(&self) -> Result<usize> {
+        let mut state = self.queue.lock();
+        let index = state.check_addable()?;
+        state.channels.push(Slot::new(None));
+        Ok(index)
+    }
+
+    /// Whether the channel's producer is not known, and can still be; false after close.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: there is no such channel.
+    pub fn is_unknown(&self, channel: usize) -> Result<bool> {
+        let state = self.queue.lock();
+        if !state.closed && channel >= state.channels.len() {
+            return Err(ExchangeError::State("the input gate has no channel of that index"));
+        }
+        Ok(state.is_unknown(channel))
     }
 
     /// No further channel will be added.
@@ -148,13 +201,6 @@ impl InputGate {
             ChannelStats { name, credit, queued }
         };
         channels.iter().map(stats).collect()
-    }
-
-    /// Counts a channel that could not be set up as ended.
-    pub(crate) fn end(&self, index: usize) {
-        if let Ok(Some(channel)) = self.queue.end(index) {
-            channel.release();
-        }
     }
 
     /// Cancels what has not ended, gives every segment back and wakes a blocked reader.

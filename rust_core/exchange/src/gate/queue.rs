@@ -64,6 +64,8 @@ pub(super) struct State {
     drained: bool,
     pub(super) sealed: bool,
     pub(super) closed: bool,
+    /// Had ended before it was closed.
+    finished: bool,
     pub(super) failure: Option<ExchangeError>,
     listeners: Listeners,
     /// The reader found nothing, or the last thing, and its listeners want to be told.
@@ -81,6 +83,7 @@ impl Default for State {
             drained: true,
             sealed: false,
             closed: false,
+            finished: false,
             failure: None,
             listeners: Arc::new([]),
             reader_waits: true,
@@ -110,8 +113,23 @@ impl Wake {
 }
 
 impl State {
+    /// The index of the next channel.
+    pub(super) fn check_addable(&self) -> Result<usize> {
+        if self.closed {
+            return Err(ExchangeError::Closed("input gate"));
+        }
+        if self.sealed {
+            return Err(ExchangeError::State("the input gate is sealed: no channel can be added"));
+        }
+        Ok(self.channels.len())
+    }
+
+    pub(super) fn is_unknown(&self, channel: usize) -> bool {
+        !self.closed && self.channels.get(channel).is_some_and(|slot| slot.channel.is_none())
+    }
+
     pub(super) fn is_finished(&self) -> bool {
-        self.sealed && self.ended == self.channels.len()
+        if self.closed { self.finished } else { self.sealed && self.ended == self.channels.len() }
     }
 
     pub(super) fn has_reached_end_of_superstep(&self) -> bool {
@@ -340,6 +358,7 @@ impl GateQueue {
     /// Drops what waits, and returns the channels: each holds this queue, which breaks that circle.
     pub(super) fn close(&self) -> Vec<Arc<Channel>> {
         self.change(|state| {
+            state.finished = state.is_finished();
             state.closed = true;
             state.queue.clear();
             std::mem::take(&mut state.channels)
