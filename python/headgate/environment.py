@@ -143,6 +143,7 @@ class ShuffleEnvironment:
         self,
         addresses: Iterable[ChannelAddress] = (),
         *,
+        unknown: int = 0,
         sealed: bool = True,
         schema: pa.Schema | None = None,
     ) -> InputGate:
@@ -150,17 +151,24 @@ class ShuffleEnvironment:
 
         Args:
             addresses: one per producer; a channel within this process needs no connection.
+            unknown: how many more channels there are whose producers are not known yet, numbered
+                behind the others: see :meth:`InputGate.update_channel`.
             sealed: False when channels will still be added, until :meth:`InputGate.seal`.
             schema: the schema of the batches, checked against each producer's.
 
         Raises:
             PoolTooSmallError: not one segment for each channel from another process.
             PartitionNotFoundError: an address of this process that does not exist.
+            OptionError: ``unknown`` is less than 0.
         """
+        if unknown < 0:
+            raise OptionError(f"unknown={unknown} is less than 0")
         gate = InputGate(self._native.create_input_gate(), schema)
         try:
             for address in addresses:
                 gate.add_channel(address)
+            for _ in range(unknown):
+                gate.add_unknown_channel()
         except BaseException:
             gate.close()
             raise

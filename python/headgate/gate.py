@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headgate import _native
+from headgate.data_types import EndOfDataStatus
+from headgate.errors import OptionError
 from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate import _native
     from headgate.address import ChannelAddress
 
 
@@ -18,6 +21,18 @@ class InputGate:
 
     Made by :meth:`ShuffleEnvironment.create_input_gate`. With several channels that have data each
     is served one buffer in turn.
+
+    >>> import headgate as hg
+    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
+    >>> gate = env.create_input_gate(unknown=1)
+    >>> partition = env.create_result_partition(1)
+    >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...     writer.emit(b"hello")
+    >>> gate.update_channel(0, partition.address(0))
+    True
+    >>> list(hg.RecordReader(gate, serializer="bytes"))
+    [b'hello']
+    >>> env.close()
     """
 
     def __init__(self, native: _native.InputGate, schema: pa.Schema | None) -> None:
@@ -34,8 +49,16 @@ class InputGate:
         """Channels known so far."""
         return self._native.num_channels
 
-    def add_channel(self, address: ChannelAddress) -> None:
+    @property
+    def end_of_data_status(self) -> EndOfDataStatus:
+        """Whether all producers have said that their records are over, and how."""
+        return EndOfDataStatus(self._native.end_of_data_status())
+
+    def add_channel(self, address: ChannelAddress) -> int:
         """Add a channel; a reader that waits sees its data at once.
+
+        Returns:
+            The channel's index, from 0.
 
         Raises:
             ClosedError: the gate is closed or sealed.
@@ -44,14 +67,46 @@ class InputGate:
         """
         if address.schema is not None:
             self._take_schema(address.schema)
-        self._native.add_channel(
-            address.host,
-            address.port,
-            address.process_id,
-            address.partition_id,
-            address.subpartition,
-            self._schema,
-        )
+        return self._native.add_channel(*self._place(address))
+
+    def add_unknown_channel(self) -> int:
+        """Add a channel whose producer is not known yet; a reader waits for it, sealed or not.
+
+        Returns:
+            The channel's index, for :meth:`update_channel`.
+
+        Raises:
+            ClosedError: the gate is closed or sealed.
+        """
+        return self._native.add_unknown_channel()
+
+    def update_channel(self, channel: int, address: ChannelAddress) -> bool:
+        """Tell where the producer of an unknown channel is; its data is requested now.
+
+        Args:
+            channel: what :meth:`add_unknown_channel` returned.
+            address: the producer's, within this process or in another one.
+
+        Returns:
+            False if nothing was done: the channel is known already, or the gate was closed.
+
+        Raises:
+            ClosedError: the environment is closed, or there is no such channel.
+            PoolTooSmallError: no segment is left to promise to the channel; it stays unknown.
+            PartitionNotFoundError: an address of this process that does not exist; likewise.
+            SchemaMismatchError: the address names another schema than the gate has; likewise.
+        """
+        if not self._native.is_unknown(channel):
+            return False
+        if address.schema is not None:
+            self._take_schema(address.schema)
+        return self._native.update_channel(channel, *self._place(address))
+
+    def _place(
+        self, address: ChannelAddress
+    ) -> tuple[str, int, bytes, bytes, int, pa.Schema | None]:
+        place = (address.host, address.port, address.process_id)
+        return (*place, address.partition_id, address.subpartition, self._schema)
 
     def _take_schema(self, message: bytes) -> None:
         import pyarrow as pa
@@ -70,4 +125,74 @@ class InputGate:
 
     def close(self) -> None:
         """Tell the producers that nothing more is wanted, and give the segments back."""
+        self._native.close()
+
+
+class UnionInputGate:
+    """Several gates read as one: they are served in turn, and each serves its channels in turn.
+
+    Channels are numbered over all gates, in the order in which the gates are given.
+
+    >>> import headgate as hg
+    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
+    >>> partitions = [env.create_result_partition(1) for _ in range(2)]
+    >>> for number, partition in enumerate(partitions):
+    ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...         writer.emit(b"from %d" % number)
+    >>> gates = [env.create_input_gate([partition.address(0)]) for partition in partitions]
+    >>> list(hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes"))
+    [b'from 0', b'from 1']
+    >>> env.close()
+
+    Args:
+        gates: two or more of one environment, each once and sealed, that nobody else reads; of one
+            schema. Unions cannot be nested.
+
+    Raises:
+        OptionError: fewer than two gates, or something that is no :class:`InputGate`.
+        ClosedError: a gate twice, one that is not sealed, or gates of several environments.
+        SchemaMismatchError: the gates' schemas differ.
+    """
+
+    def __init__(self, gates: Iterable[InputGate]) -> None:
+        self._gates = list(gates)
+        for gate in self._gates:
+            if not isinstance(gate, InputGate):
+                raise OptionError(
+                    f"a union reads input gates, not {type(gate).__name__}",
+                    remedy="give the gates of the other union one by one",
+                )
+        if len(self._gates) < 2:
+            raise OptionError(f"a union of {len(self._gates)} gates", asked="two gates or more")
+        for gate in self._gates:
+            if self.schema is not None and gate.schema is not None:
+                same_schema(self.schema, gate.schema, "the union's gates before it read")
+        natives = [gate._native for gate in self._gates]  # noqa: SLF001 - one module
+        self._native = _native.UnionInputGate(natives)
+
+    @property
+    def gates(self) -> list[InputGate]:
+        """The gates, in their order."""
+        return list(self._gates)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """What the channels carry: of the first gate that knows it."""
+        return next((gate.schema for gate in self._gates if gate.schema is not None), None)
+
+    @property
+    def num_channels(self) -> int:
+        """Channels of all gates."""
+        return self._native.num_channels
+
+    @property
+    def end_of_data_status(self) -> EndOfDataStatus:
+        """Whether all producers have said that their records are over, and how."""
+        return EndOfDataStatus(self._native.end_of_data_status())
+
+    def close(self) -> None:
+        """Read no more; who waits for it gets :class:`~headgate.errors.ClosedError`.
+
+        The gates stay open: their producers wait until each of them is closed.
+        """
         self._native.close()

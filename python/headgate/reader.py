@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate import _native
+from headgate._polling import Pollable
+from headgate.data_types import DataType
 from headgate.errors import OptionError
 from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.gate import InputGate
+    from headgate.gate import InputGate, UnionInputGate
 
 
 class Event(NamedTuple):
@@ -27,46 +29,41 @@ class Event(NamedTuple):
 class Buffer(NamedTuple):
     """A buffer as it travelled, copied out of its segment.
 
-    ``data_type`` is the wire's number: 1 records that may span, 2 event, 8 one Arrow page,
-    10 end of the partition.
+    Attributes:
+        channel: index of the channel in the gate, or over all gates of a union.
+        data_type: what it carries.
+        data: its bytes; of an event, as :doc:`the protocol </protocol>` encodes it.
+        sequence_number: its number on its channel, events included, from 0; priority events are
+            read before what has smaller numbers.
     """
 
     channel: int
-    data_type: int
+    data_type: DataType
     data: bytes
+    sequence_number: int = 0
 
 
-class RecordReader:
-    """Iterates over the records of a gate; channels are served in turn, each in order.
+class AbstractReader:
+    """What all readers of records share: the gate, events, supersteps and totals.
 
-    Batches are views of the segments they arrived in. Keeping any number of them is safe: when
-    segments run low, further batches are copied to ordinary memory, and ``env.stats()["copies"]``
-    counts them.
-
-    Args:
-        gate: what to read; it has no other reader.
-        schema: of the batches; the gate's if not given.
-        serializer: as the writers': ``"arrow"``, ``"bytes"`` or ``"pickle"``. ``"pickle"`` runs
-            code of the writers' choice.
-        on_event: called with each :class:`Event`; without it events are dropped.
-
-    Raises:
-        OptionError: an Arrow reader for which no schema is known.
+    Not to be created itself: see :class:`RecordReader` and :class:`MutableRecordReader`.
     """
 
     def __init__(
         self,
-        gate: InputGate,
+        gate: InputGate | UnionInputGate,
         *,
-        schema: pa.Schema | None = None,
-        serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
-        on_event: Callable[[Event], object] | None = None,
+        schema: pa.Schema | None,
+        serializer: str,
+        serializers: tuple[str, ...],
+        on_event: Callable[[Event], object] | None,
+        iterative: bool,
     ) -> None:
-        if serializer not in {"arrow", "bytes", "pickle"}:
+        if serializer not in serializers:
             raise OptionError(
-                f"serializer={serializer!r} is unknown", remedy='"arrow" · "bytes" · "pickle"'
+                f"serializer={serializer!r} is unknown",
+                remedy=" · ".join(f'"{name}"' for name in serializers),
             )
-        self._gate = gate
         self._serializer = serializer
         self._on_event = on_event
         expected = None
@@ -75,12 +72,100 @@ class RecordReader:
             if expected is None:
                 raise OptionError(
                     "the schema of the batches is not known",
-                    remedy="RecordReader(gate, schema=...) · "
+                    remedy=f"{type(self).__name__}(gate, schema=...) · "
                     "env.create_result_partition(n, schema=...) before address()",
                 )
             same_schema(gate.schema, expected, "the gate reads")
         self._schema = expected
-        self._native = _native.RecordReader(gate._native, expected)  # noqa: SLF001 - one package
+        self._native = _native.RecordReader(
+            gate._native,  # noqa: SLF001 - one package
+            expected,
+            iterative,
+        )
+
+    @property
+    def has_reached_end_of_superstep(self) -> bool:
+        """Whether every channel that has not ended reached the end of the superstep.
+
+        Always False of a reader that is not iterative, and while channels can still be added.
+        """
+        return self._native.has_reached_end_of_superstep()
+
+    def start_next_superstep(self) -> None:
+        """Go on with the records of the next superstep.
+
+        Raises:
+            ClosedError: a channel has not reached the end of this one.
+        """
+        self._native.start_next_superstep()
+
+    def totals(self) -> tuple[int, int]:
+        """Return rows (or records) and bytes read so far."""
+        return self._native.totals()
+
+    def _handle(self, event: tuple[int, str, bytes]) -> None:
+        if self._on_event is not None:
+            self._on_event(Event(*event))
+
+
+class RecordReader(AbstractReader, Pollable[Any]):
+    """Iterates over the records of a gate; channels are served in turn, each in order.
+
+    Batches are views of the segments they arrived in. Keeping any number of them is safe: when
+    segments run low, further batches are copied to ordinary memory, and ``env.stats()["copies"]``
+    counts them.
+
+    Reads in three ways, which may be mixed: ``for record in reader`` blocks, :meth:`poll_next` does
+    not, and ``async for record in reader`` lets other tasks of the event loop run meanwhile.
+
+    >>> import headgate as hg
+    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
+    >>> partition = env.create_result_partition(1)
+    >>> reader = hg.RecordReader(env.create_input_gate([partition.address(0)]), serializer="bytes")
+    >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...     reader.poll_next(default="nothing yet")
+    ...     writer.emit(b"one")
+    ...     writer.emit(b"two")
+    'nothing yet'
+    >>> list(reader)
+    [b'one', b'two']
+    >>> reader.is_finished
+    True
+    >>> env.close()
+
+    Args:
+        gate: what to read, a gate or a union of several; it has no other reader.
+        schema: of the batches; the gate's if not given.
+        serializer: as the writers': ``"arrow"``, ``"bytes"`` or ``"pickle"``. ``"pickle"`` runs
+            code of the writers' choice.
+        on_event: called with each :class:`Event`; without it events are dropped.
+        iterative: iteration ends at the end of each superstep, once every channel has reached it:
+            channels that are there already wait for the others. :meth:`start_next_superstep` goes
+            on. Readers that are not iterative raise where a superstep ends.
+
+    Raises:
+        OptionError: an Arrow reader for which no schema is known.
+    """
+
+    def __init__(
+        self,
+        gate: InputGate | UnionInputGate,
+        *,
+        schema: pa.Schema | None = None,
+        serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
+        on_event: Callable[[Event], object] | None = None,
+        iterative: bool = False,
+    ) -> None:
+        AbstractReader.__init__(
+            self,
+            gate,
+            schema=schema,
+            serializer=serializer,
+            serializers=("arrow", "bytes", "pickle"),
+            on_event=on_event,
+            iterative=iterative,
+        )
+        Pollable.__init__(self, gate, self._native)
 
     def __iter__(self) -> Iterator[Any]:
         """Return the reader itself."""
@@ -90,22 +175,39 @@ class RecordReader:
         """Return the next record: a ``pyarrow.RecordBatch``, bytes, or an object.
 
         Raises:
-            StopIteration: all channels have ended and their totals are right.
+            StopIteration: all channels have ended and their totals are right; or all have reached
+                the end of the superstep.
             PeerLostError: a producer vanished.
             ProducerFailedError: a producer failed, in its own words.
             IntegrityError: bytes, order or totals are not what was sent.
         """
-        while True:
-            record = self._native.next()
-            if record is None:
-                raise StopIteration
+        while (record := self._native.next()) is not None:
             if isinstance(record, tuple):
-                if self._on_event is not None:
-                    self._on_event(Event(*record))
-            elif self._serializer == "pickle":
-                return pickle.loads(record)  # noqa: S301 - asked for by the caller, authenticated
+                self._handle(record)
             else:
-                return record
+                return self._decode(record)
+        raise StopIteration
+
+    def poll_next(self, default: Any = None) -> Any:
+        """Return the next record, or `default` where there is none now; never blocks.
+
+        There is none now, or there will be none any more: :attr:`is_finished`, and
+        :attr:`has_reached_end_of_superstep`, tell which. Raises what iterating does.
+        """
+        while (record := self._native.poll_next()) is not None:
+            if isinstance(record, tuple):
+                self._handle(record)
+            else:
+                return self._decode(record)
+        return default
+
+    def _decode(self, record: Any) -> Any:
+        if self._serializer == "pickle":
+            return pickle.loads(record)  # noqa: S301 - asked for by the caller, authenticated
+        return record
+
+    def _is_over(self) -> bool:
+        return self.is_finished or self.has_reached_end_of_superstep
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Return the batches that are left as pyarrow's reader; it reads through this object.
@@ -137,20 +239,27 @@ class RecordReader:
         """Return an Arrow stream of what is left, for ``polars.from_arrow(reader)`` and others."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
-    def totals(self) -> tuple[int, int]:
-        """Return rows (or records) and bytes read so far."""
-        return self._native.totals()
 
-    def close(self) -> None:
-        """Close the gate: the producers need not send the rest."""
-        self._gate.close()
+class BufferReader(Pollable[Buffer]):
+    """Iterates over the raw buffers and events of a gate, ends of partitions included.
 
+    >>> import headgate as hg
+    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
+    >>> partition = env.create_result_partition(1)
+    >>> reader = hg.BufferReader(env.create_input_gate([partition.address(0)]))
+    >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...     writer.emit(b"abc")
+    >>> [(buffer.data_type.name, len(buffer.data)) for buffer in reader]
+    [('DATA_BUFFER', 7), ('END_OF_PARTITION', 28)]
+    >>> env.close()
 
-class BufferReader:
-    """Iterates over the raw buffers and events of a gate, ends of partitions included."""
+    Args:
+        gate: what to read, a gate or a union of several; it has no other reader.
+    """
 
-    def __init__(self, gate: InputGate) -> None:
+    def __init__(self, gate: InputGate | UnionInputGate) -> None:
         self._native = _native.BufferReader(gate._native)  # noqa: SLF001 - one package
+        super().__init__(gate, self._native)
 
     def __iter__(self) -> Iterator[Buffer]:
         """Return the reader itself."""
@@ -161,8 +270,18 @@ class BufferReader:
 
         Raises:
             StopIteration: all channels have ended.
+            PeerLostError: a producer vanished; and the other errors of :class:`RecordReader`.
         """
         buffer = self._native.next()
         if buffer is None:
             raise StopIteration
-        return Buffer(*buffer)
+        return _buffer(*buffer)
+
+    def poll_next(self, default: Any = None) -> Any:
+        """Return the next :class:`Buffer`, or `default` where there is none now; never blocks."""
+        buffer = self._native.poll_next()
+        return default if buffer is None else _buffer(*buffer)
+
+
+def _buffer(channel: int, data_type: int, sequence_number: int, data: bytes) -> Buffer:
+    return Buffer(channel, DataType(data_type), data, sequence_number)

@@ -157,6 +157,13 @@ class RecordWriter:
         """
         self._native.broadcast_event(name, body)
 
+    def end_of_superstep(self) -> None:
+        """Append the end of a superstep to every subpartition, behind all records so far.
+
+        Readers have to be iterative: see :class:`RecordReader`.
+        """
+        self._native.end_of_superstep()
+
     def flush(self) -> None:
         """Show everything emitted so far to the consumers, in pages that are not full."""
         self._native.flush()

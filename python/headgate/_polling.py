@@ -1,0 +1,139 @@
+"""Reading without blocking: by polling, and in event loops."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from headgate.errors import ClosedError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from headgate import _native
+    from headgate.gate import InputGate, UnionInputGate
+
+T_co = TypeVar("T_co", covariant=True)
+
+#: Records that a task takes in a row before the other tasks of its loop have a turn.
+_IN_A_ROW = 16
+_NOTHING: Any = object()
+
+
+class Pollable(ABC, Generic[T_co]):
+    """What a reader can do beside blocking. A reader is for one thread, and one task, at a time."""
+
+    def __init__(
+        self,
+        gate: InputGate | UnionInputGate,
+        native: _native.RecordReader | _native.BufferReader,
+    ) -> None:
+        self._gate = gate
+        self._pollable = native
+        self._in_a_row = 0
+        self._lock = threading.Lock()
+        self._waits = False  # under _lock, like _closed: who closes the descriptor is agreed there
+        self._closed = False
+
+    @abstractmethod
+    def poll_next(self, default: Any = None) -> Any:
+        """Return the next item, or `default` where there is none now."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether a poll is worth it: it returns something, finds the end, or raises.
+
+        What waits may still be half of a record, or an event: then the poll finds nothing.
+        """
+        return self._pollable.is_available()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether everything was read: all channels have ended and no other can come."""
+        return self._pollable.is_finished()
+
+    def _is_over(self) -> bool:
+        """Return whether a poll finds nothing because an end was reached."""
+        return self.is_finished
+
+    def __aiter__(self) -> Self:
+        """Return the reader itself."""
+        return self
+
+    async def __anext__(self) -> T_co:
+        """Wait in the running event loop for the next item.
+
+        The loop watches one descriptor per reader; there is no thread. A task that is cancelled
+        while it waits has taken nothing. Other tasks have a turn at least every 16 items.
+
+        Raises:
+            StopAsyncIteration: at the end.
+            ClosedError: another task waits at this reader already; and what iterating raises.
+        """
+        import asyncio
+
+        try:
+            if self._in_a_row >= _IN_A_ROW:
+                self._in_a_row = 0
+                await asyncio.sleep(0)
+            item: T_co = self.poll_next(_NOTHING)
+            while item is _NOTHING:
+                if self._is_over():
+                    raise StopAsyncIteration
+                self._in_a_row = 0
+                await self._wait(asyncio.get_running_loop())
+                item = self.poll_next(_NOTHING)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._close_descriptor()
+            raise
+        self._in_a_row += 1
+        return item
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            if self._waits:
+                raise ClosedError(
+                    "another task waits at this reader already",
+                    remedy="one task per reader · a gate and a reader for each task",
+                )
+            descriptor = self._pollable.open_descriptor()
+            self._waits = True
+        try:
+            available = loop.create_future()
+            loop.add_reader(descriptor, _wake, available)
+            try:
+                await available
+            finally:
+                loop.remove_reader(descriptor)
+        finally:
+            self._pollable.clear_descriptor()
+            with self._lock:
+                self._waits = False
+                closed = self._closed
+            if closed:
+                self._pollable.close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        with self._lock:
+            if self._waits:
+                return
+        self._pollable.close_descriptor()
+
+    def close(self) -> None:
+        """Close the gate: the producers need not send the rest. Who waits here gets ClosedError.
+
+        The gates of a union stay open: close each of them.
+        """
+        with self._lock:
+            self._closed = True
+        # A task that waits is woken by this, and closes the descriptor.
+        self._gate.close()
+        self._close_descriptor()
+
+
+def _wake(available: asyncio.Future[None]) -> None:
+    if not available.done():
+        available.set_result(None)
