@@ -347,3 +347,6 @@ impl Drop for InputGate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

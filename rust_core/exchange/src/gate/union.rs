@@ -185,9 +185,11 @@ impl UnionInputGate {
         Ok(if over { Poll::Ready(None) } else { Poll::Pending })
     }
 
-    /// What the gate has, if anything; puts it at the tail again if it has more.
+    /// What the gate has, if anything; puts it at the tail again if it has more, or failed for good.
     fn take(&self, index: usize) -> Result<Option<Received>> {
-        let Poll::Ready(Some(mut received)) = self.gates[index].poll_next()? else {
+        let polled = self.gates[index].poll_next();
+        let polled = polled.inspect_err(|_| self.queue.notify(index, false))?;
+        let Poll::Ready(Some(mut received)) = polled else {
             return Ok(None);
         };
         let mut state = self.queue.lock();

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
 
 use super::*;
 
@@ -182,4 +185,117 @@ fn a_paused_channel_gives_priority_events_only() {
     assert!(queue.lock().has_reached_end_of_superstep() && queue.lock().is_available());
     queue.resume_all().unwrap();
     assert_eq!(order(&queue), [0, 1], "looked at, as nobody was listened to");
+}
+
+/// The queue in the words of the spec: a list of channels, looked through from the front.
+#[derive(Default)]
+struct Naive {
+    /// Channel, and whether it waits with priority.
+    waiting: Vec<(usize, bool)>,
+    ended: HashSet<usize>,
+    paused: HashSet<usize>,
+    /// Priority events announced and not read, by channel.
+    urgent: HashMap<usize, Vec<u32>>,
+    last_read: HashMap<usize, u32>,
+}
+
+impl Naive {
+    fn put(&mut self, channel: usize, priority: bool) {
+        match self.waiting.iter().position(|(waiting, _)| *waiting == channel) {
+            Some(at) if priority && !self.waiting[at].1 => {
+                self.waiting.remove(at);
+            }
+            Some(_) => return,
+            None => {}
+        }
+        let at = match priority {
+            true => self.waiting.iter().take_while(|(_, priority)| *priority).count(),
+            false => self.waiting.len(),
+        };
+        self.waiting.insert(at, (channel, priority));
+    }
+
+    fn announce(&mut self, channel: usize, number: u32) {
+        let read = self.last_read.get(&channel).is_some_and(|last| *last >= number);
+        if !self.ended.contains(&channel) && !read {
+            self.urgent.entry(channel).or_default().push(number);
+            self.put(channel, true);
+        }
+    }
+
+    fn notify(&mut self, channel: usize) {
+        if !self.ended.contains(&channel) && !self.paused.contains(&channel) {
+            self.put(channel, false);
+        }
+    }
+
+    /// After a poll: what was read, and if the channel has more.
+    fn taken(&mut self, channel: usize, more: bool, read: Option<u32>) {
+        let urgent = self.urgent.entry(channel).or_default();
+        if let Some(number) = read {
+            urgent.retain(|announced| *announced > number);
+            self.last_read.insert(channel, number);
+        }
+        if !urgent.is_empty() && !self.ended.contains(&channel) {
+            self.put(channel, true);
+        } else if more {
+            self.notify(channel);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_queue_does_what_a_naive_list_does(
+        steps in prop::collection::vec((0_u8..7, 0_usize..4, any::<bool>()), 0..120),
+    ) {
+        let (queue, mut naive) = (queue(4), Naive::default());
+        queue.lock().sealed = true;
+        let mut numbers = [0_u32; 4];
+        for (step, channel, more) in steps {
+            match step {
+                0 | 1 => {
+                    queue.notify_non_empty(channel);
+                    naive.notify(channel);
+                }
+                2 => {
+                    // A new one, or an old one told late.
+                    numbers[channel] += u32::from(more);
+                    queue.notify_priority_event(channel, Sequence(numbers[channel]));
+                    naive.announce(channel, numbers[channel]);
+                }
+                3 | 4 if !naive.waiting.is_empty() => {
+                    let (expected, _) = naive.waiting.remove(0);
+                    prop_assert_eq!(pop(&queue), expected);
+                    let urgent = naive.urgent.get(&expected).and_then(|all| all.first().copied());
+                    let known = queue.taken(expected, more, urgent.map(Sequence));
+                    naive.taken(expected, more, urgent);
+                    let priority = naive.waiting.first().is_some_and(|(_, priority)| *priority);
+                    prop_assert_eq!(known, (!naive.waiting.is_empty(), priority));
+                }
+                5 if more && !naive.paused.contains(&channel) => {
+                    prop_assert_eq!(queue.end(channel).is_ok(), naive.ended.insert(channel));
+                    naive.waiting.retain(|(waiting, _)| *waiting != channel);
+                }
+                6 if !naive.ended.contains(&channel) => {
+                    queue.pause(channel);
+                    naive.paused.insert(channel);
+                    naive.waiting.retain(|(waiting, priority)| *waiting != channel || *priority);
+                }
+                _ => {}
+            }
+            let reached = !naive.paused.is_empty() && naive.paused.len() + naive.ended.len() == 4;
+            prop_assert_eq!(queue.lock().has_reached_end_of_superstep(), reached);
+            prop_assert_eq!(queue.resume_all().is_ok(), reached);
+            if reached {
+                let mut paused: Vec<_> = naive.paused.drain().collect();
+                paused.sort_unstable();
+                paused.into_iter().for_each(|channel| naive.notify(channel));
+            }
+            let waiting: Vec<_> = naive.waiting.iter().map(|(channel, _)| *channel).collect();
+            prop_assert_eq!(order(&queue), waiting);
+        }
+    }
 }

@@ -1,0 +1,354 @@
+"""Readers without blocking: polling, event loops, and all ways of reading against one model."""
+
+import asyncio
+import os
+import random
+import threading
+import time
+
+import pytest
+from plane import NUMBERS, PATIENCE, Task, numbers, open_gates, wait_until
+
+import headgate as hg
+
+
+def pair(link, **options):
+    """A writer and a reader of bytes records, connected."""
+    producer, consumer = link(**options)
+    partition = producer.create_result_partition(1)
+    [gate] = open_gates(partition, consumer)
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    return writer, hg.RecordReader(gate, serializer="bytes")
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_poll_tells_nothing_from_the_end(link):
+    writer, reader = pair(link)
+    nothing = object()
+    assert reader.poll_next() is None
+    assert reader.poll_next(nothing) is nothing
+    assert not reader.is_finished
+    assert not reader.is_available
+    writer.emit(b"one")
+    writer.flush()
+    wait_until(lambda: reader.is_available)
+    assert reader.poll_next(nothing) == b"one"
+    writer.finish()
+    wait_until(lambda: reader.poll_next(nothing) is nothing and reader.is_finished)
+    assert reader.is_available, "for good: a poll finds the end"
+    assert list(reader) == []
+
+
+def test_a_pickled_none_is_a_record(environment):
+    env = environment()
+    partition = env.create_result_partition(1)
+    reader = hg.RecordReader(*open_gates(partition, env), serializer="pickle")
+    with hg.RecordWriter(partition, serializer="pickle") as writer:
+        writer.emit(None)
+    assert reader.poll_next("nothing") is None
+    assert reader.poll_next("nothing") == "nothing"
+
+
+def test_a_poll_finds_an_error_and_does_so_again(link):
+    writer, reader = pair(link)
+    writer.fail("broken")
+    wait_until(lambda: reader.is_available)
+    for _ in range(3):
+        with pytest.raises(hg.HeadgateError, match="broken"):
+            reader.poll_next()
+    assert not reader.is_finished
+
+
+def test_a_buffer_reader_polls_and_names_what_it_reads(link):
+    producer, consumer = link()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    reader = hg.BufferReader(*open_gates(partition, consumer))
+    assert reader.poll_next() is None
+    with hg.RecordWriter(partition) as writer:
+        writer.emit(numbers(3))
+        writer.broadcast_event("mine", b"body")
+    buffers = []
+
+    def read():
+        if (buffer := reader.poll_next()) is not None:
+            buffers.append(buffer)
+        return reader.is_finished
+
+    wait_until(read)
+    kinds = [(buffer.data_type, buffer.sequence_number) for buffer in buffers]
+    page, end = hg.DataType.DATA_BUFFER_WITH_CLEAR_END, hg.DataType.END_OF_PARTITION
+    assert kinds == [(page, 0), (hg.DataType.EVENT_BUFFER, 1), (end, 2)]
+    assert [kind.is_event for kind, _ in kinds] == [False, True, True]
+
+
+def test_a_loop_goes_on_while_a_reader_waits_and_needs_no_thread(link):
+    writer, reader = pair(link)
+
+    async def consume():
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.001)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        records = [record async for record in reader]
+        ticking.cancel()
+        return records, ticks
+
+    threads = threading.active_count()
+
+    def produce():
+        for number in range(20):
+            time.sleep(0.005)
+            writer.emit(b"%d" % number)
+            writer.flush()
+        writer.finish()
+
+    task = Task(produce)
+    records, ticks = asyncio.run(asyncio.wait_for(consume(), PATIENCE))
+    task.result()
+    assert records == [b"%d" % number for number in range(20)]
+    assert ticks > 5
+    assert threading.active_count() <= threads + 1
+
+
+def test_several_readers_share_a_loop_and_no_one_starves(link):
+    producer, consumer = link(memory="16m")
+    n = 5
+    partition = producer.create_result_partition(n)
+    readers = [hg.RecordReader(g, serializer="bytes") for g in open_gates(partition, consumer)]
+
+    def produce():
+        with hg.RecordWriter(partition, serializer="bytes") as writer:
+            for number in range(2000):
+                writer.emit(b"%d" % number)
+
+    order = []
+
+    async def consume(index):
+        records = []
+        async for record in readers[index]:
+            records.append(record)
+            order.append(index)
+        return records
+
+    async def main():
+        return await asyncio.gather(*(consume(index) for index in range(n)))
+
+    task = Task(produce)
+    task.result()
+    got = asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    for index, records in enumerate(got):
+        assert records == [b"%d" % number for number in range(index, 2000, n)]
+    if producer is consumer:
+        # All of it was there before the first was read, and yet the others had their turns.
+        assert set(order[: 17 * n]) == set(range(n))
+
+
+def test_a_task_that_is_cancelled_has_taken_nothing(link):
+    writer, reader = pair(link)
+    rng = random.Random(7)
+    got = []
+
+    def produce():
+        for number in range(300):
+            if number % 10 == 0:
+                time.sleep(0.002)
+            writer.emit(b"%d" % number)
+            writer.flush()
+        writer.finish()
+
+    async def once():
+        try:
+            got.append(await anext(reader))
+        except StopAsyncIteration:
+            return True
+        return False
+
+    async def main():
+        cancelled = 0
+        while True:
+            task = asyncio.ensure_future(once())
+            for _ in range(rng.randrange(4)):
+                await asyncio.sleep(0)
+            if rng.random() < 0.5 and task.cancel():
+                cancelled += 1
+            done, _ = await asyncio.wait([task])
+            finished = done.pop()
+            if not finished.cancelled() and finished.result():
+                return cancelled
+
+    task = Task(produce)
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE)) > 0
+    task.result()
+    assert got == [b"%d" % number for number in range(300)]
+
+
+def test_the_descriptor_goes_with_the_end_with_close_and_with_the_reader(environment):
+    env = environment()
+    before = descriptors()
+
+    async def wait_a_little(reader):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(reader), 0.02)
+        return descriptors()
+
+    for leave in ("end", "close", "drop"):
+        partition = env.create_result_partition(1)
+        reader = hg.RecordReader(*open_gates(partition, env), serializer="bytes")
+
+        async def main(reader=reader, partition=partition, leave=leave):
+            loop_alone = descriptors()
+            assert await wait_a_little(reader) == loop_alone + 2
+            if leave == "end":
+                with hg.RecordWriter(partition, serializer="bytes"):
+                    pass
+                assert [record async for record in reader] == []
+            elif leave == "close":
+                reader.close()
+            return loop_alone
+
+        loop_alone = asyncio.run(main())
+        del reader, main
+        assert descriptors() <= before < loop_alone
+
+
+def test_closing_wakes_the_task_that_waits(link):
+    _, reader = pair(link)
+    before = descriptors()
+
+    async def main():
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        closing = Task(reader.close)
+        with pytest.raises(hg.errors.ClosedError):
+            await waiting
+        closing.result()
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert descriptors() <= before
+
+
+def test_a_second_task_at_one_reader_is_refused_and_the_first_goes_on(link):
+    writer, reader = pair(link)
+
+    async def main():
+        first = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0.02)
+        with pytest.raises(hg.errors.ClosedError, match="another task"):
+            await anext(reader)
+        writer.emit(b"for the first")
+        writer.flush()
+        assert await first == b"for the first"
+        writer.finish()
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    assert list(reader) == []
+
+
+def test_spec_8_17_closing_ends_a_thread_that_waits(link):
+    writer, reader = pair(link)
+    waiting = Task(lambda: next(reader))
+    time.sleep(0.05)
+    assert waiting.running
+    reader.close()
+    assert isinstance(waiting.error(), hg.errors.ClosedError)
+    assert not reader.is_finished
+    del writer
+
+
+def read_blocking(reader):
+    yield from reader
+
+
+def read_polling(reader):
+    nothing = object()
+    while not reader.is_finished:
+        record = reader.poll_next(nothing)
+        if record is nothing:
+            time.sleep(0)
+        else:
+            yield record
+
+
+def read_mixed(reader):
+    nothing = object()
+    for turn, record in enumerate(reader):
+        yield record
+        while turn % 3 == 0 and (more := reader.poll_next(nothing)) is not nothing:
+            yield more
+
+
+def read_async(reader):
+    async def main():
+        return [record async for record in reader]
+
+    yield from asyncio.run(asyncio.wait_for(main(), PATIENCE))
+
+
+@pytest.mark.parametrize("read", [read_blocking, read_polling, read_mixed, read_async])
+@pytest.mark.parametrize("union", [False, True], ids=["gate", "union"])
+@pytest.mark.parametrize("seed", range(4))
+def test_all_ways_of_reading_against_one_model(link, read, union, seed):
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    producer, consumer = link(memory="16m", segment_size="32k")
+    count = rng.randrange(2, 6)
+    partitions = [producer.create_result_partition(1) for _ in range(count)]
+    addresses = [partition.address(0) for partition in partitions]
+    if union:
+        cut = rng.randrange(1, count)
+        parts = addresses[:cut], addresses[cut:]
+        gate = hg.UnionInputGate([consumer.create_input_gate(part) for part in parts])
+    else:
+        gate = consumer.create_input_gate(addresses)
+    assert gate.num_channels == count
+    # What each producer does, in its order: the model of what comes out of its channel.
+    model = [
+        [
+            rng.choice(["record", "record", "flush", "event", "large"])
+            for _ in range(rng.randrange(60))
+        ]
+        for _ in range(count)
+    ]
+
+    def produce(index):
+        with hg.RecordWriter(partitions[index], serializer="bytes") as writer:
+            for number, step in enumerate(model[index]):
+                if step == "flush":
+                    writer.flush()
+                elif step == "event":
+                    writer.broadcast_event("step", b"%d" % number)
+                else:
+                    padding = bytes(70_000 if step == "large" else 5)
+                    writer.emit(b"%d %d " % (index, number) + padding)
+
+    got = [[] for _ in range(count)]
+    reader = hg.RecordReader(
+        gate,
+        serializer="bytes",
+        on_event=lambda event: got[event.channel].append(("event", int(event.body))),
+    )
+
+    def consume():
+        for record in read(reader):
+            index, number, padding = record.split(b" ", 2)
+            step = "large" if len(padding) > 5 else "record"
+            got[int(index)].append((step, int(number)))
+
+    tasks = [Task(produce, index) for index in range(count)]
+    Task(consume).result()
+    for task in tasks:
+        task.result()
+    expected = [
+        [(step, number) for number, step in enumerate(steps) if step != "flush"] for steps in model
+    ]
+    assert got == expected
+    assert reader.is_finished

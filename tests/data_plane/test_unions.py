@@ -1,0 +1,215 @@
+"""Several gates as one, channels whose producers come later, and supersteps."""
+
+import time
+
+import pyarrow as pa
+import pytest
+from plane import NUMBERS, SECRET, Task, drain, numbers, wait_until
+
+import headgate as hg
+
+
+def bytes_partition(producer, *records):
+    partition = producer.create_result_partition(1)
+    with hg.RecordWriter(partition, serializer="bytes") as writer:
+        for record in records:
+            writer.emit(record)
+    return partition
+
+
+def test_a_union_reads_its_gates_to_the_end_of_all(link):
+    producer, consumer = link()
+    partitions = [bytes_partition(producer, b"%d" % number) for number in range(3)]
+    gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
+    union = hg.UnionInputGate(gates)
+    assert union.num_channels == 3
+    assert union.gates == gates
+    reader = hg.RecordReader(union, serializer="bytes")
+    assert sorted(Task(list, reader).result()) == [b"0", b"1", b"2"]
+    assert reader.is_finished
+    for partition in partitions:
+        assert Task(partition.wait_consumed, 10).result()
+
+
+def test_a_failed_gate_fails_the_union_again_and_again(link):
+    producer, consumer = link()
+    good, bad = (producer.create_result_partition(1) for _ in range(2))
+    gates = [consumer.create_input_gate([partition.address(0)]) for partition in (good, bad)]
+    reader = hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes")
+    bad.fail("broken")
+    for _ in range(3):
+        error = Task(next, reader).error()
+        assert "broken" in str(error)
+    for gate in gates:
+        gate.close()
+
+
+@pytest.mark.parametrize(
+    ("gates", "error"),
+    [
+        (lambda env: [], hg.errors.OptionError),
+        (lambda env: [env.create_input_gate()], hg.errors.OptionError),
+        (lambda env: [env.create_input_gate()] * 2, hg.errors.ClosedError),
+        (
+            lambda env: [env.create_input_gate(), env.create_input_gate(sealed=False)],
+            hg.errors.ClosedError,
+        ),
+        (
+            lambda env: [
+                env.create_input_gate(),
+                hg.UnionInputGate([env.create_input_gate(), env.create_input_gate()]),
+            ],
+            hg.errors.OptionError,
+        ),
+        (
+            lambda env: [
+                env.create_input_gate(schema=NUMBERS),
+                env.create_input_gate(schema=pa.schema([("other", pa.utf8())])),
+            ],
+            hg.errors.SchemaMismatchError,
+        ),
+    ],
+    ids=["none", "one", "twice", "not sealed", "nested", "two schemas"],
+)
+def test_what_is_no_union(environment, gates, error):
+    with pytest.raises(error):
+        hg.UnionInputGate(gates(environment()))
+
+
+def test_a_union_is_of_one_environment(environment):
+    gates = [environment().create_input_gate(), environment().create_input_gate()]
+    with pytest.raises(hg.errors.ClosedError, match="one environment"):
+        hg.UnionInputGate(gates)
+
+
+def test_spec_8_16_a_sealed_gate_waits_for_unknown_channels(link):
+    producer, consumer = link()
+    gate = consumer.create_input_gate(unknown=2)
+    assert gate.num_channels == 2
+    reading = Task(drain, gate, serializer="bytes")
+    first = bytes_partition(producer, b"first")
+    assert gate.update_channel(1, first.address(0))
+    assert Task(first.wait_consumed, 10).result()
+    assert reading.running
+    assert not gate.update_channel(1, bytes_partition(producer, b"again").address(0))
+    assert gate.update_channel(0, bytes_partition(producer, b"second").address(0))
+    assert reading.result() == [b"first", b"second"]
+    gate.close()
+    assert not gate.update_channel(0, first.address(0)), "ignored after close"
+
+
+def test_spec_8_16_a_channel_that_could_not_be_made_known_stays_unknown(environment):
+    env = environment()
+    gate = env.create_input_gate(sealed=False)
+    assert gate.add_unknown_channel() == 0
+    gate.seal()
+    taken = bytes_partition(env, b"taken")
+    other = env.create_input_gate([taken.address(0)])
+    for _ in range(2):
+        with pytest.raises(hg.errors.PartitionNotFoundError):
+            gate.update_channel(0, taken.address(0))
+    with pytest.raises(hg.errors.ClosedError, match="no channel"):
+        gate.update_channel(1, taken.address(0))
+    assert env.stats()["gates"][0][0]["name"] == "unknown channel"
+    assert gate.update_channel(0, bytes_partition(env, b"mine").address(0))
+    assert Task(drain, gate, serializer="bytes").result() == [b"mine"]
+    assert Task(drain, other, serializer="bytes").result() == [b"taken"]
+
+
+def test_a_gate_with_unknown_channels_can_be_closed(link):
+    _, consumer = link()
+    gate = consumer.create_input_gate(unknown=3, schema=NUMBERS)
+    reading = Task(drain, gate)
+    time.sleep(0.03)
+    gate.close()
+    assert isinstance(reading.error(), hg.errors.ClosedError)
+    with pytest.raises(hg.errors.OptionError):
+        consumer.create_input_gate(unknown=-1)
+
+
+def test_channels_tell_their_numbers(environment):
+    env = environment()
+    gate = env.create_input_gate([bytes_partition(env).address(0)], unknown=1, sealed=False)
+    assert gate.add_channel(bytes_partition(env).address(0)) == 2
+    assert gate.end_of_data_status is hg.EndOfDataStatus.NOT_END_OF_DATA
+
+
+@pytest.mark.parametrize("union", [False, True], ids=["gate", "union"])
+def test_supersteps_are_counted_across_channels(link, union):
+    producer, consumer = link()
+    partitions = [producer.create_result_partition(1, schema=NUMBERS) for _ in range(3)]
+    addresses = [partition.address(0) for partition in partitions]
+    if union:
+        parts = addresses[:1], addresses[1:]
+        gate = hg.UnionInputGate([consumer.create_input_gate(part) for part in parts])
+    else:
+        gate = consumer.create_input_gate(addresses)
+    reader = hg.RecordReader(gate, iterative=True)
+
+    def produce(index):
+        with hg.RecordWriter(partitions[index]) as writer:
+            # The first one ends a superstep early; nobody waits for it then.
+            for step in range(4 if index else 3):
+                writer.emit(numbers(2, 100 * step + 10 * index))
+                writer.end_of_superstep()
+
+    writing = [Task(produce, index) for index in range(3)]
+
+    def consume():
+        steps = []
+        while not reader.is_finished:
+            with pytest.raises(hg.errors.ClosedError, match="superstep"):
+                reader.start_next_superstep()
+            steps.append(sorted(n for batch in reader for n in batch["n"].to_pylist()))
+            if reader.has_reached_end_of_superstep:
+                assert not reader.is_finished
+                reader.start_next_superstep()
+        return steps
+
+    steps = Task(consume).result()
+    for task in writing:
+        task.result()
+    expected = [
+        sorted(100 * step + 10 * index + n for index in range(3) for n in range(2))
+        for step in range(3)
+    ]
+    last = sorted(300 + 10 * index + n for index in (1, 2) for n in range(2))
+    assert steps == [*expected, last, []]
+
+
+def test_a_reader_that_is_not_iterative_says_so(link):
+    producer, consumer = link()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    gate = consumer.create_input_gate([partition.address(0)])
+    with hg.RecordWriter(partition) as writer:
+        writer.end_of_superstep()
+    error = Task(drain, gate).error()
+    assert isinstance(error, hg.errors.ClosedError)
+    assert "iterative=True" in str(error)
+    gate.close()
+
+
+def test_a_poll_ends_with_the_superstep(link):
+    producer, consumer = link(secret=SECRET)
+    partition = producer.create_result_partition(1)
+    gate = consumer.create_input_gate([partition.address(0)])
+    reader = hg.RecordReader(gate, serializer="bytes", iterative=True)
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    writer.emit(b"one")
+    writer.end_of_superstep()
+    got = []
+
+    def poll():
+        if (record := reader.poll_next()) is not None:
+            got.append(record)
+        return reader.has_reached_end_of_superstep
+
+    wait_until(poll)
+    assert got == [b"one"]
+    assert reader.is_available
+    assert reader.poll_next() is None
+    reader.start_next_superstep()
+    assert not reader.has_reached_end_of_superstep
+    writer.finish()
+    assert Task(list, reader).result() == []
+    assert reader.is_finished
