@@ -263,13 +263,13 @@ def _copy(
                 remedy=f"masks={{{name!r}: numpy.zeros(len(out), bool)}} · fill_null before emit",
             )
     for name, column in picked.items():
-        columns[name][start:end] = _values(column)
+        columns[name][start:end] = _values(column, columns[name].dtype)
         if name in masks:
             masks[name][start:end] = _nulls(column) if column.null_count else False
 
 
-def _values(column: pa.Array) -> Any:
-    """Return the values as numpy sees them, those of nulls too; a view except for booleans."""
+def _values(column: pa.Array, dtype: Any) -> Any:
+    """Return the values for an array of `dtype`, those of nulls too; a view except for booleans."""
     import pyarrow as pa
 
     arrow, length, offset = column.type, len(column), column.offset
@@ -282,13 +282,13 @@ def _values(column: pa.Array) -> Any:
         octets = pa.Array.from_buffers(
             pa.uint8(), length * width, [None, data], offset=offset * width
         )
-        return octets.to_numpy().view(f"V{width}")
+        return octets.to_numpy().view(dtype)
     view = (
         {32: pa.int32(), 64: pa.int64()}[arrow.bit_width] if pa.types.is_temporal(arrow) else arrow
     )
     values = pa.Array.from_buffers(view, length, [None, data], offset=offset).to_numpy()
     if pa.types.is_timestamp(arrow) or pa.types.is_duration(arrow):
-        return values.view(_temporal(arrow)[0])
+        return values.view(dtype)
     return values
 
 
