@@ -250,14 +250,6 @@ impl InputGate {
         self.take(index, channel).inspect_err(|error| self.fail(error.clone()))
     }
 
-    /// Whether a call of [`next`](Self::next) returns without waiting for a channel.
-    #[cfg(test)]
-    pub(crate) fn is_readable(&self) -> bool {
-        let state = self.queue.lock();
-        let ended = state.sealed && state.ended == state.channels.len();
-        ended || !state.queue.is_empty() || state.closed || state.failure.is_some()
-    }
-
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
         let mut state = self.queue.lock();
         loop {

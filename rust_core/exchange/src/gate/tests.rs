@@ -8,6 +8,7 @@ use headgate_protocol::{ChannelId, Generation, PartitionId, ReceiveChannel};
 use headgate_record::StopMode;
 
 use super::*;
+use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::partition::{PartitionOptions, ResultPartition};
 
@@ -24,14 +25,15 @@ fn pool() -> GlobalPool {
 }
 
 fn gate(pool: &GlobalPool) -> Arc<InputGate> {
-    Arc::new(InputGate::new(GatePool::new(pool).unwrap()))
+    Arc::new(InputGate::new(GatePool::new(pool, &BufferOptions::default()).unwrap()))
 }
 
 /// A partition of one subpartition that the gate reads as its next channel.
 fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
-    let partition = ResultPartition::new(id, &options, pool, Arc::<Copies>::default()).unwrap();
+    let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
+    let partition = ResultPartition::new(id, &options, &buffers, pool, copies).unwrap();
     let partition = Arc::new(partition);
     let make = |_| Ok(Channel::Local(LocalChannel::new(Arc::clone(&partition), 0)));
     let (index, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use headgate_memory::{Buffer, BufferBuilder};
@@ -11,7 +12,7 @@ use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::InputGate;
+use crate::gate::{DataInput, InputGate};
 use crate::net::simulator::plan::{Kind, Plan};
 use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::Reading;
@@ -225,19 +226,19 @@ impl World {
     /// The reader of a gate takes what is there.
     fn read(&mut self, number: usize, keep: bool) -> bool {
         let gate = &mut self.gates[number];
-        if gate.outcome.is_some() || !gate.inner.is_readable() {
+        if gate.outcome.is_some() || !gate.inner.is_available() {
             return false;
         }
-        match gate.inner.next(&|| Err(ExchangeError::Interrupted)) {
-            Ok(Some(received)) => {
+        match gate.inner.poll_next() {
+            Ok(Poll::Ready(Some(received))) => {
                 gate.reading[received.channel].take(&received);
                 if keep {
                     gate.held.push(received.buffer);
                 }
             }
-            Ok(None) => gate.outcome = Some(Ok(())),
+            Ok(Poll::Ready(None)) => gate.outcome = Some(Ok(())),
             // A channel was announced that had nothing after all.
-            Err(ExchangeError::Interrupted) => {}
+            Ok(Poll::Pending) => {}
             Err(error) => gate.outcome = Some(Err(error)),
         }
         true
@@ -274,7 +275,7 @@ impl World {
             // The segments it would get are full of what the gate has not read.
             Err(ExchangeError::Interrupted) => return false,
             Err(error) => gate.outcome = Some(Err(error)),
-            Ok(()) => {}
+            Ok(_) => {}
         }
         gate.reading.push(Reading::new(script));
         if gate.reading.len() == planned.channels.len() {
