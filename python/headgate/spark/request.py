@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headgate import _options
-from headgate._option import CONF_PREFIX
 from headgate._matches import close_matches
+from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.source_input import SourceInput

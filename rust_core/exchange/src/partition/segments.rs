@@ -72,14 +72,13 @@ impl ResultPartition {
             let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
                 deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
             });
-            if self.back_pressured(|| self.pool.wait_available(left))? {
-                return Ok(true);
-            }
-            if left < INTERRUPT_PERIOD {
-                return Ok(false);
+            let available = self.back_pressured(|| self.pool.wait_available(left))?;
+            // A failure gives everything back, which makes the pool available.
+            self.check()?;
+            if available || left < INTERRUPT_PERIOD {
+                return Ok(available);
             }
             interrupt()?;
-            self.check()?;
         }
     }
 

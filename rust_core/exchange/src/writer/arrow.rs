@@ -129,7 +129,7 @@ impl ArrowWriter {
     /// A batch of another schema, a row above the limit, the failure of the partition, or what the
     /// interrupt says.
     pub fn emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
+        self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let mut ids = std::mem::take(&mut self.ids);
         let selection = self.selector.select(batch, self.num_subpartitions(), &mut ids);
@@ -157,7 +157,7 @@ impl ArrowWriter {
         ids: &[u32],
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        self.check_open()?;
+        self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         if ids.len() != source.num_rows() {
             return Err(ExchangeError::SelectorLength { got: ids.len(), rows: source.num_rows() });
@@ -175,7 +175,7 @@ impl ArrowWriter {
     /// # Errors
     /// As [`emit`](Self::emit).
     pub fn broadcast_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
+        self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let all = Rows::Range { start: 0, len: source.num_rows() };
         self.append(Lane::All, &source, all, interrupt)
@@ -358,6 +358,13 @@ impl ArrowWriter {
 
     fn lane(&self, slot: usize) -> Lane {
         if slot == self.partition.num_subpartitions() { Lane::All } else { Lane::One(slot) }
+    }
+
+    /// Waits where the consumers are behind, so that a batch that is begun is rarely held up in its
+    /// middle: until then none of it is emitted, and the wait can be ended without a loss.
+    fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
+        self.check_open()?;
+        self.partition.wait_available(None, interrupt).map(|_| ())
     }
 
     fn check_open(&self) -> Result<()> {

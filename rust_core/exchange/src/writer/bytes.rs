@@ -82,6 +82,9 @@ impl BytesWriter {
         if self.partition.subpartitions()[index].is_released() {
             return self.partition.check();
         }
+        if !self.stream.is_open(index) {
+            self.partition.wait_available(None, interrupt)?;
+        }
         let bytes = record.len() as u64;
         let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
         self.counters.add(1, bytes, completed);

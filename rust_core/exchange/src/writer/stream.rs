@@ -65,6 +65,11 @@ impl StreamWriter {
         Ok(completed)
     }
 
+    /// Whether the subpartition has a buffer that a record can begin in.
+    pub(super) fn is_open(&self, index: usize) -> bool {
+        self.open[index].is_some()
+    }
+
     /// Ends the open buffer, so that something else can follow it.
     pub(super) fn end(&mut self, partition: &ResultPartition, index: usize) -> u64 {
         let Some(mut builder) = self.open[index].take() else {

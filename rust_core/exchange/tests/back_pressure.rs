@@ -1,0 +1,137 @@
+//! When a writer waits, for what, and how much it may have out by then (spec 1.5, 1.7).
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{Env, batch, config, drain, nothing, page_schema, writer};
+use headgate_exchange::{BufferOptions, ExchangeError};
+
+fn env(segments: usize, buffers: BufferOptions) -> Env {
+    Env::with(headgate_exchange::Config { buffers, ..config(segments, 4096) })
+}
+
+/// An interrupt that ends the first wait.
+fn stop() -> Result<(), ExchangeError> {
+    Err(ExchangeError::Interrupted)
+}
+
+#[test]
+fn a_batch_that_is_begun_may_overdraw() {
+    for max_overdraft_buffers in [0, 3] {
+        let buffers = BufferOptions {
+            buffers_per_channel: 1,
+            floating_buffers_per_gate: 1,
+            max_overdraft_buffers,
+            ..BufferOptions::default()
+        };
+        let env = env(32, buffers);
+        let partition = env.partition(1);
+        let mut writer = writer(&partition);
+        let waits = writer.emit(&batch(0, 5_000, 20), &stop).unwrap_err();
+        assert!(matches!(waits, ExchangeError::Interrupted));
+        // Two beside the open one, and what is overdrawn.
+        assert_eq!(env.0.stats().pool.held, 3 + max_overdraft_buffers);
+        assert!(!partition.is_available());
+    }
+}
+
+#[test]
+fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
+    let buffers = BufferOptions {
+        max_buffers_per_channel: 2,
+        max_overdraft_buffers: 0,
+        ..BufferOptions::default()
+    };
+    let env = env(32, buffers);
+    let partition = env.partition(2);
+    let mut writer = writer(&partition);
+    let mut emit_to = |subpartition: u32, interrupt| {
+        writer
+            .emit_to(&batch(0, 10, 8), &[subpartition; 10], interrupt)
+            .inspect(|()| writer.flush())
+    };
+    for _ in 0..3 {
+        assert!(partition.is_available());
+        emit_to(0, &stop).unwrap();
+    }
+    assert!(!partition.is_available(), "two are queued beside the one that could be open");
+    assert!(!partition.wait_available(Some(Duration::from_millis(1)), &nothing).unwrap());
+    let waits = emit_to(1, &stop).unwrap_err();
+    assert!(matches!(waits, ExchangeError::Interrupted));
+    assert!(partition.back_pressured_ns() > 0);
+    let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
+    let mut reader = env.reader(&gates[0]);
+    assert!(reader.next(&nothing).unwrap().is_some());
+    assert!(partition.wait_available(None, &nothing).unwrap());
+    emit_to(1, &stop).unwrap();
+    writer.finish();
+    assert_eq!(drain(&mut reader).unwrap().len(), 20);
+    // What was interrupted before it began left nothing behind.
+    assert_eq!(drain(&mut env.reader(&gates[1])).unwrap().len(), 10);
+}
+
+#[test]
+fn a_wait_ends_with_the_failure_of_the_partition() {
+    let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
+    let env = env(32, buffers);
+    let partition = env.partition(1);
+    let mut writer = writer(&partition);
+    for _ in 0..2 {
+        writer.emit(&batch(0, 10, 8), &nothing).unwrap();
+        writer.flush();
+    }
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| partition.wait_available(None, &nothing));
+        partition.fail(&ExchangeError::Aborted("disk on fire".to_owned()));
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, ExchangeError::Aborted(text) if text == "disk on fire"));
+    });
+}
+
+#[test]
+fn a_soft_limit_of_one_lets_every_row_through() {
+    let buffers = BufferOptions {
+        buffers_per_channel: 1,
+        floating_buffers_per_gate: 1,
+        max_buffers_per_channel: 1,
+        max_overdraft_buffers: 0,
+    };
+    let (producer, consumer) = (env(12, buffers), env(12, buffers));
+    let partition = producer.partition(4);
+    thread::scope(|scope| {
+        let mut readings = Vec::new();
+        for index in 0..4 {
+            let reading = if index % 2 == 0 { &producer } else { &consumer };
+            let gate = reading.gate(&[producer.address(&partition, index)]);
+            readings.push(scope.spawn(move || drain(&mut reading.reader(&gate)).unwrap().len()));
+        }
+        let mut writer = writer(&partition);
+        for number in 0..200 {
+            writer.emit(&batch(number * 50, (number + 1) * 50, 30), &nothing).unwrap();
+        }
+        writer.finish();
+        let rows: usize = readings.into_iter().map(|reading| reading.join().unwrap()).sum();
+        assert_eq!(rows, 10_000);
+    });
+}
+
+#[test]
+fn a_channel_has_the_exclusive_segments_that_the_option_says() {
+    let producer = Env::new(32, 4096);
+    let partition = producer.partition(3);
+    let buffers = BufferOptions { buffers_per_channel: 4, ..BufferOptions::default() };
+    // Room for four of four and eight floating ones; the last channel gets what is left.
+    let consumer = env(18, buffers);
+    let gate = consumer.0.create_input_gate().unwrap();
+    for index in 0..3 {
+        let address = producer.address(&partition, index);
+        consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
+    }
+    let stats = consumer.0.stats();
+    let credits: Vec<_> = stats.gates[0].iter().map(|channel| channel.credit).collect();
+    assert_eq!(credits, [Some(4), Some(4), Some(2)]);
+}
