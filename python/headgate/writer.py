@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
+from headgate._options import OPTIONS, parse
 from headgate._slices import columns_at_risk, unsliced
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
@@ -47,8 +48,13 @@ class RecordWriter:
         serializer: ``"arrow"``: record batches, anything with Arrow PyCapsules. ``"bytes"``: bytes
             records of any size. ``"pickle"``: Python objects; the reader has to say so too, and
             unpickling runs code of the writer's choice.
+        buffer_timeout: how long what is emitted may wait for its page or buffer to fill, as
+            ``"100ms"`` or seconds: a thread of the environment then sends it. 0 sends after each
+            record, -1 never by time: full ones, events, :meth:`flush` and :meth:`finish` do. The
+            environment's if not given. Source: Flink's execution.buffer-timeout.
 
     Raises:
+        OptionError: a timeout below -1 or above its limit, an unknown serializer, no schema.
         UnknownColumnError: a key column that the schema does not have.
         UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
     """
@@ -60,6 +66,7 @@ class RecordWriter:
         *,
         selector: Selector | None = None,
         serializer: Serializer = "arrow",
+        buffer_timeout: str | float | None = None,
     ) -> None:
         selector = RoundRobinSelector() if selector is None else selector
         self._choose = _custom(selector)
@@ -71,6 +78,9 @@ class RecordWriter:
         broadcast = isinstance(selector, BroadcastSelector)
         start = selector.start if isinstance(selector, RoundRobinSelector) else 0
         start %= partition.num_subpartitions
+        timeout = partition._environment._buffer_timeout  # noqa: SLF001 - one package
+        if buffer_timeout is not None:
+            timeout = parse(OPTIONS["buffer_timeout"], buffer_timeout)
         if serializer == "arrow":
             schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
             if schema is None:
@@ -82,6 +92,7 @@ class RecordWriter:
                 schema,
                 columns=columns,
                 start=None if broadcast else start,
+                timeout=timeout,
             )
             partition._schema = schema  # noqa: SLF001 - addresses carry it from now on
         elif serializer in {"bytes", "pickle"}:
@@ -90,6 +101,7 @@ class RecordWriter:
             self._bytes = _native.BytesWriter(
                 partition._native,  # noqa: SLF001 - one package
                 start=None if broadcast else start,
+                timeout=timeout,
             )
         else:
             raise OptionError(

@@ -69,6 +69,7 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::EventTooLarge { .. } => {
             of(5002).remedy("raise segment_size= in all processes · send the body as a record")
         }
+        ExchangeError::Flush(cause) => Report { summary: error.to_string(), ..report(cause) },
         ExchangeError::Forked { .. } => {
             of(1003).remedy("create a ShuffleEnvironment in the child process")
         }

@@ -1,12 +1,13 @@
 //! `ArrowWriter` and `BytesWriter`.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter as ArrowInner, BytesWriter as BytesInner, Counters, ExchangeError, Interrupt,
-    Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, ExchangeError,
+    Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
 use headgate_record::{Event, Selector};
 use pyo3::exceptions::PyTypeError;
@@ -61,6 +62,15 @@ fn wait_available(
     })
 }
 
+/// Seconds; 0 flushes each record, less than that is never.
+fn buffer_timeout(seconds: f64) -> BufferTimeout {
+    if seconds == 0.0 {
+        return BufferTimeout::EveryRecord;
+    }
+    // What no duration holds, below or above, is never.
+    Duration::try_from_secs_f64(seconds).map_or(BufferTimeout::Never, BufferTimeout::After)
+}
+
 fn event(name: String, body: Vec<u8>) -> Event {
     Event::Custom { name, body: Bytes::from(body) }
 }
@@ -98,13 +108,14 @@ pub(crate) struct ArrowWriter {
 #[pymethods]
 impl ArrowWriter {
     #[new]
-    #[pyo3(signature = (partition, schema, *, columns=None, start=None))]
+    #[pyo3(signature = (partition, schema, *, columns=None, start=None, timeout=-1.0))]
     fn new(
         py: Python<'_>,
         partition: &ResultPartition,
         schema: PySchema,
         columns: Option<Vec<String>>,
         start: Option<u32>,
+        timeout: f64,
     ) -> PyResult<Self> {
         let selector = selector(py, Some(&schema), columns, start)?;
         let schema = page_schema(py, schema)?;
@@ -113,7 +124,8 @@ impl ArrowWriter {
         let limit = environment.config().max_record_size;
         let inner = blocking(py, |_| {
             environment.check()?;
-            ArrowInner::new(partition, schema, selector, limit)
+            ArrowInner::new(partition, schema, selector, limit)?
+                .with_buffer_timeout(buffer_timeout(timeout), &environment)
         })?;
         let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
         Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
@@ -156,16 +168,14 @@ impl ArrowWriter {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.flush();
-            Ok(())
+            lock(&self.inner, interrupt)?.flush()
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.finish();
-            Ok(())
+            lock(&self.inner, interrupt)?.finish()
         })
     }
 
@@ -207,15 +217,21 @@ pub(crate) struct BytesWriter {
 #[pymethods]
 impl BytesWriter {
     #[new]
-    #[pyo3(signature = (partition, *, start=None))]
-    fn new(py: Python<'_>, partition: &ResultPartition, start: Option<u32>) -> PyResult<Self> {
+    #[pyo3(signature = (partition, *, start=None, timeout=-1.0))]
+    fn new(
+        py: Python<'_>,
+        partition: &ResultPartition,
+        start: Option<u32>,
+        timeout: f64,
+    ) -> PyResult<Self> {
         let selector = selector(py, None, None, start)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
         let limit = environment.config().max_record_size;
         let inner = blocking(py, |_| {
             environment.check()?;
-            BytesInner::new(partition, selector, limit)
+            BytesInner::new(partition, selector, limit)?
+                .with_buffer_timeout(buffer_timeout(timeout), &environment)
         })?;
         let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
         Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
@@ -254,16 +270,14 @@ impl BytesWriter {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.flush();
-            Ok(())
+            lock(&self.inner, interrupt)?.flush()
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.finish();
-            Ok(())
+            lock(&self.inner, interrupt)?.finish()
         })
     }
 

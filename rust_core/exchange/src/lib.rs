@@ -26,6 +26,7 @@ mod heartbeat;
 mod lock;
 mod manager;
 mod net;
+mod panic_text;
 mod partition;
 mod random;
 mod reader;
@@ -47,7 +48,7 @@ pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
-pub use writer::{ArrowWriter, BytesWriter};
+pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};
 pub use headgate_protocol::{DataType, PartitionId};

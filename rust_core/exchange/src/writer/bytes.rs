@@ -6,10 +6,12 @@ use bytes::Bytes;
 use headgate_record::{Event, Selection, Selector};
 
 use crate::counters::Counters;
+use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
-use crate::writer::broadcast_event;
+use crate::writer::flusher::TimedFlush;
 use crate::writer::stream::StreamWriter;
+use crate::writer::{BufferTimeout, broadcast_event};
 
 /// Writes bytes records, spanning buffers where they must.
 pub struct BytesWriter {
@@ -17,6 +19,10 @@ pub struct BytesWriter {
     stream: StreamWriter,
     selector: Selector,
     counters: Arc<Counters>,
+    /// Flush after each record.
+    flush_always: bool,
+    /// Only with a timeout, and until it is finished.
+    timed: Option<Arc<TimedFlush>>,
     finished: bool,
 }
 
@@ -34,7 +40,30 @@ impl BytesWriter {
             return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
-        Ok(Self { partition, stream, selector, counters: Arc::default(), finished: false })
+        let counters = Arc::default();
+        let (flush_always, timed, finished) = (false, None, false);
+        Ok(Self { partition, stream, selector, counters, flush_always, timed, finished })
+    }
+
+    /// The same writer with another timeout than [`BufferTimeout::Never`].
+    ///
+    /// # Errors
+    /// When the environment's output flusher cannot be started.
+    pub fn with_buffer_timeout(
+        mut self,
+        timeout: BufferTimeout,
+        environment: &ShuffleEnvironment,
+    ) -> Result<Self> {
+        self.flush_always = timeout == BufferTimeout::EveryRecord;
+        self.timed = None;
+        if let BufferTimeout::After(timeout) = timeout {
+            let partition = Arc::clone(&self.partition);
+            let flush = move || partition.subpartitions().iter().for_each(|one| one.flush());
+            let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
+            let timed = self.timed.insert(Arc::new(timed));
+            environment.flusher().register(timed, timeout)?;
+        }
+        Ok(self)
     }
 
     /// Emits one record to the subpartition the selector names.
@@ -85,6 +114,9 @@ impl BytesWriter {
         let bytes = record.len() as u64;
         let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
         self.counters.add(1, bytes, completed);
+        if self.flush_always {
+            self.partition.subpartitions()[index].flush();
+        }
         Ok(())
     }
 
@@ -99,18 +131,29 @@ impl BytesWriter {
     }
 
     /// Shows everything emitted so far to the consumers.
-    pub fn flush(&self) {
+    ///
+    /// # Errors
+    /// Why the output flusher failed.
+    pub fn flush(&self) -> Result<()> {
+        self.check_flusher()?;
         self.stream.flush(&self.partition);
+        Ok(())
     }
 
     /// Ends every subpartition; nothing can be emitted any more.
-    pub fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// Why the output flusher failed; the partition has failed as well then.
+    pub fn finish(&mut self) -> Result<()> {
+        self.check_flusher()?;
         if !std::mem::replace(&mut self.finished, true) {
+            self.timed = None;
             self.end_all();
             for subpartition in self.partition.subpartitions() {
                 subpartition.finish();
             }
         }
+        Ok(())
     }
 
     /// What was emitted so far, once for each subpartition that gets it.
@@ -134,7 +177,12 @@ impl BytesWriter {
         if self.finished {
             return Err(ExchangeError::Closed("record writer"));
         }
+        self.check_flusher()?;
         self.partition.check()
+    }
+
+    fn check_flusher(&self) -> Result<()> {
+        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
     }
 
     fn num_subpartitions(&self) -> u32 {

@@ -2,16 +2,39 @@
 
 mod arrow;
 mod bytes;
+mod flusher;
+mod pages;
 mod stream;
+mod timeout;
 
 pub use arrow::ArrowWriter;
 pub use bytes::BytesWriter;
+pub use timeout::BufferTimeout;
+
+pub(crate) use flusher::OutputFlusher;
 
 use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
 use crate::partition::ResultPartition;
+
+/// Which subpartitions something goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    One(usize),
+    All,
+}
+
+impl Lane {
+    /// Whom its segments count for, if for one.
+    fn subpartition(self) -> Option<usize> {
+        match self {
+            Self::One(index) => Some(index),
+            Self::All => None,
+        }
+    }
+}
 
 /// Appends an event to every subpartition; uses no pool segment, yet must fit one, since nothing
 /// larger crosses a connection.

@@ -59,7 +59,7 @@ fn produce(partition: &Arc<ResultPartition>, rows: usize) -> Result<usize, Excha
             let rows = batch(i64::try_from(from).unwrap(), i64::try_from(to).unwrap(), 40);
             writer.emit(&rows, &patience)?;
         }
-        writer.finish();
+        writer.finish()?;
         let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;
         if taken { Ok(rows) } else { Err(ExchangeError::Interrupted) }
     });
