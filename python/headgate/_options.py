@@ -273,6 +273,8 @@ def describe(name: str, value: Any) -> str:
         return "-"
     if kind == "size":
         return size_text(value)
+    if kind == "timeout" and value < 0:
+        return "-1"
     return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
