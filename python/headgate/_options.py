@@ -100,9 +100,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "timeout",
             "100ms",
             ("environment", "exchange"),
-            "How long emitted rows may wait in a page, or a record in a buffer, that is not full, "
-            "before it is sent all the same. 0 sends after each batch or record; -1 never by time: "
-            "only full ones, and what an event, a flush or the end sends.",
+            "How long rows may wait in a page that is not full while its consumer has nothing to "
+            "take, and records in such a buffer. 0 sends after each batch or record; -1 never by "
+            "time, only what is full, and all with an event, a flush or the end.",
             maximum="1m",
         ),
         Option(

@@ -143,6 +143,19 @@ def test_a_blocked_emit_does_not_keep_what_others_wait_for(link):
     assert rest.result().num_rows == 320_000
 
 
+def test_a_consumer_that_is_behind_gets_no_ever_smaller_pages(environment):
+    env = environment()
+    partition = env.create_result_partition(1, schema=NUMBERS)
+    gate = env.create_input_gate([partition.address(0)])
+    writer = hg.RecordWriter(partition, buffer_timeout=0.001)
+    for turn in range(100):
+        writer.emit(numbers(1, turn))
+        time.sleep(0.002)
+    assert writer.stats().buffers == 1
+    reader = hg.RecordReader(gate)
+    assert Task(next, reader).result().num_rows + Task(next, reader).result().num_rows == 100
+
+
 def test_pages_sent_by_time_keep_the_order_and_every_row(link):
     producer, consumer = link()
     partition = producer.create_result_partition(3, schema=NUMBERS)

@@ -81,7 +81,7 @@ impl ArrowWriter {
         self.timed = None;
         if let BufferTimeout::After(timeout) = timeout {
             let pages = Arc::clone(&self.pages);
-            let timed = TimedFlush::new(Arc::clone(&self.partition), move || pages.flush());
+            let timed = TimedFlush::new(Arc::clone(&self.partition), move || pages.flush_by_time());
             let timed = self.timed.insert(Arc::new(timed));
             environment.flusher().register(timed, timeout)?;
         }

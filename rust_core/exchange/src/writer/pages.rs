@@ -1,5 +1,6 @@
 //! The open pages of a writer of record batches, and how rows get into them (spec 4.5).
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use headgate_memory::{Buffer, PooledSegment};
@@ -135,6 +136,23 @@ impl OpenPages {
         }
     }
 
+    /// Sends the open pages that a consumer may be waiting for. One that has others queued is busy
+    /// without: its page goes on filling, or a slow consumer would get ever more and ever smaller
+    /// ones, each in a segment of its own.
+    pub(super) fn flush_by_time(&self) {
+        let mut state = lock(&self.state);
+        for slot in 0..state.open.len() {
+            if state.open[slot].is_some() && self.is_awaited(slot) {
+                self.send(&mut state, slot);
+            }
+        }
+    }
+
+    fn is_awaited(&self, slot: usize) -> bool {
+        let mut targets = self.partition.subpartitions()[self.targets(slot)].iter();
+        targets.any(|subpartition| subpartition.usage().0 == 0)
+    }
+
     /// What is open of the other kind goes first.
     fn send_others(&self, state: &mut State, lane: Lane) {
         let all = self.slot(Lane::All);
@@ -157,13 +175,15 @@ impl OpenPages {
         let (segment, len) = page.finish();
         Copies::count(&self.partition.copies().scatter, len);
         let buffer = Buffer::freeze(segment, len);
-        let all = self.slot(Lane::All);
-        let targets = if slot == all { 0..all } else { slot..slot + 1 };
-        for index in targets {
+        for subpartition in &self.partition.subpartitions()[self.targets(slot)] {
             self.counters.add(rows, len as u64, 1);
-            let subpartition = &self.partition.subpartitions()[index];
             subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);
         }
+    }
+
+    fn targets(&self, slot: usize) -> Range<usize> {
+        let all = self.slot(Lane::All);
+        if slot == all { 0..all } else { slot..slot + 1 }
     }
 
     fn slot(&self, lane: Lane) -> usize {
