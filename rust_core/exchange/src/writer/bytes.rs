@@ -30,13 +30,13 @@ impl BytesWriter {
     /// A writer that is the only one of its partition.
     ///
     /// # Errors
-    /// A hash selector: bytes have no columns.
+    /// A selector by columns: bytes have none.
     pub fn new(
         partition: Arc<ResultPartition>,
         selector: Selector,
         max_record_size: usize,
     ) -> Result<Self> {
-        if matches!(selector, Selector::Hash { .. }) {
+        if matches!(selector, Selector::Hash { .. } | Selector::KeyGroup { .. }) {
             return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
@@ -71,16 +71,7 @@ impl BytesWriter {
     /// # Errors
     /// A record above the limit, the failure of the partition, or what the interrupt says.
     pub fn emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        let count = self.num_subpartitions();
-        let selection = match &mut self.selector {
-            Selector::RoundRobin { next } => {
-                let one = *next % count;
-                *next = (one + 1) % count;
-                Selection::One(one)
-            }
-            Selector::Broadcast | Selector::Hash { .. } => Selection::All,
-        };
-        match selection {
+        match self.selector.select_record(self.num_subpartitions())? {
             Selection::One(index) => self.emit_to(index, record.clone(), interrupt),
             Selection::All | Selection::Rows => self.broadcast_emit(record, interrupt),
         }
