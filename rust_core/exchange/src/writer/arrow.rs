@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use headgate_record::{
-    Event, PageSchema, Scatter, Selection, Selector, Source, encode_rows, encoded_len,
+    Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, encode_rows, encoded_len,
 };
 
 use crate::counters::Counters;
@@ -14,13 +14,14 @@ use crate::partition::ResultPartition;
 use crate::writer::flusher::TimedFlush;
 use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::stream::StreamWriter;
-use crate::writer::{BufferTimeout, Lane, broadcast_event};
+use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes record batches as pages; a row too wide for a page spans buffers.
 pub struct ArrowWriter {
     partition: Arc<ResultPartition>,
     schema: Arc<PageSchema>,
     selector: Selector,
+    choices: SplitMix64,
     pages: Arc<OpenPages>,
     stream: StreamWriter,
     max_record_size: usize,
@@ -58,6 +59,7 @@ impl ArrowWriter {
             partition,
             schema,
             selector,
+            choices: random_choices()?,
             max_record_size,
             ids: Vec::new(),
             scatter: Scatter::new(),
@@ -152,6 +154,20 @@ impl ArrowWriter {
         Ok(())
     }
 
+    /// Emits the whole batch to any one subpartition, all equally likely.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    pub fn random_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
+        self.check_open()?;
+        let source = Source::try_new(&self.schema, batch)?;
+        let index = self.choices.below(self.num_subpartitions());
+        let all = Rows::Range { start: 0, len: source.num_rows() };
+        self.append(Lane::One(index as usize), &source, all, interrupt)?;
+        self.emitted();
+        Ok(())
+    }
+
     /// Appends an event to each subpartition, behind all rows emitted so far.
     ///
     /// # Errors
@@ -239,9 +255,7 @@ impl ArrowWriter {
         if rows.is_empty() {
             return Ok(());
         }
-        if let Lane::One(index) = lane
-            && self.partition.subpartitions()[index].is_released()
-        {
+        if !lane.is_wanted(&self.partition) {
             return self.partition.check();
         }
         loop {
@@ -270,20 +284,14 @@ impl ArrowWriter {
         let page = encode_rows(&self.schema, source, &[row])
             .map_err(|_| ExchangeError::RecordTooLarge { size, limit })?;
         let page = bytes::Bytes::from(page);
-        let targets = match lane {
-            Lane::One(index) => index..index + 1,
-            Lane::All => 0..self.partition.num_subpartitions(),
-        };
-        for index in targets {
-            if self.partition.subpartitions()[index].is_released() {
-                continue;
-            }
-            let mut buffers =
-                self.stream.write(&self.partition, index, page.clone(), 1, interrupt)?;
-            // What follows is a page again, in a buffer of its own.
-            buffers += self.stream.end(&self.partition, index);
-            self.counters.add(1, page.len() as u64, buffers);
+        if !lane.is_wanted(&self.partition) {
+            return Ok(());
         }
+        let mut buffers = self.stream.write(&self.partition, lane, page.clone(), 1, interrupt)?;
+        // What follows is a page again, in a buffer of its own.
+        buffers += self.stream.end_all(&self.partition);
+        let targets = lane.targets(&self.partition).len() as u64;
+        self.counters.add(targets, targets * page.len() as u64, buffers);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headgate_record::{Event, Selection, Selector};
+use headgate_record::{Event, Selection, Selector, SplitMix64};
 
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
@@ -11,13 +11,14 @@ use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
 use crate::writer::flusher::TimedFlush;
 use crate::writer::stream::StreamWriter;
-use crate::writer::{BufferTimeout, broadcast_event};
+use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes bytes records, spanning buffers where they must.
 pub struct BytesWriter {
     partition: Arc<ResultPartition>,
     stream: StreamWriter,
     selector: Selector,
+    choices: SplitMix64,
     counters: Arc<Counters>,
     /// Flush after each record.
     flush_always: bool,
@@ -41,8 +42,9 @@ impl BytesWriter {
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
         let counters = Arc::default();
+        let choices = random_choices()?;
         let (flush_always, timed, finished) = (false, None, false);
-        Ok(Self { partition, stream, selector, counters, flush_always, timed, finished })
+        Ok(Self { partition, stream, selector, choices, counters, flush_always, timed, finished })
     }
 
     /// The same writer with another timeout than [`BufferTimeout::Never`].
@@ -58,7 +60,7 @@ impl BytesWriter {
         self.timed = None;
         if let BufferTimeout::After(timeout) = timeout {
             let partition = Arc::clone(&self.partition);
-            let flush = move || partition.subpartitions().iter().for_each(|one| one.flush());
+            let flush = move || StreamWriter::flush(&partition);
             let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
             let timed = self.timed.insert(Arc::new(timed));
             environment.flusher().register(timed, timeout)?;
@@ -77,15 +79,21 @@ impl BytesWriter {
         }
     }
 
-    /// Emits one record to each subpartition.
+    /// Emits one record to each subpartition; one segment holds its bytes for all of them.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
     pub fn broadcast_emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        for index in 0..self.num_subpartitions() {
-            self.emit_to(index, record.clone(), interrupt)?;
-        }
-        Ok(())
+        self.write(Lane::All, record.clone(), interrupt)
+    }
+
+    /// Emits one record to any one subpartition, all equally likely.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    pub fn random_emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
+        let index = self.choices.below(self.num_subpartitions());
+        self.write(Lane::One(index as usize), record.clone(), interrupt)
     }
 
     /// Emits one record to the named subpartition.
@@ -93,20 +101,27 @@ impl BytesWriter {
     /// # Errors
     /// As [`emit`](Self::emit), and a subpartition that does not exist.
     pub fn emit_to(&mut self, index: u32, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
         let count = self.num_subpartitions();
         if index >= count {
+            self.check_open()?;
             return Err(ExchangeError::OutOfRange { row: 0, channel: index.into(), count });
         }
-        let index = index as usize;
-        if self.partition.subpartitions()[index].is_released() {
+        self.write(Lane::One(index as usize), record, interrupt)
+    }
+
+    fn write(&mut self, lane: Lane, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
+        self.check_open()?;
+        if !lane.is_wanted(&self.partition) {
             return self.partition.check();
         }
         let bytes = record.len() as u64;
-        let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
-        self.counters.add(1, bytes, completed);
+        let completed = self.stream.write(&self.partition, lane, record, 1, interrupt)?;
+        let targets = lane.targets(&self.partition);
+        self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
         if self.flush_always {
-            self.partition.subpartitions()[index].flush();
+            for subpartition in &self.partition.subpartitions()[targets] {
+                subpartition.flush();
+            }
         }
         Ok(())
     }
@@ -127,7 +142,7 @@ impl BytesWriter {
     /// Why the output flusher failed.
     pub fn flush(&self) -> Result<()> {
         self.check_flusher()?;
-        self.stream.flush(&self.partition);
+        StreamWriter::flush(&self.partition);
         Ok(())
     }
 
@@ -158,10 +173,8 @@ impl BytesWriter {
     }
 
     fn end_all(&mut self) {
-        for index in 0..self.partition.num_subpartitions() {
-            let ended = self.stream.end(&self.partition, index);
-            self.counters.add(0, 0, ended);
-        }
+        let ended = self.stream.end_all(&self.partition);
+        self.counters.add(0, 0, ended);
     }
 
     fn check_open(&self) -> Result<()> {

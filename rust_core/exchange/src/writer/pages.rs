@@ -95,7 +95,7 @@ impl OpenPages {
         mut rows: Rows<'a>,
         interrupt: Interrupt<'_>,
     ) -> Result<Rows<'a>> {
-        let slot = self.slot(lane);
+        let slot = lane.slot(&self.partition);
         let mut segment = None;
         loop {
             let mut state = lock(&self.state);
@@ -155,7 +155,7 @@ impl OpenPages {
 
     /// What is open of the other kind goes first.
     fn send_others(&self, state: &mut State, lane: Lane) {
-        let all = self.slot(Lane::All);
+        let all = Lane::All.slot(&self.partition);
         match lane {
             Lane::One(_) => self.send(state, all),
             Lane::All => (0..all).for_each(|slot| self.send(state, slot)),
@@ -182,14 +182,7 @@ impl OpenPages {
     }
 
     fn targets(&self, slot: usize) -> Range<usize> {
-        let all = self.slot(Lane::All);
+        let all = Lane::All.slot(&self.partition);
         if slot == all { 0..all } else { slot..slot + 1 }
-    }
-
-    fn slot(&self, lane: Lane) -> usize {
-        match lane {
-            Lane::One(index) => index,
-            Lane::All => self.partition.num_subpartitions(),
-        }
     }
 }
