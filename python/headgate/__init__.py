@@ -10,7 +10,17 @@ from headgate.errors import HeadgateError, HeadgateWarning
 from headgate.gate import InputGate
 from headgate.partition import ResultPartition
 from headgate.reader import Buffer, BufferReader, Event, RecordReader
-from headgate.selectors import BroadcastSelector, HashSelector, RoundRobinSelector
+from headgate.selectors import (
+    BroadcastSelector,
+    ForwardSelector,
+    GlobalSelector,
+    HashSelector,
+    KeyGroupSelector,
+    RebalanceSelector,
+    RescaleSelector,
+    RoundRobinSelector,
+    ShuffleSelector,
+)
 from headgate.writer import RecordWriter
 
 __all__ = [
@@ -19,14 +29,20 @@ __all__ = [
     "BufferReader",
     "ChannelAddress",
     "Event",
+    "ForwardSelector",
+    "GlobalSelector",
     "HashSelector",
     "HeadgateError",
     "HeadgateWarning",
     "InputGate",
+    "KeyGroupSelector",
+    "RebalanceSelector",
     "RecordReader",
     "RecordWriter",
+    "RescaleSelector",
     "ResultPartition",
     "RoundRobinSelector",
     "ShuffleEnvironment",
+    "ShuffleSelector",
     "__version__",
 ]

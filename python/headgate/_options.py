@@ -294,10 +294,8 @@ def _read(option: Option, raw: Any) -> Any:
     match option.kind:
         case "size":
             return parse_size(raw)
-        case "duration":
-            return parse_duration(raw)
-        case "timeout":
-            return parse_timeout(raw)
+        case "duration" | "timeout":
+            return parse_timeout(raw) if option.kind == "timeout" else parse_duration(raw)
         case "int":
             return _read_int(raw)
         case "choice":

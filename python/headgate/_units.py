@@ -68,11 +68,8 @@ def parse_timeout(raw: Any) -> float:
         ValueError: the text is not a duration, or one below 1 ms that is not 0.
     """
     text = raw.strip() if isinstance(raw, str) else ""
-    if text.startswith("-"):
-        seconds = -1.0 if text == "-1" else -2.0
-    else:
-        seconds = parse_duration(raw)
-    if seconds < -1:
+    seconds = -1.0 if text == "-1" else parse_duration(text.removeprefix("-") or raw)
+    if seconds < -1 or (text.startswith("-") and text != "-1"):
         raise ValueError("below the limit of -1")
     if seconds in {-1.0, 0.0} or seconds >= _SHORTEST_TIMEOUT:
         return seconds

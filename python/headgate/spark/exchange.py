@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._options import BUFFER_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
-from headgate.selectors import RoundRobinSelector
+from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
@@ -175,7 +175,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     may_hand_over = options["on_no_slots"] == "shuffle"
     facts = ExchangeFacts(partitions, may_hand_over, options["heartbeat_timeout"])
-    by_order = request.by is None or isinstance(request.by, RoundRobinSelector)
+    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     plan = Plan(producers, words, options["progress"], source, by_order)
     owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)

@@ -9,9 +9,10 @@ use headgate_exchange::{
     ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, ExchangeError,
     Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
-use headgate_record::{Event, Selector};
+use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
@@ -20,22 +21,35 @@ use crate::interrupt::{blocking, lock, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
-/// Splits `("hash", [names])`, `("round_robin", start)` and `("broadcast", None)`.
-fn selector(
-    py: Python<'_>,
-    schema: Option<&PySchema>,
-    columns: Option<Vec<String>>,
-    start: Option<u32>,
-) -> PyResult<Selector> {
-    match (columns, start) {
-        (Some(columns), _) => {
-            let schema = schema.ok_or_else(|| PyTypeError::new_err("only batches have columns"))?;
-            Selector::hash_by_name(schema.as_ref(), &columns)
-                .map_err(|error| of_hash(&error).into_py(py))
+/// A selector's kind and its values, as `headgate.selectors` names them.
+type Choice<'py> = (String, Bound<'py, PyTuple>);
+
+fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> PyResult<Selector> {
+    let (kind, values) = choice;
+    let schema =
+        || schema.map(AsRef::as_ref).ok_or_else(|| to_py(py, &SelectError::NoColumns.into()));
+    let of_hash = |error: HashError| of_hash(&error).into_py(py);
+    Ok(match kind.as_str() {
+        "broadcast" => Selector::Broadcast,
+        "hash" => {
+            let (columns,) = values.extract::<(Vec<String>,)>()?;
+            Selector::hash_by_name(schema()?, &columns).map_err(of_hash)?
         }
-        (None, Some(next)) => Ok(Selector::RoundRobin { next }),
-        (None, None) => Ok(Selector::Broadcast),
-    }
+        "key_group" => {
+            let (column, max_parallelism) = values.extract::<(String, u32)>()?;
+            Selector::key_group_by_name(schema()?, &column, max_parallelism).map_err(of_hash)?
+        }
+        "one" => Selector::One(values.extract::<(u32,)>()?.0),
+        "round_robin" => {
+            let (next, first, last, by_rows) = values.extract::<(u32, u32, u32, bool)>()?;
+            Selector::RoundRobin { next, group: Some(first..last), by_rows }
+        }
+        "shuffle" => {
+            let (seed, by_rows) = values.extract::<(u64, bool)>()?;
+            Selector::Shuffle { random: SplitMix64::new(seed), by_rows }
+        }
+        _ => return Err(PyTypeError::new_err(format!("{kind} is no selector"))),
+    })
 }
 
 fn is_available(
@@ -108,16 +122,15 @@ pub(crate) struct ArrowWriter {
 #[pymethods]
 impl ArrowWriter {
     #[new]
-    #[pyo3(signature = (partition, schema, *, columns=None, start=None, timeout=-1.0))]
+    #[pyo3(signature = (partition, schema, selector, *, timeout=-1.0))]
     fn new(
         py: Python<'_>,
         partition: &ResultPartition,
         schema: PySchema,
-        columns: Option<Vec<String>>,
-        start: Option<u32>,
+        selector: Choice<'_>,
         timeout: f64,
     ) -> PyResult<Self> {
-        let selector = selector(py, Some(&schema), columns, start)?;
+        let selector = self::selector(py, Some(&schema), &selector)?;
         let schema = page_schema(py, schema)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
@@ -155,6 +168,13 @@ impl ArrowWriter {
         for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_emit(batch, interrupt)
+        })
+    }
+
+    fn random_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
+        for_each_batch(py, batches, |batch, interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.random_emit(batch, interrupt)
         })
     }
 
@@ -217,14 +237,14 @@ pub(crate) struct BytesWriter {
 #[pymethods]
 impl BytesWriter {
     #[new]
-    #[pyo3(signature = (partition, *, start=None, timeout=-1.0))]
+    #[pyo3(signature = (partition, selector, *, timeout=-1.0))]
     fn new(
         py: Python<'_>,
         partition: &ResultPartition,
-        start: Option<u32>,
+        selector: Choice<'_>,
         timeout: f64,
     ) -> PyResult<Self> {
-        let selector = selector(py, None, None, start)?;
+        let selector = self::selector(py, None, &selector)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
         let limit = environment.config().max_record_size;
@@ -257,6 +277,14 @@ impl BytesWriter {
         blocking(py, |interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_emit(&record, interrupt)
+        })
+    }
+
+    fn random_emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
+        let record = Bytes::from(record);
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.random_emit(&record, interrupt)
         })
     }
 
