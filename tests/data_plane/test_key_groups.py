@@ -77,7 +77,7 @@ CODES = {
 }
 
 
-def test_spec_5_04_vectors():
+def test_keys_have_the_groups_that_flink_gives_them():
     assert key_groups(pa.array(list(INTS), pa.int32()), 128).to_pylist() == list(INTS.values())
     assert key_groups(pa.array(list(STRINGS)), 128).to_pylist() == list(STRINGS.values())
     assert key_groups(pa.array([], pa.int32()), 128).to_pylist() == []
@@ -85,7 +85,7 @@ def test_spec_5_04_vectors():
 
 @pytest.mark.parametrize("kind", CODES)
 @given(data=st.data(), groups=st.integers(1, 2**15))
-def test_spec_5_04_hash_codes_of_java(kind, data, groups):
+def test_hash_codes_are_those_of_java(kind, data, groups):
     type_, values, code = CODES[kind]
     keys = data.draw(st.lists(values, min_size=1, max_size=20))
     expected = [murmur(code(key)) % groups for key in keys]

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_5_04_vectors_of_ints() {
+    fn ints_have_the_groups_that_flink_gives_them() {
         let keys = [0, 1, 2, 3, 42, -1, 1000, i32::MAX, i32::MIN];
         let expected = [
             593_689_054,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_5_04_vectors_of_strings() {
+    fn strings_have_the_groups_that_flink_gives_them() {
         let keys = ["", "a", "hello", "flink", "key-1"];
         let expected = [593_689_054, 1_455_541_201, 1_715_862_179, 1_330_823_394, 23_124_534];
         assert_eq!(hashes(StringArray::from(keys.to_vec())), expected);
