@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate._option import Option
 from headgate._options import OPTIONS, describe, parse, resolve
-from headgate._units import duration_text, parse_duration, parse_size, size_text
+from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +63,15 @@ def test_durations_are_read_as_spark_reads_them(text, seconds):
     assert parse_duration(text) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("-1", -1.0), (-1, -1.0), ("0", 0.0), ("0ms", 0.0), (0, 0.0), ("1ms", 0.001), (" 2s ", 2.0)],
+)
+def test_a_timeout_is_a_duration_or_never(text, seconds):
+    assert parse_timeout(text) == pytest.approx(seconds)
+    assert describe("buffer_timeout", parse_timeout(-1)) == "-1"
+
+
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1.5s", "10 lightyears", None, True])
 def test_other_durations_are_refused(text):
     with pytest.raises((TypeError, ValueError), match="not a duration"):
@@ -91,6 +100,7 @@ def test_the_defaults():
         "floating_buffers_per_gate": 8,
         "max_buffers_per_channel": 10,
         "max_overdraft_buffers": 5,
+        "buffer_timeout": 0.1,
         "listen": "127.0.0.1:0",
     }
     assert set(options.sources.values()) == {"default"}
@@ -135,6 +145,8 @@ def test_a_conf_is_camel_case_only(key):
         ("memory", "64 apples", "memory='64 apples' is not a size"),
         ("memory", "1k", "memory='1k' is below the limit of 64k"),
         ("segment_size", "1g", "segment_size='1g' is above the limit of 64m"),
+        ("buffer_timeout", "-2", "buffer_timeout='-2' is below the limit of -1"),
+        ("buffer_timeout", "2m", "buffer_timeout='2m' is above the limit of 1m"),
         ("consumer_timeout", "soon", "consumer_timeout='soon' is not a duration"),
         ("num_partitions", 0, "num_partitions=0 is below the limit of 1"),
         ("num_partitions", "two", "num_partitions='two' is not a whole number"),

@@ -12,7 +12,17 @@ from headgate.gate import InputGate, UnionInputGate
 from headgate.mutable_reader import MutableRecordReader
 from headgate.partition import ResultPartition
 from headgate.reader import Buffer, BufferReader, Event, RecordReader
-from headgate.selectors import BroadcastSelector, HashSelector, RoundRobinSelector
+from headgate.selectors import (
+    BroadcastSelector,
+    ForwardSelector,
+    GlobalSelector,
+    HashSelector,
+    KeyGroupSelector,
+    RebalanceSelector,
+    RescaleSelector,
+    RoundRobinSelector,
+    ShuffleSelector,
+)
 from headgate.writer import RecordWriter
 
 __all__ = [
@@ -23,16 +33,22 @@ __all__ = [
     "DataType",
     "EndOfDataStatus",
     "Event",
+    "ForwardSelector",
+    "GlobalSelector",
     "HashSelector",
     "HeadgateError",
     "HeadgateWarning",
     "InputGate",
+    "KeyGroupSelector",
     "MutableRecordReader",
+    "RebalanceSelector",
     "RecordReader",
     "RecordWriter",
+    "RescaleSelector",
     "ResultPartition",
     "RoundRobinSelector",
     "ShuffleEnvironment",
+    "ShuffleSelector",
     "UnionInputGate",
     "__version__",
 ]

@@ -9,7 +9,7 @@ CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"
 
 Scope = Literal["environment", "exchange"]
-Kind = Literal["address", "choice", "duration", "int", "schema", "size"]
+Kind = Literal["address", "choice", "duration", "int", "schema", "size", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Option:
 
     Attributes:
         name: the keyword argument.
-        kind: how a value is written; sizes become bytes (int), durations seconds (float).
+        kind: how a value is written; sizes become bytes (int), durations and timeouts
+            seconds (float).
         default: as a user would write it; None when something else decides, as ``doc`` says.
         scopes: the calls that take it.
         doc: one sentence or two, for the reference page.
@@ -60,6 +61,8 @@ class Option:
             return '"HOST:PORT", port 0 for any free one'
         if self.kind == "schema":
             return "a DDL string or a StructType"
+        if self.kind == "timeout":
+            return f"-1, 0, or 1ms to {self.maximum}"
         if self.maximum is None:
             return f"at least {self.minimum}"
         return f"{self.minimum} to {self.maximum}"

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX, Option, Scope
-from headgate._units import duration_text, parse_duration, parse_size, size_text
+from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
 
 OPTIONS: Final[dict[str, Option]] = {
@@ -94,6 +94,16 @@ OPTIONS: Final[dict[str, Option]] = {
             "it has begun, while nobody else was promised them; 0 for none.",
             minimum=0,
             maximum=100_000,
+        ),
+        Option(
+            "buffer_timeout",
+            "timeout",
+            "100ms",
+            ("environment", "exchange"),
+            "How long rows may wait in a page that is not full while its consumer has nothing to "
+            "take, and records in such a buffer. 0 sends after each batch or record; -1 never by "
+            "time, only what is full, and all with an event, a flush or the end.",
+            maximum="1m",
         ),
         Option(
             "listen",
@@ -263,7 +273,9 @@ def describe(name: str, value: Any) -> str:
         return "-"
     if kind == "size":
         return size_text(value)
-    return duration_text(value) if kind == "duration" else str(value)
+    if kind == "timeout" and value < 0:
+        return "-1"
+    return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
 _CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
@@ -282,8 +294,8 @@ def _read(option: Option, raw: Any) -> Any:
     match option.kind:
         case "size":
             return parse_size(raw)
-        case "duration":
-            return parse_duration(raw)
+        case "duration" | "timeout":
+            return parse_timeout(raw) if option.kind == "timeout" else parse_duration(raw)
         case "int":
             return _read_int(raw)
         case "choice":
@@ -353,5 +365,7 @@ def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> No
 def _advice(option: Option) -> list[str]:
     if option.choices:
         return [f'{option.name}="{choice}"' for choice in option.choices]
-    example = {"duration": '"10s", "100ms"', "size": '"64m", "256k"'}.get(option.kind)
+    duration = '"10s", "100ms"'
+    examples = {"duration": duration, "size": '"64m", "256k"', "timeout": duration}
+    example = examples.get(option.kind)
     return [f"give {option.limits}" + (f", written as {example}" if example else "")]

@@ -24,6 +24,9 @@ _DURATIONS: Final[dict[str, float]] = {
     "d": 86_400.0,
 }
 
+#: More often than each ms nothing is done by time, in seconds.
+_SHORTEST_TIMEOUT: Final = 0.001
+
 _NUMBER: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
 
 
@@ -55,6 +58,22 @@ def parse_duration(raw: Any) -> float:
     if unit not in _DURATIONS:
         raise ValueError("not a duration")
     return number * _DURATIONS[unit]
+
+
+def parse_timeout(raw: Any) -> float:
+    """Return seconds, -1.0 for never: a duration of 1 ms or more, 0, or -1.
+
+    Raises:
+        TypeError: neither a string nor a number.
+        ValueError: the text is not a duration, or one below 1 ms that is not 0.
+    """
+    text = raw.strip() if isinstance(raw, str) else ""
+    seconds = -1.0 if text == "-1" else parse_duration(text.removeprefix("-") or raw)
+    if seconds < -1 or (text.startswith("-") and text != "-1"):
+        raise ValueError("below the limit of -1")
+    if seconds in {-1.0, 0.0} or seconds >= _SHORTEST_TIMEOUT:
+        return seconds
+    raise ValueError("below the limit of 1ms, and neither 0 nor -1")
 
 
 def size_text(size: int) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ShuffleEnvironment:
-    """Pool, partitions, gates, connections and one I/O thread: one per process and exchange.
+    """Pool, partitions, gates, connections and threads: one per process and exchange.
 
     Nothing is started or allocated before it is needed. A forked child must make its own; the
     parent's raises :class:`~headgate.errors.ForkError` there and is otherwise left alone.
@@ -41,6 +41,9 @@ class ShuffleEnvironment:
         max_buffers_per_channel: segments that one subpartition may have queued before the writer
             waits ahead of its next record.
         max_overdraft_buffers: segments a partition may take beyond its part to complete a record.
+        buffer_timeout: how long what a writer emitted may wait for its page or buffer to fill, as
+            ``"100ms"`` or seconds; 0 sends after each record, -1 never by time. The thread that
+            does it starts with the first writer that needs it.
 
     Raises:
         OptionError: a value outside its limits.
@@ -61,6 +64,7 @@ class ShuffleEnvironment:
         floating_buffers_per_gate: int | None = None,
         max_buffers_per_channel: int | None = None,
         max_overdraft_buffers: int | None = None,
+        buffer_timeout: str | float | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -73,10 +77,14 @@ class ShuffleEnvironment:
                 "floating_buffers_per_gate": floating_buffers_per_gate,
                 "max_buffers_per_channel": max_buffers_per_channel,
                 "max_overdraft_buffers": max_overdraft_buffers,
+                "buffer_timeout": buffer_timeout,
             },
         )
+        native = dict(options)
+        #: Seconds, of the writers that do not say otherwise; 0 and -1 as in the option.
+        self._buffer_timeout: float = native.pop("buffer_timeout")
         self._native = _native.Environment(
-            **options,
+            **native,
             secret=_exactly(
                 "secret", secret if secret is not None else secrets.token_bytes(32), 32
             ),

@@ -1,26 +1,38 @@
-"""Which subpartition gets which row. A callable that gets a batch and returns numbers works too."""
+"""Which subpartition gets which row. A callable that gets a batch and returns numbers works too.
+
+A record is a whole batch, or one bytes record or object. Where a selector has ``by_rows``, it takes
+each row of a batch for a record instead. What depends on columns, and what is chosen by rows, is
+computed column by column, without the GIL.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headgate.errors import SelectorError
+from headgate.key_groups import check_max_parallelism, default_max_parallelism
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinSelector:
     """Each record to the next subpartition in turn; the default.
 
-    A record is a whole batch. Nothing depends on its content, so this is for even load, not for
-    grouping. Source: Flink's RoundRobinChannelSelector.
+    Nothing depends on its content, so this is for even load, not for grouping. Source: Flink's
+    RoundRobinChannelSelector.
+
+    >>> RoundRobinSelector(start=2)
+    RoundRobinSelector(start=2, by_rows=False)
 
     Attributes:
         start: the subpartition of the first record; taken modulo their number.
+        by_rows: whether each row of a batch is a record.
     """
 
     start: int = 0
+    by_rows: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a negative start."""
@@ -29,11 +41,111 @@ class RoundRobinSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class RebalanceSelector:
+    """Each record to the next subpartition in turn, from a random one on.
+
+    Unlike :class:`RoundRobinSelector`, many producers do not all begin with the same consumer.
+    Source: Flink's RebalancePartitioner.
+
+    >>> RebalanceSelector(by_rows=True)
+    RebalanceSelector(by_rows=True)
+
+    Attributes:
+        by_rows: whether each row of a batch is a record.
+    """
+
+    by_rows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RescaleSelector:
+    """Each record to the next subpartition of this producer's group in turn, from its first on.
+
+    Producers share out the subpartitions, so that each talks to few of them: with 2 producers and 6
+    subpartitions the first has 0 to 2; with 6 producers and 2 subpartitions each has one. Source:
+    Flink's RescalePartitioner and its pointwise distribution.
+
+    >>> [*RescaleSelector(producer=1, num_producers=2).group(6)]
+    [3, 4, 5]
+    >>> [*RescaleSelector(producer=4, num_producers=6).group(2)]
+    [1]
+
+    Attributes:
+        producer: the number of this producer, from 0.
+        num_producers: how many there are.
+        by_rows: whether each row of a batch is a record.
+    """
+
+    producer: int = 0
+    num_producers: int = 1
+    by_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a producer that does not exist."""
+        if not 0 <= self.producer < self.num_producers:
+            raise SelectorError(
+                f"producer={self.producer} is not one of {self.num_producers} producers",
+                remedy="producer= from 0 to num_producers - 1",
+            )
+
+    def group(self, num_subpartitions: int) -> range:
+        """Return the subpartitions of this producer, at least one."""
+        i, p, n = self.producer, self.num_producers, num_subpartitions
+        if p < n:
+            return range(_ceil(i * n, p), _ceil((i + 1) * n, p))
+        # Subpartition j has the producers from j * p // n on.
+        j = ((i + 1) * n - 1) // p
+        return range(j, j + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleSelector:
+    """Each record to any subpartition, all equally likely. Source: Flink's ShufflePartitioner.
+
+    >>> ShuffleSelector(seed=42)
+    ShuffleSelector(seed=42, by_rows=False)
+
+    Attributes:
+        seed: makes a writer's choices the same again, from 0 to 2**64 - 1; random if None.
+        by_rows: whether each row of a batch is a record.
+    """
+
+    seed: int | None = None
+    by_rows: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a seed of more than 64 bits."""
+        if self.seed is not None and not 0 <= self.seed < _SEEDS:
+            raise SelectorError(f"seed={self.seed} is not from 0 to 2**64 - 1", remedy="seed=42")
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSelector:
+    """Every record to subpartition 0: the one consumer of this producer. Source: Flink's ForwardPartitioner.
+
+    >>> ForwardSelector()
+    ForwardSelector()
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalSelector:
+    """Every record of every producer to subpartition 0. Source: Flink's GlobalPartitioner.
+
+    >>> GlobalSelector()
+    GlobalSelector()
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class HashSelector:
     """Each row by the hash of its key columns, exactly where Spark's ``repartition`` puts it.
 
     ``pmod(murmur3(columns, seed 42), n)``, columns in the given order, nulls left out of the hash.
     Source: Spark's Murmur3Hash expression and HashPartitioning.
+
+    >>> HashSelector("user")
+    HashSelector(columns=('user',))
 
     Attributes:
         columns: names of the key columns: booleans, integers of 8 to 64 bits, float, double,
@@ -51,8 +163,85 @@ class HashSelector:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyGroupSelector:
+    """Each row by the key group of its key, exactly where Flink's ``keyBy`` puts it.
+
+    See :mod:`headgate.key_groups`. Source: Flink's KeyGroupStreamPartitioner.
+
+    >>> KeyGroupSelector("user", max_parallelism=128)
+    KeyGroupSelector(column='user', max_parallelism=128)
+
+    Attributes:
+        column: name of the key column: boolean, integers of 8 to 64 bits, float, double or string.
+            No key may be null.
+        max_parallelism: how many key groups there are, from the number of subpartitions to 32768.
+            :func:`~headgate.key_groups.default_max_parallelism` of that number if None.
+    """
+
+    column: str
+    max_parallelism: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a number of key groups outside its limits."""
+        if self.max_parallelism is not None:
+            check_max_parallelism(self.max_parallelism)
+
+
+@dataclass(frozen=True, slots=True)
 class BroadcastSelector:
-    """Every record to every subpartition; in memory there is one copy of it."""
+    """Every record to every subpartition; in memory there is one copy of it.
+
+    >>> BroadcastSelector()
+    BroadcastSelector()
+    """
 
 
-Selector: TypeAlias = RoundRobinSelector | HashSelector | BroadcastSelector | Callable[[Any], Any]
+BuiltIn: TypeAlias = (
+    RoundRobinSelector
+    | RebalanceSelector
+    | RescaleSelector
+    | ShuffleSelector
+    | ForwardSelector
+    | GlobalSelector
+    | HashSelector
+    | KeyGroupSelector
+    | BroadcastSelector
+)
+Selector: TypeAlias = BuiltIn | Callable[[Any], Any]
+
+#: Those by which a record's place depends on the records before it.
+PLACED_BY_ORDER: Final = (RoundRobinSelector, RebalanceSelector, RescaleSelector, ShuffleSelector)
+
+#: How many seeds there are.
+_SEEDS: Final = 2**64
+
+
+def native_choice(selector: BuiltIn, num_subpartitions: int) -> tuple[str, tuple[Any, ...]]:
+    """Return what the native writers know a selector by: its kind, and the values it starts with."""
+    n = num_subpartitions
+    values: tuple[Any, ...]
+    match selector:
+        case RoundRobinSelector():
+            kind, values = "round_robin", (selector.start % n, 0, n, selector.by_rows)
+        case RebalanceSelector():
+            kind, values = "round_robin", (secrets.randbelow(n), 0, n, selector.by_rows)
+        case RescaleSelector():
+            group = selector.group(n)
+            kind, values = "round_robin", (0, group.start, group.stop, selector.by_rows)
+        case ShuffleSelector():
+            seed = secrets.randbelow(_SEEDS) if selector.seed is None else selector.seed
+            kind, values = "shuffle", (seed, selector.by_rows)
+        case ForwardSelector() | GlobalSelector():
+            kind, values = "one", (0,)
+        case HashSelector():
+            kind, values = "hash", (list(selector.columns),)
+        case KeyGroupSelector():
+            groups = selector.max_parallelism or default_max_parallelism(n)
+            kind, values = "key_group", (selector.column, check_max_parallelism(groups, n))
+        case BroadcastSelector():
+            kind, values = "broadcast", ()
+    return kind, values
+
+
+def _ceil(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)

@@ -8,14 +8,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
+from headgate._options import OPTIONS, parse
 from headgate._slices import columns_at_risk, unsliced
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
 from headgate.selectors import (
-    BroadcastSelector,
+    BuiltIn,
     HashSelector,
+    KeyGroupSelector,
     RoundRobinSelector,
     Selector,
+    native_choice,
 )
 
 if TYPE_CHECKING:
@@ -40,15 +43,34 @@ class RecordWriter:
     As a context manager it finishes the partition at the end of the block, or fails it with the
     exception that left the block.
 
+    >>> import pyarrow as pa
+    >>> import headgate as hg
+    >>> with hg.ShuffleEnvironment() as env:
+    ...     batch = pa.record_batch({"n": [1, 2, 3]})
+    ...     partition = env.create_result_partition(2, schema=batch.schema)
+    ...     gate = env.create_input_gate([partition.address(0), partition.address(1)])
+    ...     selector = hg.RoundRobinSelector(by_rows=True)
+    ...     with hg.RecordWriter(partition, selector=selector) as writer:
+    ...         writer.emit(batch)
+    ...     sorted(batch.column("n").to_pylist() for batch in hg.RecordReader(gate))
+    [[1, 3], [2]]
+
     Args:
         partition: what to write to.
         schema: of the batches, for ``serializer="arrow"``; the partition's own if not given.
-        selector: which subpartition gets which row; each record in turn if not given.
+        selector: which subpartition gets which row; each record in turn if not given. One of
+            :mod:`headgate.selectors`, or a callable: it gets a batch and returns a number per row,
+            or gets a bytes record or object and returns one.
         serializer: ``"arrow"``: record batches, anything with Arrow PyCapsules. ``"bytes"``: bytes
             records of any size. ``"pickle"``: Python objects; the reader has to say so too, and
             unpickling runs code of the writer's choice.
+        buffer_timeout: how long what is emitted may wait for its page or buffer to fill, as
+            ``"100ms"`` or seconds: a thread of the environment then sends it. 0 sends after each
+            record, -1 never by time: full ones, events, :meth:`flush` and :meth:`finish` do. The
+            environment's if not given. Source: Flink's execution.buffer-timeout.
 
     Raises:
+        OptionError: a timeout below -1 or above its limit, an unknown serializer, no schema.
         UnknownColumnError: a key column that the schema does not have.
         UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
     """
@@ -60,17 +82,21 @@ class RecordWriter:
         *,
         selector: Selector | None = None,
         serializer: Serializer = "arrow",
+        buffer_timeout: str | float | None = None,
     ) -> None:
         selector = RoundRobinSelector() if selector is None else selector
         self._choose = _custom(selector)
+        self._chosen = 0
         self._partition = partition
         self._serializer = serializer
         self._arrow: _native.ArrowWriter | None = None
         self._bytes: _native.BytesWriter | None = None
-        columns = list(selector.columns) if isinstance(selector, HashSelector) else None
-        broadcast = isinstance(selector, BroadcastSelector)
-        start = selector.start if isinstance(selector, RoundRobinSelector) else 0
-        start %= partition.num_subpartitions
+        # The native writers are told the numbers of a function with each record.
+        built_in = selector if isinstance(selector, BuiltIn) else RoundRobinSelector()
+        choice = native_choice(built_in, partition.num_subpartitions)
+        timeout = partition._environment._buffer_timeout  # noqa: SLF001 - one package
+        if buffer_timeout is not None:
+            timeout = parse(OPTIONS["buffer_timeout"], buffer_timeout)
         if serializer == "arrow":
             schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
             if schema is None:
@@ -80,16 +106,17 @@ class RecordWriter:
             self._arrow = _native.ArrowWriter(
                 partition._native,  # noqa: SLF001 - one package
                 schema,
-                columns=columns,
-                start=None if broadcast else start,
+                choice,
+                timeout=timeout,
             )
             partition._schema = schema  # noqa: SLF001 - addresses carry it from now on
         elif serializer in {"bytes", "pickle"}:
-            if columns is not None:
+            if isinstance(selector, (HashSelector, KeyGroupSelector)):
                 raise SelectorError(f"{serializer} records have no columns to hash")
             self._bytes = _native.BytesWriter(
                 partition._native,  # noqa: SLF001 - one package
-                start=None if broadcast else start,
+                choice,
+                timeout=timeout,
             )
         else:
             raise OptionError(
@@ -111,7 +138,8 @@ class RecordWriter:
 
         Raises:
             SchemaMismatchError: another schema; the batch is not emitted at all.
-            SelectorError: the callable did not return one valid number per row.
+            SelectorError: the callable failed, which is the cause then, or did not return one valid
+                number per row; a null key of a KeyGroupSelector. The batch is not emitted at all.
             RecordTooLargeError: a row above ``max_record_size``.
             ClosedError: after :meth:`finish`.
         """
@@ -122,8 +150,8 @@ class RecordWriter:
                 self._arrow.emit(safe)
         else:
             for batch in (batch for safe in self._safe(record) for batch in _batches(safe)):
-                channels = _channel_numbers(self._choose(batch), batch.num_rows)
-                self._arrow.emit_to(batch, channels)
+                chosen = self._channels(self._choose, batch)
+                self._arrow.emit_to(batch, _channel_numbers(chosen, batch.num_rows))
 
     def _safe(self, record: Any) -> Iterable[Any]:
         """Return the record as the native module may see it, in batches where that takes copies."""
@@ -138,15 +166,42 @@ class RecordWriter:
         if self._choose is None:
             writer.emit(encoded)
         else:
-            writer.emit_to(encoded, _channel_number(self._choose(record)))
+            writer.emit_to(encoded, _channel_number(self._channels(self._choose, record)))
+
+    def _channels(self, choose: Callable[[Any], Any], record: Any) -> Any:
+        self._chosen += 1
+        try:
+            return choose(record)
+        except Exception as error:
+            rows = getattr(record, "num_rows", None)
+            what = (
+                f"record {self._chosen}" if rows is None else f"batch {self._chosen}, {rows} rows"
+            )
+            raise SelectorError(
+                f"the selector failed: {type(error).__name__}: {error}",
+                asked=f"the channel numbers of {what}",
+                remedy="see the exception above, it comes from the selector's own code",
+            ) from error
 
     def broadcast_emit(self, record: Any) -> None:
-        """Emit a record to every subpartition."""
+        """Emit a record to every subpartition; one segment holds it for all of them."""
         if self._arrow is not None:
             for safe in self._safe(record):
                 self._arrow.broadcast_emit(safe)
         elif self._bytes is not None:
             self._bytes.broadcast_emit(self._encode(record))
+
+    def random_emit(self, record: Any) -> None:
+        """Emit a record to any one subpartition, all equally likely, whatever the selector.
+
+        For what has no key and needs no fixed place, such as markers that measure latency. A batch
+        goes there as a whole. Source: Flink's RecordWriter.randomEmit.
+        """
+        if self._arrow is not None:
+            for safe in self._safe(record):
+                self._arrow.random_emit(safe)
+        elif self._bytes is not None:
+            self._bytes.random_emit(self._encode(record))
 
     def broadcast_event(self, name: str, body: bytes = b"") -> None:
         """Append an event of your own to every subpartition, behind all records so far.
@@ -234,7 +289,7 @@ class RecordWriter:
 
 
 def _custom(selector: Selector) -> Callable[[Any], Any] | None:
-    if isinstance(selector, (RoundRobinSelector, HashSelector, BroadcastSelector)):
+    if isinstance(selector, BuiltIn):
         return None
     if callable(selector):
         return selector

@@ -203,16 +203,33 @@ def test_a_late_row_out_of_range_emits_none_of_its_batch(link):
     assert [table.num_rows for table in got] == [1, 0]
 
 
-def test_an_exception_of_the_function_is_its_own(environment):
+def test_an_exception_of_the_function_is_the_cause_of_an_error_that_names_the_batch(environment):
     producer = environment()
     partition = producer.create_result_partition(2)
 
     def choose(batch):
-        raise ZeroDivisionError("in my own words")
+        if batch.num_rows > 1:
+            raise ZeroDivisionError("in my own words")
+        return [0]
 
     writer = hg.RecordWriter(partition, NUMBERS, selector=choose)
-    with pytest.raises(ZeroDivisionError, match="in my own words"):
-        writer.emit(numbers(1))
+    writer.emit(numbers(1))
+    with pytest.raises(hg.errors.SelectorError, match=r"in my own words") as caught:
+        writer.emit(numbers(3))
+    assert "batch 2, 3 rows" in str(caught.value)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    writer.emit(numbers(1))
+
+
+def test_ctrl_c_in_the_function_stays_what_it_is(environment):
+    def choose(record):
+        raise KeyboardInterrupt
+
+    writer = hg.RecordWriter(
+        environment().create_result_partition(2), serializer="pickle", selector=choose
+    )
+    with pytest.raises(KeyboardInterrupt):
+        writer.emit({})
 
 
 def test_a_stream_is_chosen_for_batch_by_batch(environment):
@@ -276,7 +293,7 @@ def test_a_task_reports_an_exception_of_the_selector_as_the_cause(environment):
         with hg.RecordWriter(partition, selector=lambda _: 1 / 0) as writer:
             writer.emit(numbers(1))
 
-    assert isinstance(Task(produce).error(), ZeroDivisionError)
+    assert isinstance(Task(produce).error().__cause__, ZeroDivisionError)
     error = Task(next, hg.RecordReader(gate)).error(5)
     assert isinstance(error, hg.errors.ProducerFailedError)
     assert "ZeroDivisionError: division by zero" in str(error)

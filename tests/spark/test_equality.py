@@ -7,7 +7,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
+from headgate.key_groups import key_groups, operator_index
 from headgate.spark import exchange
 
 UTC = dt.UTC
@@ -143,6 +145,28 @@ def test_selectors_and_functions(spark):
     out = exchange(df, by=thirds, num_partitions=3).selectExpr("id", "spark_partition_id() as p")
     assert out.where("p != id % 3").count() == 0
     assert out.count() == 1000
+
+
+@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
+def test_flinks_selectors_with_slots_and_without(spark):
+    df = spark.range(0, 1000, 1, 4)
+    groups = key_groups(pa.array(range(1000)), 128).to_pylist()
+    for partitions in (2, 5):  # there are slots for two, and for five there are not
+        for by in (
+            hg.RebalanceSelector(),
+            hg.RescaleSelector(),
+            hg.ShuffleSelector(seed=3),
+            hg.ShuffleSelector(by_rows=True),
+        ):
+            out = placed(exchange(df, by=by, num_partitions=partitions))
+            assert sum(map(len, out.values())) == 1000
+        for by in (hg.GlobalSelector(), hg.ForwardSelector()):
+            out = placed(exchange(df, by=by, num_partitions=partitions))
+            assert {partition for partition, rows in out.items() if rows} == {0}
+            assert len(out[0]) == 1000
+        out = exchange(df, by=hg.KeyGroupSelector("id"), num_partitions=partitions)
+        for row in out.selectExpr("id", "spark_partition_id() as p").collect():
+            assert row["p"] == operator_index(groups[row["id"]], partitions, 128)
 
 
 def test_a_name_in_another_case_is_the_same_column(spark):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._options import BUFFER_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
-from headgate.selectors import RoundRobinSelector
+from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
@@ -76,9 +76,10 @@ def exchange(
             at least 1. Readers above the free slots run in waves.
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
-        options: ``memory``, ``segment_size``, ``max_record_size``, ``on_no_slots``, ``progress``,
-            ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those that share out the
-            pool, such as ``buffers_per_channel``; see ``docs/options.md``.
+        options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
+            ``on_no_slots``, ``progress``, ``consumer_timeout``, ``heartbeat_timeout``,
+            ``map_schema`` and those that share out the pool, such as ``buffers_per_channel``; see
+            ``docs/options.md``.
 
     Raises:
         OptionError: an unknown option, or a value that it does not take; a source that never ends
@@ -157,6 +158,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         "segment_size": options["segment_size"],
         "max_record_size": options["max_record_size"],
         "buffers": {name: options[name] for name in BUFFER_OPTIONS},
+        "buffer_timeout": options["buffer_timeout"],
     }
 
     given = request.source
@@ -173,7 +175,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     may_hand_over = options["on_no_slots"] == "shuffle"
     facts = ExchangeFacts(partitions, may_hand_over, options["heartbeat_timeout"])
-    by_order = request.by is None or isinstance(request.by, RoundRobinSelector)
+    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     plan = Plan(producers, words, options["progress"], source, by_order)
     owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.key_groups import default_max_parallelism, key_groups, operator_index
+from headgate.selectors import (
+    PLACED_BY_ORDER,
+    BroadcastSelector,
+    ForwardSelector,
+    GlobalSelector,
+    KeyGroupSelector,
+)
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -33,7 +42,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         df = df if request.map is None else df.mapInArrow(request.map, request.wire)
     if columns is not None:
         df = df.repartition(partitions, *columns)
-    elif request.by is None or type(request.by).__name__ == "RoundRobinSelector":
+    elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)
@@ -50,9 +59,25 @@ def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:
 
     wire = StructType([*request.wire.fields, StructField(CHANNEL, IntegerType(), nullable=False)])
     keys = _keys(partitions)
-    broadcast = type(request.by).__name__ == "BroadcastSelector"
-    choose = _broadcast(keys) if broadcast else _chosen(request.by, keys)
+    broadcast = isinstance(request.by, BroadcastSelector)
+    choose = _broadcast(keys) if broadcast else _chosen(_function(request.by, partitions), keys)
     return df.mapInArrow(choose, wire).repartition(partitions, CHANNEL).drop(CHANNEL)
+
+
+def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
+    """Return what a selector does, as a function of a batch."""
+    if isinstance(by, KeyGroupSelector):
+        column, total = by.column, by.max_parallelism or default_max_parallelism(partitions)
+
+        def of_key(batch: pa.RecordBatch) -> list[int]:
+            groups = key_groups(batch.column(column), total).to_pylist()
+            return [operator_index(group, partitions, total) for group in groups]
+
+        return of_key
+    if isinstance(by, (ForwardSelector, GlobalSelector)):
+        return lambda batch: [0] * batch.num_rows
+    function: Callable[[Any], Any] = by
+    return function
 
 
 def _chosen(by: Any, keys: list[int]) -> BatchFunction:

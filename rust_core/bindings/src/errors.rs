@@ -69,6 +69,7 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::EventTooLarge { .. } => {
             of(5002).remedy("raise segment_size= in all processes · send the body as a record")
         }
+        ExchangeError::Flush(cause) => Report { summary: error.to_string(), ..report(cause) },
         ExchangeError::Forked { .. } => {
             of(1003).remedy("create a ShuffleEnvironment in the child process")
         }
@@ -133,7 +134,15 @@ fn of_source(error: &SourceError) -> Report {
 fn of_select(error: &SelectError) -> Report {
     match error {
         SelectError::Hash(error) => of_hash(error),
+        SelectError::NoColumns => Report::new(4004, error)
+            .remedy("emit record batches · take a selector that needs no columns"),
         SelectError::NoSubpartitions => Report::new(1001, error),
+        SelectError::OutOfRange { .. } => {
+            Report::new(4004, error).remedy("take a selector for this number of subpartitions")
+        }
+        SelectError::TooFewKeyGroups { .. } => {
+            Report::new(4004, error).remedy("raise max_parallelism · have fewer subpartitions")
+        }
     }
 }
 
@@ -141,6 +150,9 @@ pub(crate) fn of_hash(error: &HashError) -> Report {
     match error {
         HashError::UnsupportedKeyType { .. } => {
             Report::new(4002, error).remedy("hash by another column, or cast it first")
+        }
+        HashError::NullKey { .. } => {
+            Report::new(4004, error).remedy("fill or filter the nulls · HashSelector takes them")
         }
         _ => Report::new(4001, error),
     }

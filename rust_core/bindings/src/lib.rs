@@ -34,7 +34,7 @@ mod _native {
     #[pymodule_export]
     use crate::reader::{BufferReader, RecordReader};
     #[pymodule_export]
-    use crate::schema::{check_schema, hash_partition_ids};
+    use crate::schema::{check_schema, hash_partition_ids, key_groups};
     #[pymodule_export]
     use crate::writer::{ArrowWriter, BytesWriter};
 

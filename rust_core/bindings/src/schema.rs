@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use headgate_record::{PageSchema, hash, partition_ids};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_schema::{Field, Schema};
+use headgate_record::{HashError, PageSchema, hash, key_group, partition_ids};
 use pyo3::prelude::*;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
@@ -35,7 +37,37 @@ pub(crate) fn hash_partition_ids<'py>(
         partition_ids(&batch, &columns, num_partitions, &mut ids)?;
         Ok(ids)
     });
-    let ids = ids.map_err(|error| of_hash(&error).into_py(py))?;
-    let array = PyArray::from_array_ref(Arc::new(arrow_array::UInt32Array::from(ids)));
+    numbers(py, ids)
+}
+
+/// The key group of each key, as Flink computes it.
+#[pyfunction]
+pub(crate) fn key_groups<'py>(
+    py: Python<'py>,
+    keys: PyArray,
+    max_parallelism: u32,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (keys, _) = keys.into_inner();
+    let groups = released(py, || {
+        let batch = one_column(keys);
+        let column = key_group::resolve_key(&batch.schema(), KEYS)?;
+        let mut groups = Vec::new();
+        key_group::key_groups(&batch, column, max_parallelism, &mut groups)?;
+        Ok(groups)
+    });
+    numbers(py, groups)
+}
+
+/// The name of the column in messages.
+const KEYS: &str = "keys";
+
+fn one_column(keys: ArrayRef) -> RecordBatch {
+    let schema = Schema::new(vec![Field::new(KEYS, keys.data_type().clone(), true)]);
+    RecordBatch::try_new(Arc::new(schema), vec![keys]).expect("one column of the schema's type")
+}
+
+fn numbers(py: Python<'_>, numbers: Result<Vec<u32>, HashError>) -> PyResult<Bound<'_, PyAny>> {
+    let numbers = numbers.map_err(|error| of_hash(&error).into_py(py))?;
+    let array = PyArray::from_array_ref(Arc::new(UInt32Array::from(numbers)));
     py.import("pyarrow")?.call_method1("array", (array,))
 }

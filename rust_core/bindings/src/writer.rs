@@ -1,16 +1,18 @@
 //! `ArrowWriter` and `BytesWriter`.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter as ArrowInner, BytesWriter as BytesInner, Counters, ExchangeError, Interrupt,
-    Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, ExchangeError,
+    Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
-use headgate_record::{Event, Selector};
+use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
@@ -19,22 +21,35 @@ use crate::interrupt::{blocking, lock, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
-/// Splits `("hash", [names])`, `("round_robin", start)` and `("broadcast", None)`.
-fn selector(
-    py: Python<'_>,
-    schema: Option<&PySchema>,
-    columns: Option<Vec<String>>,
-    start: Option<u32>,
-) -> PyResult<Selector> {
-    match (columns, start) {
-        (Some(columns), _) => {
-            let schema = schema.ok_or_else(|| PyTypeError::new_err("only batches have columns"))?;
-            Selector::hash_by_name(schema.as_ref(), &columns)
-                .map_err(|error| of_hash(&error).into_py(py))
+/// A selector's kind and its values, as `headgate.selectors` names them.
+type Choice<'py> = (String, Bound<'py, PyTuple>);
+
+fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> PyResult<Selector> {
+    let (kind, values) = choice;
+    let schema =
+        || schema.map(AsRef::as_ref).ok_or_else(|| to_py(py, &SelectError::NoColumns.into()));
+    let of_hash = |error: HashError| of_hash(&error).into_py(py);
+    Ok(match kind.as_str() {
+        "broadcast" => Selector::Broadcast,
+        "hash" => {
+            let (columns,) = values.extract::<(Vec<String>,)>()?;
+            Selector::hash_by_name(schema()?, &columns).map_err(of_hash)?
         }
-        (None, Some(next)) => Ok(Selector::RoundRobin { next }),
-        (None, None) => Ok(Selector::Broadcast),
-    }
+        "key_group" => {
+            let (column, max_parallelism) = values.extract::<(String, u32)>()?;
+            Selector::key_group_by_name(schema()?, &column, max_parallelism).map_err(of_hash)?
+        }
+        "one" => Selector::One(values.extract::<(u32,)>()?.0),
+        "round_robin" => {
+            let (next, first, last, by_rows) = values.extract::<(u32, u32, u32, bool)>()?;
+            Selector::RoundRobin { next, group: Some(first..last), by_rows }
+        }
+        "shuffle" => {
+            let (seed, by_rows) = values.extract::<(u64, bool)>()?;
+            Selector::Shuffle { random: SplitMix64::new(seed), by_rows }
+        }
+        _ => return Err(PyTypeError::new_err(format!("{kind} is no selector"))),
+    })
 }
 
 fn is_available(
@@ -59,6 +74,15 @@ fn wait_available(
         environment.check()?;
         partition.wait_available(timeout, interrupt)
     })
+}
+
+/// Seconds; 0 flushes each record, less than that is never.
+fn buffer_timeout(seconds: f64) -> BufferTimeout {
+    if seconds == 0.0 {
+        return BufferTimeout::EveryRecord;
+    }
+    // What no duration holds, below or above, is never.
+    Duration::try_from_secs_f64(seconds).map_or(BufferTimeout::Never, BufferTimeout::After)
 }
 
 fn event(name: String, body: Vec<u8>) -> Event {
@@ -98,22 +122,23 @@ pub(crate) struct ArrowWriter {
 #[pymethods]
 impl ArrowWriter {
     #[new]
-    #[pyo3(signature = (partition, schema, *, columns=None, start=None))]
+    #[pyo3(signature = (partition, schema, selector, *, timeout=-1.0))]
     fn new(
         py: Python<'_>,
         partition: &ResultPartition,
         schema: PySchema,
-        columns: Option<Vec<String>>,
-        start: Option<u32>,
+        selector: Choice<'_>,
+        timeout: f64,
     ) -> PyResult<Self> {
-        let selector = selector(py, Some(&schema), columns, start)?;
+        let selector = self::selector(py, Some(&schema), &selector)?;
         let schema = page_schema(py, schema)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
         let limit = environment.config().max_record_size;
         let inner = blocking(py, |_| {
             environment.check()?;
-            ArrowInner::new(partition, schema, selector, limit)
+            ArrowInner::new(partition, schema, selector, limit)?
+                .with_buffer_timeout(buffer_timeout(timeout), &environment)
         })?;
         let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
         Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
@@ -146,6 +171,13 @@ impl ArrowWriter {
         })
     }
 
+    fn random_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
+        for_each_batch(py, batches, |batch, interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.random_emit(batch, interrupt)
+        })
+    }
+
     fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
@@ -163,16 +195,14 @@ impl ArrowWriter {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.flush();
-            Ok(())
+            lock(&self.inner, interrupt)?.flush()
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.finish();
-            Ok(())
+            lock(&self.inner, interrupt)?.finish()
         })
     }
 
@@ -214,15 +244,21 @@ pub(crate) struct BytesWriter {
 #[pymethods]
 impl BytesWriter {
     #[new]
-    #[pyo3(signature = (partition, *, start=None))]
-    fn new(py: Python<'_>, partition: &ResultPartition, start: Option<u32>) -> PyResult<Self> {
-        let selector = selector(py, None, None, start)?;
+    #[pyo3(signature = (partition, selector, *, timeout=-1.0))]
+    fn new(
+        py: Python<'_>,
+        partition: &ResultPartition,
+        selector: Choice<'_>,
+        timeout: f64,
+    ) -> PyResult<Self> {
+        let selector = self::selector(py, None, &selector)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
         let limit = environment.config().max_record_size;
         let inner = blocking(py, |_| {
             environment.check()?;
-            BytesInner::new(partition, selector, limit)
+            BytesInner::new(partition, selector, limit)?
+                .with_buffer_timeout(buffer_timeout(timeout), &environment)
         })?;
         let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
         Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
@@ -251,6 +287,14 @@ impl BytesWriter {
         })
     }
 
+    fn random_emit(&self, py: Python<'_>, record: Vec<u8>) -> PyResult<()> {
+        let record = Bytes::from(record);
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.random_emit(&record, interrupt)
+        })
+    }
+
     fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
@@ -268,16 +312,14 @@ impl BytesWriter {
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.flush();
-            Ok(())
+            lock(&self.inner, interrupt)?.flush()
         })
     }
 
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.finish();
-            Ok(())
+            lock(&self.inner, interrupt)?.finish()
         })
     }
 

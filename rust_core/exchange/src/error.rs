@@ -60,6 +60,9 @@ pub enum ExchangeError {
         /// Its limit; none if it is the system's that was reached.
         limit: Option<u64>,
     },
+    /// What was emitted could not be sent when its time had come.
+    #[error("flushing by time failed: {0}")]
+    Flush(Arc<Self>),
     /// The peer does not know our secret, or belongs to another exchange, run or epoch.
     #[error("handshake with {peer} failed: {detail}")]
     Handshake {

@@ -26,6 +26,7 @@ mod heartbeat;
 mod lock;
 mod manager;
 mod net;
+mod panic_text;
 mod partition;
 mod random;
 mod reader;
@@ -51,7 +52,7 @@ pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
-pub use writer::{ArrowWriter, BytesWriter};
+pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};
 pub use headgate_protocol::{DataType, PartitionId, Sequence};

@@ -52,7 +52,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     let mut emit_to = |subpartition: u32, interrupt| {
         writer
             .emit_to(&batch(0, 10, 8), &[subpartition; 10], interrupt)
-            .inspect(|()| writer.flush())
+            .and_then(|()| writer.flush())
     };
     for _ in 0..3 {
         assert!(partition.is_available());
@@ -68,7 +68,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     assert!(reader.next(&nothing).unwrap().is_some());
     assert!(partition.wait_available(None, &nothing).unwrap());
     emit_to(1, &stop).unwrap();
-    writer.finish();
+    writer.finish().unwrap();
     assert_eq!(drain(&mut reader).unwrap().len(), 20);
     // What was interrupted before it began left nothing behind.
     assert_eq!(drain(&mut env.reader(&gates[1])).unwrap().len(), 10);
@@ -82,7 +82,7 @@ fn a_wait_ends_with_the_failure_of_the_partition() {
     let mut writer = writer(&partition);
     for _ in 0..2 {
         writer.emit(&batch(0, 10, 8), &nothing).unwrap();
-        writer.flush();
+        writer.flush().unwrap();
     }
     thread::scope(|scope| {
         let waiting = scope.spawn(|| partition.wait_available(None, &nothing));
@@ -113,7 +113,7 @@ fn a_soft_limit_of_one_lets_every_row_through() {
         for number in 0..200 {
             writer.emit(&batch(number * 50, (number + 1) * 50, 30), &nothing).unwrap();
         }
-        writer.finish();
+        writer.finish().unwrap();
         let rows: usize = readings.into_iter().map(|reading| reading.join().unwrap()).sum();
         assert_eq!(rows, 10_000);
     });

@@ -33,7 +33,7 @@ fn exchange(producers: &[Env], consumers: &[Env], rows: i64, width: usize) -> Ve
                     writer.emit(&batch(from, to, width), &nothing).unwrap();
                     from = to;
                 }
-                writer.finish();
+                writer.finish().unwrap();
                 let taken = partition.wait_consumed(Some(Duration::from_secs(30)), &nothing);
                 assert!(taken.unwrap());
             });
@@ -76,7 +76,7 @@ fn a_writer_that_waits_for_segments_says_how_long() {
             writer.emit(&batch(0, 100, 12), &nothing).unwrap();
             assert_eq!(partition.back_pressured_ns(), 0, "there was nothing to wait for");
             writer.emit(&batch(100, 10_000, 12), &nothing).unwrap();
-            writer.finish();
+            writer.finish().unwrap();
         });
         // It is told while the writer waits, not only afterwards.
         while partition.back_pressured_ns() == 0 {
@@ -98,7 +98,7 @@ fn a_local_channel_copies_nothing_over_a_socket() {
         scope.spawn(|| {
             let mut writer = writer(&partition);
             writer.emit(&batch(0, 10_000, 12), &nothing).unwrap();
-            writer.finish();
+            writer.finish().unwrap();
         });
         assert_eq!(drain(&mut env.reader(&gate)).unwrap().len(), 10_000);
     });
@@ -126,7 +126,7 @@ fn keeping_every_batch_never_stalls() {
                 for part in 0..100 {
                     writer.emit(&batch(part * 100, (part + 1) * 100, 30), &nothing).unwrap();
                 }
-                writer.finish();
+                writer.finish().unwrap();
             });
             let mut reader = reading.reader(&gate);
             let mut kept = Vec::new();
@@ -161,7 +161,7 @@ fn a_producer_that_vanishes_is_an_error_and_not_an_end() {
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 8), &nothing).unwrap();
-    writer.flush();
+    writer.flush().unwrap();
     drop((writer, partition));
     let reading = thread::scope(|scope| {
         let reading = scope.spawn(|| drain(&mut consumer.reader(&gate)));
@@ -183,7 +183,7 @@ fn a_consumer_that_stops_early_frees_the_producer() {
             for part in 0..1_000 {
                 writer.emit(&batch(part * 100, (part + 1) * 100, 30), &nothing).unwrap();
             }
-            writer.finish();
+            writer.finish().unwrap();
             partition.wait_consumed(Some(Duration::from_secs(30)), &nothing).unwrap()
         });
         assert!(consumer.reader(&gate).next(&nothing).unwrap().is_some());
@@ -208,7 +208,7 @@ fn a_consumer_that_closes_is_no_loss() {
         let gate = consumer.gate(&[producer.address(&partition, 0)]);
         let mut writer = writer(&partition);
         writer.emit(&batch(0, 100, 8), &nothing).unwrap();
-        writer.flush();
+        writer.flush().unwrap();
         assert!(consumer.reader(&gate).next(&nothing).unwrap().is_some());
         use std::io::Write;
         // Not a handshake: refused, and no other connection suffers.
@@ -230,7 +230,7 @@ fn unwanted_subpartitions_are_not_built() {
     let gate = env.gate(&[env.address(&partition, 1)]);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 8), &nothing).unwrap();
-    writer.finish();
+    writer.finish().unwrap();
     let keys = drain(&mut env.reader(&gate)).unwrap();
     assert!(!keys.is_empty() && keys.len() < 500);
     assert!(partition.wait_consumed(Some(Duration::ZERO), &nothing).unwrap());
@@ -248,7 +248,7 @@ fn channels_may_appear_while_the_gate_is_read() {
             consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
             let mut writer = writer(&partition);
             writer.emit(&batch(number * 50, (number + 1) * 50, 8), &nothing).unwrap();
-            writer.finish();
+            writer.finish().unwrap();
             assert!(partition.wait_consumed(Some(Duration::from_secs(10)), &nothing).unwrap());
             producer.0.release_partition(partition.id());
         }
@@ -267,7 +267,7 @@ fn broadcast_shares_one_page_and_keeps_the_order() {
     writer.broadcast_emit(&batch(0, 10, 8), &nothing).unwrap();
     writer.emit(&batch(10, 20, 8), &nothing).unwrap();
     writer.broadcast_emit(&batch(20, 30, 8), &nothing).unwrap();
-    writer.finish();
+    writer.finish().unwrap();
     assert_eq!(env.0.stats().pool.held, 5, "two shared pages and three of one's own");
     let mut seen = Vec::new();
     for gate in &gates {
@@ -291,7 +291,7 @@ fn a_channel_is_added_while_another_one_holds_all_it_may_and_nobody_reads() {
                 for at in 0..200 {
                     writer.emit(&batch(at * 100, at * 100 + 100, 20), &nothing).unwrap();
                 }
-                writer.finish();
+                writer.finish().unwrap();
             });
         }
         let gate = consumer.0.create_input_gate().unwrap();
@@ -319,7 +319,7 @@ fn a_buffer_that_no_segment_of_the_consumer_can_take_ends_both_sides() {
     let partition = producer.partition(1);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 20), &nothing).unwrap();
-    writer.finish();
+    writer.finish().unwrap();
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
     let told = drain(&mut consumer.reader(&gate)).unwrap_err();
     assert!(matches!(told, ExchangeError::ProducerFailed(_)), "{told}");

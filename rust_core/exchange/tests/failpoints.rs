@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::Env;
 use headgate_exchange::failpoint::{VARIABLE, configure, hits};
-use headgate_exchange::{ExchangeError, PartitionOptions};
+use headgate_exchange::{BufferTimeout, ExchangeError, PartitionOptions, Record};
 use scenario::{Outcome, ROWS, Role, exchange, play};
 
 /// What an end is told of another process that is gone.
@@ -183,6 +183,54 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
         assert!(error.to_string().contains("failpoint connection.reads"), "{error}");
     }
     gate.close();
+    configure("").unwrap();
+}
+
+#[test]
+fn spec_5_07_what_the_flusher_meets_is_raised_by_the_next_call_of_its_writer() {
+    let _alone = alone();
+    let timeout = BufferTimeout::After(Duration::from_millis(1));
+    for (rule, said) in [
+        ("flusher.flush=error*1", "flushing by time failed: failpoint flusher.flush"),
+        ("subpartition.added=panic*1", "flusher panicked: failpoint subpartition.added"),
+    ] {
+        for next in 0..3 {
+            configure("").unwrap();
+            let env = Env::new(24, 4096);
+            let check = |result: Result<(), ExchangeError>| {
+                let error = result.unwrap_err();
+                assert!(matches!(error, ExchangeError::Flush(_)), "{error:?}");
+                assert!(error.to_string().contains(said), "{error}");
+            };
+            let make = |partition| common::writer(partition).with_buffer_timeout(timeout, &env.0);
+            let partition = env.partition(1);
+            let gate = env.gate(&[env.address(&partition, 0)]);
+            let mut writer = make(&partition).unwrap();
+            configure(rule).unwrap();
+            match writer.emit(&common::batch(0, 3, 5), &common::nothing) {
+                Ok(()) => {}
+                early => check(early),
+            }
+            // The consumer hears of it although the writer does nothing more.
+            check(env.reader(&gate).next(&common::nothing).map(drop));
+            check(match next {
+                0 => writer.emit(&common::batch(3, 4, 5), &common::nothing),
+                1 => writer.flush(),
+                _ => writer.finish(),
+            });
+            // Others are flushed as before.
+            let other = env.partition(1);
+            let gate = env.gate(&[env.address(&other, 0)]);
+            let mut writer = make(&other).unwrap();
+            writer.emit(&common::batch(0, 2, 5), &common::nothing).unwrap();
+            let Some(Record::Batch(batch)) = env.reader(&gate).next(&common::nothing).unwrap()
+            else {
+                panic!("a batch was emitted")
+            };
+            assert_eq!(batch.num_rows(), 2);
+            writer.finish().unwrap();
+        }
+    }
     configure("").unwrap();
 }
 

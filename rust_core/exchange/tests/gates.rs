@@ -64,7 +64,7 @@ impl Link {
 fn write_pages(writer: &mut ArrowWriter, count: i64) {
     for row in 0..count {
         writer.emit(&batch(row, row + 1, 0), &nothing).unwrap();
-        writer.flush();
+        writer.flush().unwrap();
     }
 }
 
@@ -139,7 +139,7 @@ fn spec_8_16_a_channel_becomes_local_or_remote_once_its_producer_is_known() {
         for partition in &partitions {
             let mut writer = writer(partition);
             write_pages(&mut writer, 1);
-            writer.finish();
+            writer.finish().unwrap();
         }
         let mut reader = consumer.reader(&gate);
         let Some(Record::Batch(first)) = reader.next(&nothing).unwrap() else { panic!("rows") };
@@ -183,7 +183,7 @@ fn spec_8_16_many_updates_of_one_channel_at_once_request_it_once() {
         assert_eq!(made.into_inner(), 1);
         let mut writer = writer(&partitions[0]);
         write_pages(&mut writer, 3);
-        writer.finish();
+        writer.finish().unwrap();
         assert_eq!(common::drain(&mut consumer.reader(&gate)).unwrap(), [0, 1, 2]);
         gate.close();
     }
@@ -247,9 +247,9 @@ fn spec_8_18_buffers_recycling_and_release_raced_a_thousand_times_leak_nothing()
                         if writer.emit(&batch(row, row + 1, 3000), &nothing).is_err() {
                             return;
                         }
-                        writer.flush();
+                        writer.flush().unwrap();
                     }
-                    writer.finish();
+                    writer.finish().unwrap();
                 });
             }
             scope.spawn(|| {
@@ -303,7 +303,7 @@ fn read_all(link: &Link, input: Arc<dyn DataInput>, partitions: &[Arc<ResultPart
                     let from = number * 1000 + part * 50;
                     writer.emit(&batch(from, from + 50, 20), &nothing).unwrap();
                 }
-                writer.finish();
+                writer.finish().unwrap();
             });
         }
         let copies = Arc::clone(consumer.0.copies());
@@ -346,7 +346,7 @@ fn a_buffer_says_what_it_is_and_its_number() {
         let gate = link.consumer().gate(&addresses);
         let mut writer = writer(&partitions[0]);
         write_pages(&mut writer, 2);
-        writer.finish();
+        writer.finish().unwrap();
         let kinds: Vec<_> = std::iter::from_fn(|| gate.next(&nothing).unwrap())
             .map(|received| (received.data_type, received.sequence.0))
             .collect();

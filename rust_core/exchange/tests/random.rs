@@ -67,10 +67,10 @@ proptest! {
                         let from = (number * batches + part) * rows;
                         writer.emit(&batch(from, from + rows, width), &nothing).unwrap();
                         if flush {
-                            writer.flush();
+                            writer.flush().unwrap();
                         }
                     }
-                    writer.finish();
+                    writer.finish().unwrap();
                     let timeout = Some(Duration::from_secs(30));
                     assert!(partition.wait_consumed(timeout, &nothing).unwrap());
                 });

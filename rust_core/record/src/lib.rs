@@ -17,7 +17,9 @@
 
 pub mod event;
 pub mod hash;
+pub mod key_group;
 pub mod page;
+pub mod random;
 pub mod scatter;
 pub mod selector;
 pub mod spanning;
@@ -28,6 +30,7 @@ pub use page::{
     EncodeError, PageBuilder, PageError, PageProfile, PageSchema, PageStats, Source, SourceError,
     UnsupportedType, encode_rows, encoded_len, is_page_aligned, read_page,
 };
+pub use random::SplitMix64;
 pub use scatter::{PartitionOutOfRange, Scatter};
 pub use selector::{SelectError, Selection, Selector};
 pub use spanning::{

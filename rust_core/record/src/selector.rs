@@ -1,9 +1,13 @@
-//! Which subpartition gets which row.
+//! Which subpartition gets which row (spec 5.3).
+
+use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 
 use crate::hash::{self, HashError};
+use crate::key_group;
+use crate::random::SplitMix64;
 
 /// Why no subpartition could be selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,6 +18,25 @@ pub enum SelectError {
     /// The key columns cannot be hashed.
     #[error(transparent)]
     Hash(#[from] HashError),
+    /// Rows have columns, records of bytes have none.
+    #[error("records of bytes have no columns to hash")]
+    NoColumns,
+    /// A subpartition was named that does not exist.
+    #[error("subpartition {index} is selected, there are {n}")]
+    OutOfRange {
+        /// Which.
+        index: u32,
+        /// How many there are.
+        n: u32,
+    },
+    /// Some subpartitions would get no key group.
+    #[error("{n} subpartitions are more than max_parallelism={max_parallelism} key groups")]
+    TooFewKeyGroups {
+        /// How many key groups there are.
+        max_parallelism: u32,
+        /// How many subpartitions there are.
+        n: u32,
+    },
 }
 
 /// Where the rows of one batch go.
@@ -27,7 +50,8 @@ pub enum Selection {
     Rows,
 }
 
-/// The rule by which rows are sent to subpartitions.
+/// The rule by which rows are sent to subpartitions. A record is a batch, or bytes; with `by_rows`
+/// it is each row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// Every record to every subpartition.
@@ -37,10 +61,31 @@ pub enum Selector {
         /// Positions of the key columns, in the order in which they are hashed.
         columns: Vec<usize>,
     },
+    /// Each row by the key group of its key, placed as Flink places it.
+    KeyGroup {
+        /// Position of the key column.
+        column: usize,
+        /// How many key groups there are, at least as many as subpartitions.
+        max_parallelism: u32,
+    },
+    /// Every record to this subpartition.
+    One(u32),
     /// Records in turn: the first to `next`, then the following one, and so on.
     RoundRobin {
-        /// The subpartition that gets the next record, modulo their number.
+        /// The subpartition that gets the next record, counted from the start of the group and
+        /// modulo its length.
         next: u32,
+        /// The subpartitions that take part; all of them if there is no group.
+        group: Option<Range<u32>>,
+        /// Whether each row is a record.
+        by_rows: bool,
+    },
+    /// Each record to any subpartition, all equally likely.
+    Shuffle {
+        /// Whence the choices come.
+        random: SplitMix64,
+        /// Whether each row is a record.
+        by_rows: bool,
     },
 }
 
@@ -54,31 +99,97 @@ impl Selector {
         Ok(Self::Hash { columns })
     }
 
+    /// A key group selector over a named column.
+    ///
+    /// # Errors
+    /// A name that is missing or ambiguous, and a column whose type has no hash code.
+    pub fn key_group_by_name(
+        schema: &Schema,
+        name: &str,
+        max_parallelism: u32,
+    ) -> Result<Self, HashError> {
+        let column = key_group::resolve_key(schema, name)?;
+        Ok(Self::KeyGroup { column, max_parallelism })
+    }
+
     /// Selects for one batch and `n` subpartitions.
     ///
     /// `ids` is overwritten with one id per row exactly when the answer is [`Selection::Rows`].
     ///
     /// # Errors
-    /// `n` is 0, or the key columns are missing or of a type that cannot be hashed.
+    /// `n` is 0, or too large for the key groups, or smaller than what is named; the key columns are
+    /// missing, of a type that cannot be hashed, or null where that is no key.
     pub fn select(
         &mut self,
         batch: &RecordBatch,
         n: u32,
         ids: &mut Vec<u32>,
     ) -> Result<Selection, SelectError> {
+        let rows = batch.num_rows();
+        match self {
+            Self::Hash { columns } if n > 0 => {
+                hash::partition_ids(batch, columns, n, ids)?;
+                Ok(Selection::Rows)
+            }
+            Self::KeyGroup { column, max_parallelism } if n > 0 => {
+                let groups = *max_parallelism;
+                if n > groups {
+                    return Err(SelectError::TooFewKeyGroups { max_parallelism: groups, n });
+                }
+                key_group::key_groups(batch, *column, groups, ids)?;
+                for id in ids {
+                    *id = key_group::operator_index(*id, n, groups);
+                }
+                Ok(Selection::Rows)
+            }
+            Self::RoundRobin { by_rows: true, .. } | Self::Shuffle { by_rows: true, .. } => {
+                ids.clear();
+                for _ in 0..rows {
+                    ids.push(self.next(n)?);
+                }
+                Ok(Selection::Rows)
+            }
+            _ => self.select_record(n),
+        }
+    }
+
+    /// Selects for one record without columns and `n` subpartitions; it is as one row.
+    ///
+    /// # Errors
+    /// As [`select`](Self::select), and a selector by columns.
+    pub fn select_record(&mut self, n: u32) -> Result<Selection, SelectError> {
         if n == 0 {
             return Err(SelectError::NoSubpartitions);
         }
         match self {
             Self::Broadcast => Ok(Selection::All),
-            Self::Hash { columns } => {
-                hash::partition_ids(batch, columns, n, ids)?;
-                Ok(Selection::Rows)
+            _ => self.next(n).map(Selection::One),
+        }
+    }
+
+    /// The one subpartition of the next record.
+    fn next(&mut self, n: u32) -> Result<u32, SelectError> {
+        match self {
+            Self::Broadcast | Self::Hash { .. } | Self::KeyGroup { .. } => {
+                Err(SelectError::NoColumns)
             }
-            Self::RoundRobin { next } => {
-                let one = *next % n;
-                *next = (one + 1) % n;
-                Ok(Selection::One(one))
+            Self::One(index) if *index < n => Ok(*index),
+            Self::One(index) => Err(SelectError::OutOfRange { index: *index, n }),
+            Self::RoundRobin { next, group, .. } => {
+                let group = group.clone().unwrap_or(0..n);
+                if group.is_empty() || group.end > n {
+                    return Err(SelectError::OutOfRange { index: group.end.max(1) - 1, n });
+                }
+                let one = *next % (group.end - group.start);
+                *next = (one + 1) % (group.end - group.start);
+                Ok(group.start + one)
+            }
+            Self::Shuffle { random, .. } => {
+                if n == 0 {
+                    Err(SelectError::NoSubpartitions)
+                } else {
+                    Ok(random.below(n))
+                }
             }
         }
     }
@@ -97,23 +208,69 @@ mod tests {
         RecordBatch::try_from_iter([("k", keys)]).unwrap()
     }
 
-    #[test]
-    fn round_robin_goes_on_by_one_from_its_start() {
+    fn round_robin(next: u32, group: Option<Range<u32>>) -> Selector {
+        Selector::RoundRobin { next, group, by_rows: false }
+    }
+
+    /// What it selects for `count` batches of four rows.
+    fn selected(mut selector: Selector, n: u32, count: usize) -> Vec<Selection> {
         let mut ids = vec![7];
-        for (start, expected) in [(0, [0, 1, 2, 0]), (2, [2, 0, 1, 2]), (7, [1, 2, 0, 1])] {
-            let mut selector = Selector::RoundRobin { next: start };
-            for one in expected {
-                let selection = selector.select(&batch(), 3, &mut ids).unwrap();
-                assert_eq!(selection, Selection::One(one));
-            }
-        }
-        assert_eq!(ids, [7]);
+        let all = (0..count).map(|_| selector.select(&batch(), n, &mut ids).unwrap()).collect();
+        assert_eq!(ids, [7], "no ids but for rows");
+        all
     }
 
     #[test]
-    fn broadcast_selects_all() {
-        let selection = Selector::Broadcast.select(&batch(), 3, &mut Vec::new()).unwrap();
-        assert_eq!(selection, Selection::All);
+    fn spec_5_08_round_robin_goes_on_by_one_from_its_start() {
+        for (start, expected) in [(0, [0, 1, 2, 0]), (2, [2, 0, 1, 2]), (7, [1, 2, 0, 1])] {
+            assert_eq!(selected(round_robin(start, None), 3, 4), expected.map(Selection::One));
+        }
+    }
+
+    #[test]
+    fn spec_5_08_rescale_stays_in_its_group() {
+        assert_eq!(selected(round_robin(0, Some(0..3)), 3, 4), [0, 1, 2, 0].map(Selection::One));
+        assert_eq!(selected(round_robin(0, Some(4..6)), 9, 4), [4, 5, 4, 5].map(Selection::One));
+        let error = round_robin(0, Some(4..6)).select_record(5).unwrap_err();
+        assert_eq!(error, SelectError::OutOfRange { index: 5, n: 5 });
+        round_robin(0, Some(2..2)).select_record(5).unwrap_err();
+    }
+
+    #[test]
+    fn spec_5_08_forward_and_global_are_always_the_first() {
+        assert_eq!(selected(Selector::One(0), 3, 4), [Selection::One(0); 4]);
+        let error = Selector::One(3).select_record(3).unwrap_err();
+        assert_eq!(error, SelectError::OutOfRange { index: 3, n: 3 });
+    }
+
+    #[test]
+    fn spec_5_08_broadcast_selects_all_and_no_one() {
+        assert_eq!(selected(Selector::Broadcast, 3, 2), [Selection::All; 2]);
+        assert_eq!(Selector::Broadcast.next(3).unwrap_err(), SelectError::NoColumns);
+    }
+
+    #[test]
+    fn shuffle_reaches_all_and_repeats_with_its_seed() {
+        let shuffle = |seed| Selector::Shuffle { random: SplitMix64::new(seed), by_rows: false };
+        let first = selected(shuffle(3), 5, 100);
+        assert_eq!(first, selected(shuffle(3), 5, 100));
+        assert_ne!(first, selected(shuffle(4), 5, 100));
+        assert!((0..5).all(|index| first.contains(&Selection::One(index))));
+    }
+
+    #[test]
+    fn by_rows_each_row_is_a_record() {
+        let mut ids = vec![7];
+        let mut selector = Selector::RoundRobin { next: 1, group: None, by_rows: true };
+        assert_eq!(selector.select(&batch(), 3, &mut ids).unwrap(), Selection::Rows);
+        assert_eq!(ids, [1, 2, 0, 1]);
+        selector.select(&batch(), 3, &mut ids).unwrap();
+        assert_eq!(ids, [2, 0, 1, 2]);
+        assert_eq!(selector.select_record(3).unwrap(), Selection::One(0));
+        let mut selector = Selector::Shuffle { random: SplitMix64::new(1), by_rows: true };
+        assert_eq!(selector.select(&batch(), 2, &mut ids).unwrap(), Selection::Rows);
+        let mut random = SplitMix64::new(1);
+        assert_eq!(ids, [0; 4].map(|_| random.below(2)));
     }
 
     #[test]
@@ -128,14 +285,34 @@ mod tests {
         let empty = batch.slice(0, 0);
         selector.select(&empty, 5, &mut ids).unwrap();
         assert!(ids.is_empty());
+        assert_eq!(selector.select_record(5).unwrap_err(), SelectError::NoColumns);
+    }
+
+    #[test]
+    fn key_groups_go_to_the_operator_that_owns_them() {
+        let batch = batch();
+        let mut ids = Vec::new();
+        let mut selector = Selector::key_group_by_name(&batch.schema(), "k", 128).unwrap();
+        // The groups of 1, 2, 3 are 86, 127, 113; 42 and a bit belong to each of three.
+        assert_eq!(selector.select(&batch, 3, &mut ids).unwrap(), Selection::Rows);
+        assert_eq!(ids, [2, 2, 2, 2]);
+        selector.select(&batch, 8, &mut ids).unwrap();
+        assert_eq!(ids, [5, 7, 7, 5]);
+        let error = selector.select(&batch, 129, &mut ids).unwrap_err();
+        assert_eq!(error, SelectError::TooFewKeyGroups { max_parallelism: 128, n: 129 });
     }
 
     #[test]
     fn no_subpartitions_is_an_error() {
+        let random = || SplitMix64::new(0);
         for mut selector in [
             Selector::Broadcast,
             Selector::Hash { columns: vec![0] },
-            Selector::RoundRobin { next: 0 },
+            Selector::KeyGroup { column: 0, max_parallelism: 128 },
+            Selector::One(0),
+            round_robin(0, None),
+            Selector::Shuffle { random: random(), by_rows: false },
+            Selector::Shuffle { random: random(), by_rows: true },
         ] {
             let error = selector.select(&batch(), 0, &mut Vec::new()).unwrap_err();
             assert_eq!(error, SelectError::NoSubpartitions);

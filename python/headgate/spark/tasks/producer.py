@@ -158,7 +158,7 @@ class _Sender:
             self._counts.rows += batch.num_rows
             self._counts.bytes += batch.nbytes
             clock.enter(EMIT)
-            writer.emit(batch)
+            self._emit(writer, batch)
             clock.enter(FUNCTION)
         if source.error is not None:
             raise source.error  # map caught it and went on: rows would be missing
@@ -172,6 +172,15 @@ class _Sender:
         self._control.send("DONE", {**totals, "peak": peak})
         self._control.await_message("OK", "ABORT", "FINISH", "EPOCH_ENDED")
         return totals
+
+    @staticmethod
+    def _emit(writer: hg.RecordWriter, batch: pa.RecordBatch) -> None:
+        try:
+            writer.emit(batch)
+        except errors.SelectorError as error:
+            if isinstance(error.__cause__, UserFunctionFailed):
+                raise error.__cause__ from error.__cause__.__cause__
+            raise
 
     def _register(self) -> None:
         address = self._partition.address(self._wanted[0] if self._wanted else 0)
@@ -187,10 +196,17 @@ class _Sender:
 
     def _selector(self) -> Any:
         by = self._task.by
-        if by is None:
-            return hg.RoundRobinSelector(start=here().partition % self._task.num_partitions)
+        partition = here().partition
         if isinstance(by, list):
             return hg.HashSelector(by)
+        # Where chance decides, another attempt at this partition must choose alike.
+        if by is None or isinstance(by, hg.RebalanceSelector):
+            start = partition % self._task.num_partitions
+            return hg.RoundRobinSelector(start, by_rows=by is not None and by.by_rows)
+        if isinstance(by, hg.ShuffleSelector):
+            exchange_id = self._task.place.exchange_id
+            seed = int.from_bytes(exchange_id[:8]) if by.seed is None else by.seed
+            return hg.ShuffleSelector((seed + partition) % 2**64, by.by_rows)
         return own("by", by) if callable(by) else by
 
     def _handle(self, message: Message) -> None:

@@ -30,6 +30,7 @@ class Task:
         segment_size: bytes of a segment.
         max_record_size: bytes of the largest single row.
         buffers: the options of an environment that share out its pool, by name.
+        buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
     """
 
     place: Place
@@ -39,6 +40,7 @@ class Task:
     segment_size: int
     max_record_size: int
     buffers: Mapping[str, int]
+    buffer_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         segment_size=task.segment_size,
         max_record_size=task.max_record_size,
         **task.buffers,
+        buffer_timeout=task.buffer_timeout,
         listen=f"{control.host}:0",
         secret=task.place.secret,
         exchange_id=task.place.exchange_id,

@@ -22,6 +22,7 @@ use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::stats::Stats;
+use crate::writer::OutputFlusher;
 
 /// The data plane of a process.
 pub struct ShuffleEnvironment {
@@ -33,6 +34,7 @@ pub struct ShuffleEnvironment {
     partitions: Arc<PartitionManager>,
     gates: Arc<Mutex<Vec<Weak<InputGate>>>>,
     network: Mutex<Option<Network>>,
+    flusher: OutputFlusher,
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
     next_channel: AtomicU32,
@@ -64,6 +66,7 @@ impl ShuffleEnvironment {
             partitions: Arc::default(),
             gates: Arc::default(),
             network: Mutex::default(),
+            flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             copies: Arc::default(),
             next_channel: AtomicU32::new(0),
@@ -190,6 +193,11 @@ impl ShuffleEnvironment {
         Ok(gate)
     }
 
+    /// Who flushes the writers of this environment by time.
+    pub(crate) fn flusher(&self) -> &OutputFlusher {
+        &self.flusher
+    }
+
     fn start_network(&self, listener: Option<TcpListener>) -> Result<Network> {
         let (gates, partitions) = (Arc::clone(&self.gates), Arc::clone(&self.partitions));
         let broken = Arc::clone(&self.broken);
@@ -237,6 +245,7 @@ impl ShuffleEnvironment {
         for partition in self.partitions.all() {
             partition.refuse_waiting();
         }
+        self.flusher.stop();
         let gates: Vec<_> = lock(&self.gates).iter().filter_map(Weak::upgrade).collect();
         for gate in gates {
             gate.close();
@@ -270,8 +279,11 @@ impl Drop for ShuffleEnvironment {
     fn drop(&mut self) {
         if self.owner == std::process::id() {
             self.close();
-        } else if let Ok(network) = self.network.get_mut() {
-            // The child has no such thread: nothing to join, and the descriptors are the parent's.
+            return;
+        }
+        // The child has no such threads: nothing to join, and the descriptors are the parent's.
+        self.flusher.forget();
+        if let Ok(network) = self.network.get_mut() {
             std::mem::forget(network.take());
         }
     }

@@ -34,6 +34,7 @@ use headgate_protocol::{HandshakeConfig, Key};
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::manager::PartitionManager;
+use crate::panic_text::panic_text;
 
 pub(crate) use mailbox::{Command, Mailbox};
 #[cfg(test)]
@@ -99,11 +100,7 @@ impl Network {
             .spawn(move || {
                 let body = std::panic::AssertUnwindSafe(move || driver.run());
                 if let Err(panic) = std::panic::catch_unwind(body) {
-                    let text = panic
-                        .downcast_ref::<String>()
-                        .map(String::as_str)
-                        .or_else(|| panic.downcast_ref::<&str>().copied())
-                        .unwrap_or("no message");
+                    let text = panic_text(&*panic);
                     on_panic(ExchangeError::Internal(format!("the I/O thread panicked: {text}")));
                 }
             })

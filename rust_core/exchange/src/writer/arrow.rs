@@ -3,91 +3,35 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use headgate_memory::{Buffer, PooledSegment};
-use headgate_protocol::DataType;
 use headgate_record::{
-    Event, PageBuilder, PageProfile, PageSchema, Scatter, Selection, Selector, Source, encode_rows,
-    encoded_len,
+    Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, encode_rows, encoded_len,
 };
 
-use crate::copies::Copies;
 use crate::counters::Counters;
+use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
-use crate::writer::broadcast_event;
+use crate::writer::flusher::TimedFlush;
+use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::stream::StreamWriter;
-
-type Page = PageBuilder<PooledSegment>;
-
-/// Rows to append: scattered ones, or a range.
-#[derive(Clone, Copy)]
-enum Rows<'a> {
-    Picked(&'a [u32]),
-    Range { start: usize, len: usize },
-}
-
-impl<'a> Rows<'a> {
-    fn is_empty(self) -> bool {
-        match self {
-            Self::Picked(rows) => rows.is_empty(),
-            Self::Range { len, .. } => len == 0,
-        }
-    }
-
-    fn first(self) -> Option<u32> {
-        match self {
-            Self::Picked(rows) => rows.first().copied(),
-            Self::Range { start, len } => {
-                (len > 0).then(|| u32::try_from(start).expect("sources have at most u32::MAX rows"))
-            }
-        }
-    }
-
-    fn skip(self, count: usize) -> Self {
-        match self {
-            Self::Picked(rows) => Self::Picked(&rows[count..]),
-            Self::Range { start, len } => Self::Range { start: start + count, len: len - count },
-        }
-    }
-
-    fn append_to(self, page: &mut Page, source: &Source) -> usize {
-        match self {
-            Self::Picked(rows) => page.append(source, rows),
-            Self::Range { start, len } => page.append_range(source, start, len),
-        }
-    }
-}
-
-/// Which subpartitions a page goes to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lane {
-    One(usize),
-    All,
-}
-
-impl Lane {
-    fn subpartition(self) -> Option<usize> {
-        match self {
-            Self::One(index) => Some(index),
-            Self::All => None,
-        }
-    }
-}
+use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes record batches as pages; a row too wide for a page spans buffers.
 pub struct ArrowWriter {
     partition: Arc<ResultPartition>,
     schema: Arc<PageSchema>,
     selector: Selector,
-    /// One open page per subpartition, and behind them the one that goes to all of them; unicast
-    /// and broadcast pages are never open at the same time, so the order of emits holds.
-    open: Vec<Option<Page>>,
-    profile: PageProfile,
+    choices: SplitMix64,
+    pages: Arc<OpenPages>,
     stream: StreamWriter,
     max_record_size: usize,
     ids: Vec<u32>,
     scatter: Scatter,
     counters: Arc<Counters>,
+    /// Flush after each record.
+    flush_always: bool,
+    /// Only with a timeout, and until it is finished.
+    timed: Option<Arc<TimedFlush>>,
     finished: bool,
 }
 
@@ -107,20 +51,43 @@ impl ArrowWriter {
                 "the partition was created for another schema",
             ));
         }
-        let count = partition.num_subpartitions();
+        let counters = Arc::<Counters>::default();
+        let parts = (Arc::clone(&partition), Arc::clone(&schema), Arc::clone(&counters));
         Ok(Self {
-            stream: StreamWriter::new(count, max_record_size),
-            open: std::iter::repeat_with(|| None).take(count + 1).collect(),
+            pages: Arc::new(OpenPages::new(parts.0, parts.1, parts.2)),
+            stream: StreamWriter::new(partition.num_subpartitions(), max_record_size),
             partition,
             schema,
             selector,
-            profile: PageProfile::new(),
+            choices: random_choices()?,
             max_record_size,
             ids: Vec::new(),
             scatter: Scatter::new(),
-            counters: Arc::default(),
+            counters,
+            flush_always: false,
+            timed: None,
             finished: false,
         })
+    }
+
+    /// The same writer with another timeout than [`BufferTimeout::Never`].
+    ///
+    /// # Errors
+    /// When the environment's output flusher cannot be started.
+    pub fn with_buffer_timeout(
+        mut self,
+        timeout: BufferTimeout,
+        environment: &ShuffleEnvironment,
+    ) -> Result<Self> {
+        self.flush_always = timeout == BufferTimeout::EveryRecord;
+        self.timed = None;
+        if let BufferTimeout::After(timeout) = timeout {
+            let pages = Arc::clone(&self.pages);
+            let timed = TimedFlush::new(Arc::clone(&self.partition), move || pages.flush_by_time());
+            let timed = self.timed.insert(Arc::new(timed));
+            environment.flusher().register(timed, timeout)?;
+        }
+        Ok(self)
     }
 
     /// Emits a batch by the selector.
@@ -144,7 +111,9 @@ impl ArrowWriter {
             }
         });
         self.ids = ids;
-        emitted
+        emitted?;
+        self.emitted();
+        Ok(())
     }
 
     /// Emits each row to the subpartition that `ids` names for it.
@@ -167,7 +136,9 @@ impl ArrowWriter {
         if let Some(row) = ids.iter().position(|id| *id >= count) {
             return Err(ExchangeError::OutOfRange { row, channel: ids[row].into(), count });
         }
-        self.scatter(&source, ids, interrupt)
+        self.scatter(&source, ids, interrupt)?;
+        self.emitted();
+        Ok(())
     }
 
     /// Emits the whole batch to each subpartition; one segment holds a page for all of them.
@@ -178,7 +149,23 @@ impl ArrowWriter {
         self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let all = Rows::Range { start: 0, len: source.num_rows() };
-        self.append(Lane::All, &source, all, interrupt)
+        self.append(Lane::All, &source, all, interrupt)?;
+        self.emitted();
+        Ok(())
+    }
+
+    /// Emits the whole batch to any one subpartition, all equally likely.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    pub fn random_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
+        self.check_open()?;
+        let source = Source::try_new(&self.schema, batch)?;
+        let index = self.choices.below(self.num_subpartitions());
+        let all = Rows::Range { start: 0, len: source.num_rows() };
+        self.append(Lane::One(index as usize), &source, all, interrupt)?;
+        self.emitted();
+        Ok(())
     }
 
     /// Appends an event to each subpartition, behind all rows emitted so far.
@@ -187,25 +174,34 @@ impl ArrowWriter {
     /// After [`finish`](Self::finish), or an event that cannot be encoded.
     pub fn broadcast_event(&mut self, event: &Event) -> Result<()> {
         self.check_open()?;
-        self.flush();
+        self.pages.flush();
         broadcast_event(&self.partition, event)
     }
 
     /// Sends every open page, full or not.
-    pub fn flush(&mut self) {
-        for slot in 0..self.open.len() {
-            self.send(self.lane(slot));
-        }
+    ///
+    /// # Errors
+    /// Why the output flusher failed.
+    pub fn flush(&mut self) -> Result<()> {
+        self.check_flusher()?;
+        self.pages.flush();
+        Ok(())
     }
 
     /// Ends every subpartition; nothing can be emitted any more.
-    pub fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// Why the output flusher failed; the partition has failed as well then.
+    pub fn finish(&mut self) -> Result<()> {
+        self.check_flusher()?;
         if !std::mem::replace(&mut self.finished, true) {
-            self.flush();
+            self.timed = None;
+            self.pages.flush();
             for subpartition in self.partition.subpartitions() {
                 subpartition.finish();
             }
         }
+        Ok(())
     }
 
     /// What was emitted so far, once for each subpartition that gets it; open pages count once they
@@ -259,43 +255,17 @@ impl ArrowWriter {
         if rows.is_empty() {
             return Ok(());
         }
-        let slot = match lane {
-            Lane::One(index) => {
-                if self.partition.subpartitions()[index].is_released() {
-                    return self.partition.check();
-                }
-                self.send(Lane::All);
-                index
-            }
-            Lane::All => {
-                for index in 0..self.partition.num_subpartitions() {
-                    self.send(Lane::One(index));
-                }
-                self.partition.num_subpartitions()
-            }
-        };
-        while !rows.is_empty() {
-            let page = match &mut self.open[slot] {
-                Some(page) => page,
-                empty => {
-                    let segment = self.partition.request_segment(lane.subpartition(), interrupt)?;
-                    let page = PageBuilder::new(Arc::clone(&self.schema), segment, &self.profile);
-                    empty.insert(page)
-                }
-            };
-            let appended = rows.append_to(page, source);
-            let too_wide = appended == 0 && page.is_empty();
-            rows = rows.skip(appended);
-            if too_wide {
-                self.open[slot] = None;
-                let row = rows.first().expect("rows is not empty");
-                self.span(lane, source, row, interrupt)?;
-                rows = rows.skip(1);
-            } else if !rows.is_empty() {
-                self.send(lane);
-            }
+        if !lane.is_wanted(&self.partition) {
+            return self.partition.check();
         }
-        Ok(())
+        loop {
+            rows = self.pages.append(lane, source, rows, interrupt)?;
+            let Some(row) = rows.first() else {
+                return Ok(());
+            };
+            self.span(lane, source, row, interrupt)?;
+            rows = rows.skip(1);
+        }
     }
 
     /// A row that no page holds: a page of its own size in ordinary memory, cut over segments.
@@ -314,50 +284,25 @@ impl ArrowWriter {
         let page = encode_rows(&self.schema, source, &[row])
             .map_err(|_| ExchangeError::RecordTooLarge { size, limit })?;
         let page = bytes::Bytes::from(page);
-        let targets = match lane {
-            Lane::One(index) => index..index + 1,
-            Lane::All => 0..self.partition.num_subpartitions(),
-        };
-        for index in targets {
-            if self.partition.subpartitions()[index].is_released() {
-                continue;
-            }
-            let mut buffers =
-                self.stream.write(&self.partition, index, page.clone(), 1, interrupt)?;
-            // What follows is a page again, in a buffer of its own.
-            buffers += self.stream.end(&self.partition, index);
-            self.counters.add(1, page.len() as u64, buffers);
+        if !lane.is_wanted(&self.partition) {
+            return Ok(());
         }
+        let mut buffers = self.stream.write(&self.partition, lane, page.clone(), 1, interrupt)?;
+        // What follows is a page again, in a buffer of its own.
+        buffers += self.stream.end_all(&self.partition);
+        let targets = lane.targets(&self.partition).len() as u64;
+        self.counters.add(targets, targets * page.len() as u64, buffers);
         Ok(())
     }
 
-    /// Finishes the lane's open page and queues it.
-    fn send(&mut self, lane: Lane) {
-        let count = self.partition.num_subpartitions();
-        let (slot, targets) = match lane {
-            Lane::One(index) => (index, index..index + 1),
-            Lane::All => (count, 0..count),
-        };
-        let Some(page) = self.open[slot].take() else {
-            return;
-        };
-        let rows = page.num_rows() as u64;
-        if rows == 0 {
-            return;
-        }
-        page.teach(&mut self.profile);
-        let (segment, len) = page.finish();
-        Copies::count(&self.partition.copies().scatter, len);
-        let buffer = Buffer::freeze(segment, len);
-        for index in targets {
-            self.counters.add(rows, len as u64, 1);
-            let subpartition = &self.partition.subpartitions()[index];
-            subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);
+    fn emitted(&self) {
+        if self.flush_always {
+            self.pages.flush();
         }
     }
 
-    fn lane(&self, slot: usize) -> Lane {
-        if slot == self.partition.num_subpartitions() { Lane::All } else { Lane::One(slot) }
+    fn check_flusher(&self) -> Result<()> {
+        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
     }
 
     /// Waits where the consumers are behind, so that a batch that is begun is rarely held up in its
@@ -371,6 +316,7 @@ impl ArrowWriter {
         if self.finished {
             return Err(ExchangeError::Closed("record writer"));
         }
+        self.check_flusher()?;
         self.partition.check()
     }
 

@@ -3,20 +3,27 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use headgate_record::{Event, Selection, Selector};
+use headgate_record::{Event, Selection, Selector, SplitMix64};
 
 use crate::counters::Counters;
+use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
-use crate::writer::broadcast_event;
+use crate::writer::flusher::TimedFlush;
 use crate::writer::stream::StreamWriter;
+use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes bytes records, spanning buffers where they must.
 pub struct BytesWriter {
     partition: Arc<ResultPartition>,
     stream: StreamWriter,
     selector: Selector,
+    choices: SplitMix64,
     counters: Arc<Counters>,
+    /// Flush after each record.
+    flush_always: bool,
+    /// Only with a timeout, and until it is finished.
+    timed: Option<Arc<TimedFlush>>,
     finished: bool,
 }
 
@@ -24,17 +31,41 @@ impl BytesWriter {
     /// A writer that is the only one of its partition.
     ///
     /// # Errors
-    /// A hash selector: bytes have no columns.
+    /// A selector by columns: bytes have none.
     pub fn new(
         partition: Arc<ResultPartition>,
         selector: Selector,
         max_record_size: usize,
     ) -> Result<Self> {
-        if matches!(selector, Selector::Hash { .. }) {
+        if matches!(selector, Selector::Hash { .. } | Selector::KeyGroup { .. }) {
             return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
-        Ok(Self { partition, stream, selector, counters: Arc::default(), finished: false })
+        let counters = Arc::default();
+        let choices = random_choices()?;
+        let (flush_always, timed, finished) = (false, None, false);
+        Ok(Self { partition, stream, selector, choices, counters, flush_always, timed, finished })
+    }
+
+    /// The same writer with another timeout than [`BufferTimeout::Never`].
+    ///
+    /// # Errors
+    /// When the environment's output flusher cannot be started.
+    pub fn with_buffer_timeout(
+        mut self,
+        timeout: BufferTimeout,
+        environment: &ShuffleEnvironment,
+    ) -> Result<Self> {
+        self.flush_always = timeout == BufferTimeout::EveryRecord;
+        self.timed = None;
+        if let BufferTimeout::After(timeout) = timeout {
+            let partition = Arc::clone(&self.partition);
+            let flush = move || StreamWriter::flush(&partition);
+            let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
+            let timed = self.timed.insert(Arc::new(timed));
+            environment.flusher().register(timed, timeout)?;
+        }
+        Ok(self)
     }
 
     /// Emits one record to the subpartition the selector names.
@@ -42,30 +73,27 @@ impl BytesWriter {
     /// # Errors
     /// A record above the limit, the failure of the partition, or what the interrupt says.
     pub fn emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        let count = self.num_subpartitions();
-        let selection = match &mut self.selector {
-            Selector::RoundRobin { next } => {
-                let one = *next % count;
-                *next = (one + 1) % count;
-                Selection::One(one)
-            }
-            Selector::Broadcast | Selector::Hash { .. } => Selection::All,
-        };
-        match selection {
+        match self.selector.select_record(self.num_subpartitions())? {
             Selection::One(index) => self.emit_to(index, record.clone(), interrupt),
             Selection::All | Selection::Rows => self.broadcast_emit(record, interrupt),
         }
     }
 
-    /// Emits one record to each subpartition.
+    /// Emits one record to each subpartition; one segment holds its bytes for all of them.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
     pub fn broadcast_emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        for index in 0..self.num_subpartitions() {
-            self.emit_to(index, record.clone(), interrupt)?;
-        }
-        Ok(())
+        self.write(Lane::All, record.clone(), interrupt)
+    }
+
+    /// Emits one record to any one subpartition, all equally likely.
+    ///
+    /// # Errors
+    /// As [`emit`](Self::emit).
+    pub fn random_emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
+        let index = self.choices.below(self.num_subpartitions());
+        self.write(Lane::One(index as usize), record.clone(), interrupt)
     }
 
     /// Emits one record to the named subpartition.
@@ -73,21 +101,31 @@ impl BytesWriter {
     /// # Errors
     /// As [`emit`](Self::emit), and a subpartition that does not exist.
     pub fn emit_to(&mut self, index: u32, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
         let count = self.num_subpartitions();
         if index >= count {
+            self.check_open()?;
             return Err(ExchangeError::OutOfRange { row: 0, channel: index.into(), count });
         }
-        let index = index as usize;
-        if self.partition.subpartitions()[index].is_released() {
+        self.write(Lane::One(index as usize), record, interrupt)
+    }
+
+    fn write(&mut self, lane: Lane, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
+        self.check_open()?;
+        if !lane.is_wanted(&self.partition) {
             return self.partition.check();
         }
-        if !self.stream.is_open(index) {
+        if !self.stream.is_open(&self.partition, lane) {
             self.partition.wait_available(None, interrupt)?;
         }
         let bytes = record.len() as u64;
-        let completed = self.stream.write(&self.partition, index, record, 1, interrupt)?;
-        self.counters.add(1, bytes, completed);
+        let completed = self.stream.write(&self.partition, lane, record, 1, interrupt)?;
+        let targets = lane.targets(&self.partition);
+        self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
+        if self.flush_always {
+            for subpartition in &self.partition.subpartitions()[targets] {
+                subpartition.flush();
+            }
+        }
         Ok(())
     }
 
@@ -102,18 +140,29 @@ impl BytesWriter {
     }
 
     /// Shows everything emitted so far to the consumers.
-    pub fn flush(&self) {
-        self.stream.flush(&self.partition);
+    ///
+    /// # Errors
+    /// Why the output flusher failed.
+    pub fn flush(&self) -> Result<()> {
+        self.check_flusher()?;
+        StreamWriter::flush(&self.partition);
+        Ok(())
     }
 
     /// Ends every subpartition; nothing can be emitted any more.
-    pub fn finish(&mut self) {
+    ///
+    /// # Errors
+    /// Why the output flusher failed; the partition has failed as well then.
+    pub fn finish(&mut self) -> Result<()> {
+        self.check_flusher()?;
         if !std::mem::replace(&mut self.finished, true) {
+            self.timed = None;
             self.end_all();
             for subpartition in self.partition.subpartitions() {
                 subpartition.finish();
             }
         }
+        Ok(())
     }
 
     /// What was emitted so far, once for each subpartition that gets it.
@@ -127,17 +176,20 @@ impl BytesWriter {
     }
 
     fn end_all(&mut self) {
-        for index in 0..self.partition.num_subpartitions() {
-            let ended = self.stream.end(&self.partition, index);
-            self.counters.add(0, 0, ended);
-        }
+        let ended = self.stream.end_all(&self.partition);
+        self.counters.add(0, 0, ended);
     }
 
     fn check_open(&self) -> Result<()> {
         if self.finished {
             return Err(ExchangeError::Closed("record writer"));
         }
+        self.check_flusher()?;
         self.partition.check()
+    }
+
+    fn check_flusher(&self) -> Result<()> {
+        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
     }
 
     fn num_subpartitions(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! Length-prefixed records over growing buffers, one open buffer per subpartition (spec 4.5, 6).
+//! Length-prefixed records over growing buffers (spec 4.5, 6).
 
 use bytes::Bytes;
 use headgate_memory::BufferBuilder;
@@ -7,39 +7,44 @@ use headgate_record::SpanningSerializer;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
+use crate::writer::Lane;
 
 pub(super) struct StreamWriter {
     serializer: SpanningSerializer,
+    /// One open buffer per subpartition, and behind them the one that all of them read, each at its
+    /// own position. Unicast and broadcast ones are never open together, so the order of emits holds.
     open: Vec<Option<BufferBuilder>>,
 }
 
 impl StreamWriter {
     pub(super) fn new(num_subpartitions: usize, max_record_size: usize) -> Self {
         let serializer = SpanningSerializer::new(max_record_size);
-        Self { serializer, open: std::iter::repeat_with(|| None).take(num_subpartitions).collect() }
+        let slots = num_subpartitions + 1;
+        Self { serializer, open: std::iter::repeat_with(|| None).take(slots).collect() }
     }
 
-    /// Writes one record that stands for `rows` rows; returns the buffers it completed.
+    /// Writes one record that stands for `rows` rows; returns the buffers it completed, each once for
+    /// every subpartition that gets it.
     pub(super) fn write(
         &mut self,
         partition: &ResultPartition,
-        index: usize,
+        lane: Lane,
         record: Bytes,
         rows: u64,
         interrupt: Interrupt<'_>,
     ) -> Result<u64> {
-        let subpartition = &partition.subpartitions()[index];
         self.serializer
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
+        let mut completed = self.end_others(partition, lane);
         Copies::count(&partition.copies().spanning, self.serializer.remaining());
-        let mut completed = 0;
-        let open = &mut self.open[index];
+        let targets = &partition.subpartitions()[lane.targets(partition)];
+        let open = &mut self.open[lane.slot(partition)];
         while self.serializer.has_data() {
             let builder = match open {
                 Some(builder) => builder,
                 None => {
-                    let segment = match partition.request_segment(Some(index), interrupt) {
+                    let segment = match partition.request_segment(lane.subpartition(), interrupt) {
                         Ok(segment) => segment,
                         Err(error) => {
                             self.serializer.clear();
@@ -48,7 +53,9 @@ impl StreamWriter {
                     };
                     let mut builder = BufferBuilder::new(segment);
                     let consumer = builder.consumer().expect("a new builder has its consumer");
-                    subpartition.add_growing(consumer);
+                    for subpartition in targets {
+                        subpartition.add_growing(consumer.copy());
+                    }
                     open.insert(builder)
                 }
             };
@@ -57,31 +64,54 @@ impl StreamWriter {
             if builder.is_full() {
                 builder.finish();
                 *open = None;
-                completed += 1;
-                subpartition.appended(0);
+                for subpartition in targets {
+                    subpartition.appended(0);
+                    completed += 1;
+                }
             }
         }
-        subpartition.appended(rows);
+        for subpartition in targets {
+            subpartition.appended(rows);
+        }
         Ok(completed)
     }
 
-    /// Whether the subpartition has a buffer that a record can begin in.
-    pub(super) fn is_open(&self, index: usize) -> bool {
-        self.open[index].is_some()
+    /// Whether the lane has a buffer that a record can begin in.
+    pub(super) fn is_open(&self, partition: &ResultPartition, lane: Lane) -> bool {
+        self.open[lane.slot(partition)].is_some()
     }
 
-    /// Ends the open buffer, so that something else can follow it.
-    pub(super) fn end(&mut self, partition: &ResultPartition, index: usize) -> u64 {
-        let Some(mut builder) = self.open[index].take() else {
+    /// Ends what is open, so that something else can follow it; returns the buffers this completed.
+    pub(super) fn end_all(&mut self, partition: &ResultPartition) -> u64 {
+        let unicast = (0..partition.num_subpartitions()).map(Lane::One);
+        unicast.chain([Lane::All]).map(|lane| self.end(partition, lane)).sum()
+    }
+
+    /// What is open of the other kind ends first.
+    fn end_others(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
+        match lane {
+            Lane::One(_) => self.end(partition, Lane::All),
+            Lane::All => {
+                let unicast = (0..partition.num_subpartitions()).map(Lane::One);
+                unicast.map(|lane| self.end(partition, lane)).sum()
+            }
+        }
+    }
+
+    fn end(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
+        let Some(mut builder) = self.open[lane.slot(partition)].take() else {
             return 0;
         };
         builder.finish();
         drop(builder);
-        partition.subpartitions()[index].appended(0);
-        1
+        let targets = &partition.subpartitions()[lane.targets(partition)];
+        for subpartition in targets {
+            subpartition.appended(0);
+        }
+        targets.len() as u64
     }
 
-    pub(super) fn flush(&self, partition: &ResultPartition) {
+    pub(super) fn flush(partition: &ResultPartition) {
         for subpartition in partition.subpartitions() {
             subpartition.flush();
         }

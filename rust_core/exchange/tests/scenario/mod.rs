@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headgate_exchange::{
-    Address, ExchangeError, InputGate, PartitionId, PartitionOptions, RecordReader, ResultPartition,
+    Address, BufferTimeout, ExchangeError, InputGate, PartitionId, PartitionOptions, RecordReader,
+    ResultPartition,
 };
 
 use crate::common::{Env, batch, page_schema, writer};
@@ -49,17 +50,22 @@ fn guarded(call: impl FnOnce() -> Result<usize, ExchangeError>) -> Result<usize,
 }
 
 /// Writes a partition and waits until it is taken; on an error its readers learn of it.
-fn produce(partition: &Arc<ResultPartition>, rows: usize) -> Result<usize, ExchangeError> {
+fn produce(
+    env: &Env,
+    partition: &Arc<ResultPartition>,
+    rows: usize,
+) -> Result<usize, ExchangeError> {
     let patience = patience();
     let written = guarded(|| {
-        let mut writer = writer(partition);
+        let timeout = BufferTimeout::After(Duration::from_millis(1));
+        let mut writer = writer(partition).with_buffer_timeout(timeout, &env.0)?;
         let step = rows / 10;
         for part in 0..10 {
             let (from, to) = (part * step, (part + 1) * step);
             let rows = batch(i64::try_from(from).unwrap(), i64::try_from(to).unwrap(), 40);
             writer.emit(&rows, &patience)?;
         }
-        writer.finish();
+        writer.finish()?;
         let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;
         if taken { Ok(rows) } else { Err(ExchangeError::Interrupted) }
     });
@@ -128,8 +134,8 @@ pub(crate) fn exchange() -> Vec<Outcome> {
     let unknown = Address { partition: PartitionId([9; 16]), ..addresses(0).remove(0) };
     let outcomes = thread::scope(|scope| {
         let threads = [
-            ("the first producer", scope.spawn(|| produce(&partitions[0], ROWS))),
-            ("the second producer", scope.spawn(|| produce(&partitions[1], ROWS))),
+            ("the first producer", scope.spawn(|| produce(first, &partitions[0], ROWS))),
+            ("the second producer", scope.spawn(|| produce(second, &partitions[1], ROWS))),
             // Its own partition is a local channel of it.
             ("the first consumer", {
                 let addresses = addresses(0);
@@ -196,7 +202,7 @@ pub(crate) fn play(
         Role::Producer => {
             let partition = env.partition(1);
             tell(&write_address(&env.address(&partition, 0)));
-            let result = produce(&partition, ROWS);
+            let result = produce(env, &partition, ROWS);
             env.0.release_partition(partition.id());
             result
         }

@@ -19,6 +19,8 @@ mod murmur3;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema};
 
+pub(crate) use murmur3::hash_int;
+
 /// Why key columns cannot be hashed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
@@ -35,6 +37,14 @@ pub enum HashError {
         index: usize,
         /// How many columns there are.
         columns: usize,
+    },
+    /// Where a key cannot be null.
+    #[error("key column {column:?} is null in row {row}")]
+    NullKey {
+        /// The column's name.
+        column: String,
+        /// The first row without a key, from 0.
+        row: usize,
     },
     /// There is no such name.
     #[error("key column {name:?} does not exist; there are {have:?}")]
@@ -106,22 +116,28 @@ pub fn row_hashes(
     Ok(())
 }
 
-fn resolve_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
+/// The position of a named column.
+pub(crate) fn find_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
     let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
-    let Some((index, field)) = found.next() else {
+    let Some((index, _)) = found.next() else {
         let have = schema.fields().iter().map(|field| field.name().clone()).collect();
         return Err(HashError::UnknownColumn { name: name.to_owned(), have });
     };
     if found.next().is_some() {
         return Err(HashError::AmbiguousColumn { name: name.to_owned() });
     }
-    if !columns::can_hash(field.data_type()) {
+    Ok(index)
+}
+
+fn resolve_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
+    let index = find_column(schema, name)?;
+    if !columns::can_hash(schema.field(index).data_type()) {
         return Err(unsupported(schema, index));
     }
     Ok(index)
 }
 
-fn unsupported(schema: &Schema, index: usize) -> HashError {
+pub(crate) fn unsupported(schema: &Schema, index: usize) -> HashError {
     let field = schema.field(index);
     HashError::UnsupportedKeyType {
         column: field.name().clone(),

@@ -7,7 +7,7 @@ pub(super) const SEED: u32 = 42;
 
 /// Hash of four bytes.
 #[inline(always)]
-pub(super) fn hash_int(value: u32, seed: u32) -> u32 {
+pub(crate) fn hash_int(value: u32, seed: u32) -> u32 {
     finish(mix_hash(seed, mix_key(value)), 4)
 }
 

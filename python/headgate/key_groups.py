@@ -1,0 +1,117 @@
+"""Key groups, as Flink numbers them: the units in which keyed state is shared out.
+
+A key's group depends on the key and on ``max_parallelism`` alone. Each of the parallel operators owns
+a range of groups, so that with another parallelism whole groups move and no key changes its group.
+Source: Flink's KeyGroupRangeAssignment.
+
+>>> import pyarrow as pa
+>>> key_groups(pa.array(["flink", "hello"]), 128).to_pylist()
+[98, 35]
+>>> operator_index(98, parallelism=3, max_parallelism=128)
+2
+>>> key_group_range(2, parallelism=3, max_parallelism=128)
+range(86, 128)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate import _native
+from headgate.errors import SelectorError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The most key groups there can be, and so the most operators.
+MAX_KEY_GROUPS: Final = 1 << 15
+#: As many key groups at least, where nobody says how many.
+_FEWEST_BY_DEFAULT: Final = 128
+
+
+def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
+    """Return the key group of each key: ``murmur(hashCode(key)) % max_parallelism``.
+
+    Args:
+        keys: an Arrow array, or what exports one. Hash codes are Java's of Boolean, Byte, Short,
+            Integer, Long, Float, Double and String, so the same number has another group as int32
+            than as int64 if it is negative.
+        max_parallelism: how many groups there are, from 1 to 32768.
+
+    Returns:
+        One number from 0 to ``max_parallelism - 1`` per key.
+
+    Raises:
+        SelectorError: a null key, or a number of groups outside its limits.
+        UnsupportedTypeError: keys of another type.
+    """
+    return _native.key_groups(keys, check_max_parallelism(max_parallelism))
+
+
+def operator_index(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """Return the number of the operator that owns a key group.
+
+    Raises:
+        SelectorError: not ``0 <= key_group < max_parallelism``, or a parallelism outside its limits.
+    """
+    check_max_parallelism(max_parallelism, parallelism)
+    if not 0 <= key_group < max_parallelism:
+        raise SelectorError(
+            f"key_group={key_group} is not one of max_parallelism={max_parallelism}",
+            remedy=f"key_group= from 0 to {max_parallelism - 1}",
+        )
+    return key_group * parallelism // max_parallelism
+
+
+def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range:
+    """Return the key groups that an operator owns.
+
+    Args:
+        index: the operator's number, from 0.
+        parallelism: how many operators there are.
+        max_parallelism: how many key groups there are, from ``parallelism`` to 32768.
+
+    Raises:
+        SelectorError: a number outside its limits.
+    """
+    check_max_parallelism(max_parallelism, parallelism)
+    if not 0 <= index < parallelism:
+        raise SelectorError(
+            f"index={index} is not one of parallelism={parallelism} operators",
+            remedy=f"index= from 0 to {parallelism - 1}",
+        )
+    start = (index * max_parallelism + parallelism - 1) // parallelism
+    return range(start, ((index + 1) * max_parallelism - 1) // parallelism + 1)
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Return how many key groups there are where nobody says it.
+
+    Half as many again as operators, rounded up to a power of two, from 128 to 32768.
+
+    >>> [default_max_parallelism(p) for p in (1, 86, 171, 32768)]
+    [128, 256, 256, 32768]
+
+    Raises:
+        SelectorError: not ``1 <= parallelism <= 32768``.
+    """
+    check_max_parallelism(MAX_KEY_GROUPS, parallelism)
+    wanted = 1 << (parallelism + parallelism // 2 - 1).bit_length()
+    return min(max(wanted, _FEWEST_BY_DEFAULT), MAX_KEY_GROUPS)
+
+
+def check_max_parallelism(max_parallelism: int, parallelism: int = 1) -> int:
+    """Return the number of key groups if it fits.
+
+    Raises:
+        SelectorError: not ``1 <= parallelism <= max_parallelism <= 32768``.
+    """
+    if parallelism < 1:
+        raise SelectorError(f"parallelism={parallelism} is less than 1", remedy="parallelism=1")
+    if not parallelism <= max_parallelism <= MAX_KEY_GROUPS:
+        raise SelectorError(
+            f"max_parallelism={max_parallelism} is outside its limits",
+            have=f"{parallelism} to {MAX_KEY_GROUPS}, with {parallelism} operators or subpartitions",
+            remedy=f"max_parallelism= from {parallelism} to {MAX_KEY_GROUPS}",
+        )
+    return max_parallelism

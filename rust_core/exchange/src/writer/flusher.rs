@@ -1,0 +1,179 @@
+//! The output flusher: one thread per environment that flushes writers by time (spec 5.1, 5.2).
+//!
+//! It is the only one that looks at the clock, so that emitting costs no call of it. It takes locks
+//! that are held while bytes are moved, never one that is held while somebody waits for memory.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
+use crate::panic_text::panic_text;
+use crate::partition::ResultPartition;
+
+/// Longer than anybody waits, and short enough to be added to any time.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// A writer's place with the output flusher. The writer owns it and drops it when it is finished.
+pub(super) struct TimedFlush {
+    partition: Arc<ResultPartition>,
+    flush: Box<dyn Fn() + Send + Sync>,
+    /// Why it was not flushed; then it never is again.
+    failure: OnceLock<ExchangeError>,
+}
+
+impl TimedFlush {
+    pub(super) fn new(
+        partition: Arc<ResultPartition>,
+        flush: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Self { partition, flush: Box::new(flush), failure: OnceLock::new() }
+    }
+
+    /// What the flusher met, for the thread that writes.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Flush`] with its cause.
+    pub(super) fn check(&self) -> Result<()> {
+        self.failure.get().cloned().map_or(Ok(()), Err)
+    }
+
+    fn flush(&self) {
+        let flushed = catch_unwind(AssertUnwindSafe(|| {
+            fail_point!("flusher.flush", error => return Err(error));
+            (self.flush)();
+            Ok(())
+        }));
+        let failed = match flushed {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => {
+                let text = panic_text(&*panic);
+                ExchangeError::Internal(format!("the output flusher panicked: {text}"))
+            }
+        };
+        let failed = ExchangeError::Flush(Arc::new(failed));
+        self.failure.get_or_init(|| failed.clone());
+        // Consumers learn of it now, and not when the writer next has something to emit.
+        self.partition.fail(&failed);
+    }
+}
+
+struct Entry {
+    writer: Weak<TimedFlush>,
+    timeout: Duration,
+    due: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    entries: Vec<Entry>,
+    stopped: bool,
+}
+
+impl State {
+    /// The writers whose time has come; forgets those that are gone or have failed.
+    fn take_due(&mut self, now: Instant, due: &mut Vec<Arc<TimedFlush>>) {
+        self.entries.retain_mut(|entry| {
+            let Some(writer) = entry.writer.upgrade() else { return false };
+            if writer.failure.get().is_some() {
+                return false;
+            }
+            if entry.due <= now {
+                entry.due = now + entry.timeout.min(LONGEST);
+                due.push(writer);
+            }
+            true
+        });
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Not held while a writer is flushed.
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The thread and the writers it flushes; nothing before the first of them comes.
+#[derive(Default)]
+pub(crate) struct OutputFlusher {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl OutputFlusher {
+    /// Flushes the writer each time `timeout` has passed, for as long as it lives.
+    ///
+    /// # Errors
+    /// After [`stop`](Self::stop), or when the thread cannot be started.
+    pub(super) fn register(&self, writer: &Arc<TimedFlush>, timeout: Duration) -> Result<()> {
+        let mut thread = lock(&self.thread);
+        let mut state = lock(&self.shared.state);
+        if state.stopped {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        if thread.is_none() {
+            *thread = Some(start(Arc::clone(&self.shared))?);
+        }
+        let due = Instant::now() + timeout.min(LONGEST);
+        state.entries.push(Entry { writer: Arc::downgrade(writer), timeout, due });
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    /// Ends the thread and waits for it; nothing is flushed by time any more.
+    pub(crate) fn stop(&self) {
+        lock(&self.shared.state).stopped = true;
+        self.shared.changed.notify_all();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread {
+            // Panics while flushing were given to their writers; there is nothing else to report.
+            let _ = thread.join();
+        }
+    }
+
+    /// In a forked child, which has no such thread: leaves the parent's alone.
+    pub(crate) fn forget(&mut self) {
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        std::mem::forget(thread);
+    }
+}
+
+fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
+    let spawned = std::thread::Builder::new()
+        .name("headgate-flusher".to_owned())
+        .stack_size(256 * 1024)
+        .spawn(move || run(&shared));
+    spawned
+        .map_err(|error| ExchangeError::Memory(format!("cannot start the output flusher: {error}")))
+}
+
+fn run(shared: &Shared) {
+    let mut due = Vec::new();
+    let mut state = lock(&shared.state);
+    while !state.stopped {
+        let now = Instant::now();
+        state.take_due(now, &mut due);
+        if !due.is_empty() {
+            drop(state);
+            for writer in due.drain(..) {
+                writer.flush();
+            }
+            state = lock(&shared.state);
+            continue;
+        }
+        let next = state.entries.iter().map(|entry| entry.due).min();
+        state = match next {
+            Some(next) => {
+                let left = next.saturating_duration_since(now);
+                let waited = shared.changed.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+        };
+    }
+}

@@ -1,0 +1,188 @@
+//! The open pages of a writer of record batches, and how rows get into them (spec 4.5).
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use headgate_memory::{Buffer, PooledSegment};
+use headgate_protocol::DataType;
+use headgate_record::{PageBuilder, PageProfile, PageSchema, Source};
+
+use crate::copies::Copies;
+use crate::counters::Counters;
+use crate::error::{Interrupt, Result};
+use crate::lock::lock;
+use crate::partition::ResultPartition;
+use crate::writer::Lane;
+
+type Page = PageBuilder<PooledSegment>;
+
+/// Rows to append: scattered ones, or a range.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'a> {
+    Picked(&'a [u32]),
+    Range { start: usize, len: usize },
+}
+
+impl Rows<'_> {
+    pub(super) fn is_empty(self) -> bool {
+        match self {
+            Self::Picked(rows) => rows.is_empty(),
+            Self::Range { len, .. } => len == 0,
+        }
+    }
+
+    pub(super) fn first(self) -> Option<u32> {
+        match self {
+            Self::Picked(rows) => rows.first().copied(),
+            Self::Range { start, len } => {
+                (len > 0).then(|| u32::try_from(start).expect("sources have at most u32::MAX rows"))
+            }
+        }
+    }
+
+    pub(super) fn skip(self, count: usize) -> Self {
+        match self {
+            Self::Picked(rows) => Self::Picked(&rows[count..]),
+            Self::Range { start, len } => Self::Range { start: start + count, len: len - count },
+        }
+    }
+
+    fn append_to(self, page: &mut Page, source: &Source) -> usize {
+        match self {
+            Self::Picked(rows) => page.append(source, rows),
+            Self::Range { start, len } => page.append_range(source, start, len),
+        }
+    }
+}
+
+struct State {
+    /// One page per subpartition, and behind them the one that goes to all of them; unicast and
+    /// broadcast pages are never open at the same time, so the order of emits holds.
+    open: Vec<Option<Page>>,
+    profile: PageProfile,
+}
+
+/// The open pages, filled by the writer's thread and sent by it or by the output flusher.
+pub(super) struct OpenPages {
+    partition: Arc<ResultPartition>,
+    schema: Arc<PageSchema>,
+    counters: Arc<Counters>,
+    /// Held while rows are gathered and while a page is queued, so that pages are queued in their
+    /// order; never while somebody waits. The locks of subpartitions come after it.
+    state: Mutex<State>,
+}
+
+impl OpenPages {
+    pub(super) fn new(
+        partition: Arc<ResultPartition>,
+        schema: Arc<PageSchema>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let slots = partition.num_subpartitions() + 1;
+        let open = std::iter::repeat_with(|| None).take(slots).collect();
+        let state = Mutex::new(State { open, profile: PageProfile::new() });
+        Self { partition, schema, counters, state }
+    }
+
+    /// Appends rows up to the first that no page holds, and returns what is left from there on.
+    ///
+    /// # Errors
+    /// The failure of the partition, or what the interrupt says.
+    pub(super) fn append<'a>(
+        &self,
+        lane: Lane,
+        source: &Source,
+        mut rows: Rows<'a>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Rows<'a>> {
+        let slot = lane.slot(&self.partition);
+        let mut segment = None;
+        loop {
+            let mut state = lock(&self.state);
+            self.send_others(&mut state, lane);
+            while !rows.is_empty() {
+                let State { open, profile } = &mut *state;
+                let page = match (&mut open[slot], segment.take()) {
+                    (Some(page), _) => page,
+                    (empty, Some(segment)) => {
+                        empty.insert(PageBuilder::new(Arc::clone(&self.schema), segment, profile))
+                    }
+                    (None, None) => break,
+                };
+                let appended = rows.append_to(page, source);
+                let too_wide = appended == 0 && page.is_empty();
+                rows = rows.skip(appended);
+                if too_wide {
+                    state.open[slot] = None;
+                    return Ok(rows);
+                }
+                if !rows.is_empty() {
+                    self.send(&mut state, slot);
+                }
+            }
+            if rows.is_empty() {
+                return Ok(rows);
+            }
+            drop(state);
+            segment = Some(self.partition.request_segment(lane.subpartition(), interrupt)?);
+        }
+    }
+
+    /// Sends every open page, full or not.
+    pub(super) fn flush(&self) {
+        let mut state = lock(&self.state);
+        for slot in 0..state.open.len() {
+            self.send(&mut state, slot);
+        }
+    }
+
+    /// Sends the open pages that a consumer may be waiting for. One that has others queued is busy
+    /// without: its page goes on filling, or a slow consumer would get ever more and ever smaller
+    /// ones, each in a segment of its own.
+    pub(super) fn flush_by_time(&self) {
+        let mut state = lock(&self.state);
+        for slot in 0..state.open.len() {
+            if state.open[slot].is_some() && self.is_awaited(slot) {
+                self.send(&mut state, slot);
+            }
+        }
+    }
+
+    fn is_awaited(&self, slot: usize) -> bool {
+        let mut targets = self.partition.subpartitions()[self.targets(slot)].iter();
+        targets.any(|subpartition| subpartition.usage().0 == 0)
+    }
+
+    /// What is open of the other kind goes first.
+    fn send_others(&self, state: &mut State, lane: Lane) {
+        let all = Lane::All.slot(&self.partition);
+        match lane {
+            Lane::One(_) => self.send(state, all),
+            Lane::All => (0..all).for_each(|slot| self.send(state, slot)),
+        }
+    }
+
+    /// Finishes the slot's open page and queues it.
+    fn send(&self, state: &mut State, slot: usize) {
+        let Some(page) = state.open[slot].take() else {
+            return;
+        };
+        let rows = page.num_rows() as u64;
+        if rows == 0 {
+            return;
+        }
+        page.teach(&mut state.profile);
+        let (segment, len) = page.finish();
+        Copies::count(&self.partition.copies().scatter, len);
+        let buffer = Buffer::freeze(segment, len);
+        for subpartition in &self.partition.subpartitions()[self.targets(slot)] {
+            self.counters.add(rows, len as u64, 1);
+            subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);
+        }
+    }
+
+    fn targets(&self, slot: usize) -> Range<usize> {
+        let all = Lane::All.slot(&self.partition);
+        if slot == all { 0..all } else { slot..slot + 1 }
+    }
+}

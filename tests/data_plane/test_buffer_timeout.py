@@ -1,0 +1,249 @@
+"""When what was emitted is sent: after a time, with each record, or only when a buffer is full."""
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from plane import NUMBERS, PATIENCE, Task, drain, numbers, open_gates, wait_until
+
+import headgate as hg
+
+#: What a flusher does each 10 ms has certainly not been forgotten after this time, in seconds.
+QUIET = 0.3
+KINDS = ["arrow", "bytes"]
+
+
+def flushers():
+    """How many output flushers this process has; the kernel keeps 15 bytes of their name."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            names.append((task / "comm").read_text().strip())
+        except OSError:
+            continue  # it has just ended
+    return names.count("headgate-flusher"[:15])
+
+
+def writer_of(partition, kind, **options):
+    if kind == "arrow":
+        return hg.RecordWriter(partition, NUMBERS, **options)
+    return hg.RecordWriter(partition, serializer=kind, **options)
+
+
+def record(kind, number):
+    return numbers(1, number) if kind == "arrow" else number.to_bytes(8)
+
+
+def reader_of(gate, kind):
+    return hg.RecordReader(gate, serializer=kind)
+
+
+def number(got, kind):
+    return got.column(0)[0].as_py() if kind == "arrow" else int.from_bytes(got)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("timeout", ["10ms", 0, "0ms"])
+def test_an_idle_writer_has_sent_everything(link, kind, timeout):
+    producer, consumer = link()
+    partition = producer.create_result_partition(2, schema=NUMBERS if kind == "arrow" else None)
+    readers = [reader_of(gate, kind) for gate in open_gates(partition, consumer)]
+    writer = writer_of(partition, kind, buffer_timeout=timeout)
+    for turn in range(6):
+        writer.emit(record(kind, turn))
+        # Nothing else is emitted before it is there.
+        assert number(Task(next, readers[turn % 2]).result(), kind) == turn
+    writer.finish()
+    assert all(Task(list, reader).result() == [] for reader in readers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("timeout", [-1, "-1", -1.0, "1m"])
+def test_a_writer_without_timeout_waits_for_a_reason(link, kind, timeout):
+    producer, consumer = link(buffer_timeout=-1)
+    partition = producer.create_result_partition(1, schema=NUMBERS if kind == "arrow" else None)
+    (gate,) = open_gates(partition, consumer)
+    writer = writer_of(partition, kind, buffer_timeout=timeout)
+    reading = Task(next, reader_of(gate, kind))
+    writer.emit(record(kind, 7))
+    time.sleep(QUIET)
+    assert reading.running
+    assert flushers() == (1 if timeout == "1m" else 0)
+    writer.flush()
+    assert number(reading.result(), kind) == 7
+
+
+@pytest.mark.parametrize(
+    ("environment_says", "writer_says", "threads"),
+    [(None, None, 1), (-1, None, 0), (0, None, 0), (-1, "50ms", 1), ("50ms", -1, 0), ("1s", 0, 0)],
+)
+def test_the_writer_wins_over_the_environment(environment, environment_says, writer_says, threads):
+    env = environment(buffer_timeout=environment_says)
+    assert flushers() == 0
+    writers = [
+        writer_of(env.create_result_partition(1), "arrow", buffer_timeout=writer_says)
+        for _ in range(3)
+    ]
+    wait_until(lambda: flushers() == threads)  # a thread names itself once it runs
+    assert flushers() == threads
+    assert env.stats()["segments"]["held"] == 0
+    for writer in writers:
+        writer.finish()
+    env.close()
+    assert flushers() == 0
+
+
+def test_a_writer_of_a_closed_environment_is_not_flushed(environment):
+    env = environment()
+    partition = env.create_result_partition(1)
+    writer = writer_of(partition, "arrow", buffer_timeout="1ms")
+    writer.emit(numbers(3))
+    env.close()
+    assert flushers() == 0
+    with pytest.raises(hg.errors.ClosedError):
+        writer.emit(numbers(3))
+    with pytest.raises(hg.errors.ClosedError):
+        writer_of(partition, "arrow")
+
+
+def test_writers_come_and_go_while_it_runs(environment):
+    env = environment()
+    for turn in range(50):
+        partition = env.create_result_partition(1, schema=NUMBERS)
+        gate = env.create_input_gate([partition.address(0)])
+        writer = writer_of(partition, "arrow", buffer_timeout=0.001)
+        writer.emit(numbers(2))
+        if turn % 2:
+            assert Task(next, hg.RecordReader(gate)).result().num_rows == 2
+        del writer  # without an end
+        gate.close()
+        partition.close()
+    assert flushers() == 1
+    wait_until(lambda: env.stats()["segments"]["held"] == 0)
+
+
+def test_a_blocked_emit_does_not_keep_what_others_wait_for(link):
+    producer, consumer = link(memory="512k", segment_size="64k")
+    partition = producer.create_result_partition(2, schema=NUMBERS)
+    behind, eager = open_gates(partition, consumer)
+    writer = hg.RecordWriter(
+        partition, selector=lambda b: [int(len(b) == 1)] * len(b), buffer_timeout=0.1
+    )
+    writer.emit(numbers(1))
+    filling = Task(lambda: [writer.emit(numbers(8_000)) for _ in range(40)])
+    wait_until(lambda: writer.back_pressured_ns() > 0)
+    # Its page is not full, and the writer's thread is busy waiting for the other consumer.
+    assert Task(next, hg.RecordReader(eager)).result().num_rows == 1
+    assert filling.running
+    rest = Task(drain, behind)
+    filling.join()
+    writer.finish()
+    assert rest.result().num_rows == 320_000
+
+
+def test_a_consumer_that_is_behind_gets_no_ever_smaller_pages(environment):
+    env = environment()
+    partition = env.create_result_partition(1, schema=NUMBERS)
+    gate = env.create_input_gate([partition.address(0)])
+    writer = hg.RecordWriter(partition, buffer_timeout=0.001)
+    for turn in range(100):
+        writer.emit(numbers(1, turn))
+        time.sleep(0.002)
+    assert writer.stats().buffers == 1
+    reader = hg.RecordReader(gate)
+    assert Task(next, reader).result().num_rows + Task(next, reader).result().num_rows == 100
+
+
+def test_pages_sent_by_time_keep_the_order_and_every_row(link):
+    producer, consumer = link()
+    partition = producer.create_result_partition(3, schema=NUMBERS)
+    readers = [Task(drain, gate) for gate in open_gates(partition, consumer)]
+    expected = [[], [], []]
+    with hg.RecordWriter(
+        partition, selector=lambda b: [n % 3 for n in b.column(0).to_pylist()], buffer_timeout=0.001
+    ) as writer:
+        for turn in range(3_000):
+            if turn % 5:
+                writer.emit(numbers(1 + turn % 4, turn))
+                for n in range(turn, turn + 1 + turn % 4):
+                    expected[n % 3].append(n)
+            else:
+                writer.broadcast_emit(numbers(1, turn))
+                for rows in expected:
+                    rows.append(turn)
+    assert [reader.result().column(0).to_pylist() for reader in readers] == expected
+    assert writer.stats().buffers > 6  # so some of them were
+
+
+def test_spec_5_07_a_timeout_below_minus_one_is_refused(environment):
+    partition = environment().create_result_partition(1)
+    for wrong, said in {
+        -2: "below the limit of -1",
+        "-2": "below the limit of -1",
+        "-1ms": "below the limit of -1",
+        -0.5: "neither 0 nor -1",
+        0.0001: "below the limit of 1ms",
+        "500us": "below the limit of 1ms",
+        float("nan"): "neither 0 nor -1",
+        100: "above the limit of 1m",  # Flink's are in ms, ours in seconds
+        float("inf"): "above the limit of 1m",
+        "never": "not a duration",
+        True: "not a duration",
+    }.items():
+        for make in (
+            lambda: environment(buffer_timeout=wrong),  # noqa: B023 - called at once
+            lambda: hg.RecordWriter(partition, NUMBERS, buffer_timeout=wrong),  # noqa: B023
+        ):
+            with pytest.raises(hg.errors.OptionError, match=said) as caught:
+                make()
+            assert f"buffer_timeout={wrong!r}" in str(caught.value)
+            assert "takes -1, 0, or 1ms to 1m" in str(caught.value)
+
+
+def test_a_forked_child_has_no_flusher_and_may_make_its_own(environment):
+    env = environment()
+    partition = env.create_result_partition(1, schema=NUMBERS)
+    gate = env.create_input_gate([partition.address(0)])
+    writer = writer_of(partition, "arrow", buffer_timeout="1ms")
+    writer.emit(numbers(1))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert flushers() == 0
+            with pytest.raises(hg.errors.ForkError):
+                writer.emit(numbers(1))
+            with hg.ShuffleEnvironment() as own:
+                mine = own.create_result_partition(1, schema=NUMBERS)
+                reader = hg.RecordReader(own.create_input_gate([mine.address(0)]))
+                other = writer_of(mine, "arrow", buffer_timeout="1ms")
+                other.emit(numbers(4))
+                assert next(reader).num_rows == 4
+                assert flushers() == 1
+            assert flushers() == 0
+            del writer, partition, gate, env
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert Task(next, hg.RecordReader(gate)).result().num_rows == 1
+    assert flushers() == 1
+
+
+def test_an_exchange_of_small_batches_is_sent_in_few_pages(environment):
+    env = environment()
+    partition = env.create_result_partition(1, schema=NUMBERS)
+    gate = env.create_input_gate([partition.address(0)])
+    reading = Task(drain, gate)
+    started = time.monotonic()
+    with hg.RecordWriter(partition) as writer:
+        for turn in range(2_000):
+            writer.emit(numbers(10, 10 * turn))
+    seconds = time.monotonic() - started
+    assert seconds < PATIENCE
+    assert reading.result().num_rows == 20_000
+    # 160,000 bytes of numbers fill 3 pages of 64k; each 100 ms may add one.
+    assert writer.stats().buffers <= 4 + seconds / 0.1
+    assert isinstance(reading.result(), pa.Table)
