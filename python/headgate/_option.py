@@ -9,7 +9,7 @@ CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"
 
 Scope = Literal["environment", "exchange"]
-Kind = Literal["address", "choice", "duration", "int", "schema", "size"]
+Kind = Literal["address", "choice", "directories", "duration", "int", "schema", "size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Option:
             return " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind == "address":
             return '"HOST:PORT", port 0 for any free one'
+        if self.kind == "directories":
+            return "a path, several with commas between them, or a list of paths"
         if self.kind == "schema":
             return "a DDL string or a StructType"
         if self.maximum is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headgate import _native, _options
+from headgate._directories import local_directories
 from headgate.errors import OptionError
 from headgate.gate import InputGate
 from headgate.partition import ResultPartition
@@ -41,6 +43,10 @@ class ShuffleEnvironment:
         max_buffers_per_channel: segments that one subpartition may have queued before the writer
             waits ahead of its next record.
         max_overdraft_buffers: segments a partition may take beyond its part to complete a record.
+        spill_threshold: larger records than this that span segments are put together in temporary
+            files, in bytes.
+        temp_directories: where those are made, one path or several; by default Spark's local
+            directories where this process runs for Spark, else the system's.
 
     Raises:
         OptionError: a value outside its limits.
@@ -61,6 +67,8 @@ class ShuffleEnvironment:
         floating_buffers_per_gate: int | None = None,
         max_buffers_per_channel: int | None = None,
         max_overdraft_buffers: int | None = None,
+        spill_threshold: str | int | None = None,
+        temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -73,10 +81,12 @@ class ShuffleEnvironment:
                 "floating_buffers_per_gate": floating_buffers_per_gate,
                 "max_buffers_per_channel": max_buffers_per_channel,
                 "max_overdraft_buffers": max_overdraft_buffers,
+                "spill_threshold": spill_threshold,
+                "temp_directories": temp_directories,
             },
         )
         self._native = _native.Environment(
-            **options,
+            **{**options, "temp_directories": options["temp_directories"] or local_directories()},
             secret=_exactly(
                 "secret", secret if secret is not None else secrets.token_bytes(32), 32
             ),

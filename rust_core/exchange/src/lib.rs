@@ -12,6 +12,7 @@
 mod failpoint_macro;
 
 mod address;
+mod aligned;
 mod checksum;
 mod config;
 mod copies;
@@ -30,6 +31,7 @@ mod partition;
 mod random;
 mod reader;
 mod readiness;
+mod spanning;
 mod spill_dirs;
 mod stats;
 mod subpartition;
@@ -49,6 +51,7 @@ pub use heartbeat::HeartbeatManager;
 pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
+pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BytesWriter};

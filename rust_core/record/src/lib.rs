@@ -31,6 +31,6 @@ pub use page::{
 pub use scatter::{PartitionOutOfRange, Scatter};
 pub use selector::{SelectError, Selection, Selector};
 pub use spanning::{
-    DeserializationResult, SerializationResult, SpanningDeserializer, SpanningError,
-    SpanningSerializer,
+    DeserializationResult, DeserializeError, InMemory, SerializationResult, SpanningDeserializer,
+    SpanningError, SpanningSerializer, SpillStore,
 };

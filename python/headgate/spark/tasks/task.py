@@ -30,6 +30,8 @@ class Task:
         segment_size: bytes of a segment.
         max_record_size: bytes of the largest single row.
         buffers: the options of an environment that share out its pool, by name.
+        spill_threshold: larger rows than this are put together on disk, in bytes.
+        temp_directories: where; None for the local directories of Spark where the task runs.
     """
 
     place: Place
@@ -39,6 +41,8 @@ class Task:
     segment_size: int
     max_record_size: int
     buffers: Mapping[str, int]
+    spill_threshold: int
+    temp_directories: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         segment_size=task.segment_size,
         max_record_size=task.max_record_size,
         **task.buffers,
+        spill_threshold=task.spill_threshold,
+        temp_directories=task.temp_directories,
         listen=f"{control.host}:0",
         secret=task.place.secret,
         exchange_id=task.place.exchange_id,
