@@ -20,6 +20,7 @@ mod counters;
 mod descriptors;
 mod environment;
 mod error;
+mod event;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
 mod gate;
@@ -44,6 +45,7 @@ pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
+pub use event::data_type_of;
 pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };

@@ -13,6 +13,7 @@ use crate::aligned::Aligned;
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::event;
 use crate::gate::{DataInput, Received};
 use crate::spanning::{RecordFiles, SpanningOptions};
 
@@ -202,10 +203,7 @@ impl RecordReader {
                 Ok(None)
             }
             DataType::EndOfPartition => self.end(channel, totals).map(|()| None),
-            _ => {
-                let event = Event::decode(buffer.as_slice());
-                self.event(channel, event.map_err(|error| ExchangeError::Event(error.to_string()))?)
-            }
+            _ => self.event(channel, event::decode(buffer.as_slice(), data_type)?),
         }
     }
 

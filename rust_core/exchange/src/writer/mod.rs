@@ -7,10 +7,10 @@ mod stream;
 pub use arrow::ArrowWriter;
 pub use bytes::BytesWriter;
 
-use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
+use crate::event::data_type_of;
 use crate::partition::ResultPartition;
 
 /// Appends an event to every subpartition; uses no pool segment, yet must fit one, since nothing
@@ -21,8 +21,9 @@ fn broadcast_event(partition: &ResultPartition, event: &Event) -> Result<()> {
     if size > limit {
         return Err(ExchangeError::EventTooLarge { size, limit });
     }
+    let data_type = data_type_of(event, false);
     for subpartition in partition.subpartitions() {
-        subpartition.add_event(bytes.clone(), DataType::EventBuffer);
+        subpartition.add_event(bytes.clone(), data_type);
     }
     Ok(())
 }
