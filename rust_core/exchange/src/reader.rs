@@ -188,6 +188,15 @@ impl RecordReader {
             self.channels.push(ChannelState { deserializer, rows: 0 });
         }
         self.counters.add(0, buffer.len() as u64, 1);
+        let within = self.channels[channel].deserializer.has_unconsumed();
+        // Only what overtakes may come between two parts of a record.
+        if within && data_type != DataType::DataBuffer && !data_type.has_priority() {
+            let detail = format!("a record is cut off by {data_type:?}");
+            return Err(ExchangeError::Integrity {
+                channel: self.gate.channel_name(channel),
+                detail,
+            });
+        }
         match data_type {
             DataType::DataBufferWithClearEnd => {
                 let page = self.keep(buffer);
@@ -265,13 +274,10 @@ impl RecordReader {
     fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
         let state = &self.channels[channel];
         let sent = totals.map_or(0, |totals| totals.rows);
-        let detail = if state.deserializer.has_unconsumed() {
-            "the partition ended within a record".to_owned()
-        } else if state.rows != sent {
-            format!("{} rows arrived, {sent} were sent", state.rows)
-        } else {
+        if state.rows == sent {
             return Ok(());
-        };
+        }
+        let detail = format!("{} rows arrived, {sent} were sent", state.rows);
         Err(ExchangeError::Integrity { channel: self.gate.channel_name(channel), detail })
     }
 }
