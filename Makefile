@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test schedules chaos check bench wheel develop clean
+.PHONY: help demo test schedules chaos fuzz check bench wheel develop clean
 
 NAME ?=
 ARGS ?=
@@ -25,6 +25,9 @@ schedules: ## a million random schedules each of connections, and of fetchers an
 chaos: ## 500 jobs with one fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE
 	@scripts/java.sh
 	@scripts/chaos.sh $(ARGS)
+
+fuzz: ## libFuzzer on every decoder, 10 minutes each; ARGS="pages --seconds 60", --keep
+	@scripts/fuzz.sh $(ARGS)
 
 check: ## formats, clippy, ruff, mypy, stubs, floors
 	@scripts/check.sh

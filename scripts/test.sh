@@ -7,6 +7,8 @@ scripts/develop.sh
 say "cargo test"
 # The bindings are linked by Python; tests/ tests them.
 cargo test --locked --workspace --exclude headgate-bindings
+say "cargo test: the corpora of the fuzz targets"
+cargo test --locked --manifest-path rust_core/fuzz/Cargo.toml
 say "cargo test: errors, delays, panics and kills at every failpoint"
 cargo test --locked --package headgate-exchange --features failpoints --test failpoints
 say "cargo test: what two threads share, in all orders"

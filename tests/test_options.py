@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate._directories import local_directories
 from headgate._option import Option
 from headgate._options import OPTIONS, describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
@@ -101,6 +102,8 @@ def test_the_defaults():
         "max_buffers_per_channel": 10,
         "max_overdraft_buffers": 5,
         "buffer_timeout": 0.1,
+        "spill_threshold": 5 << 20,
+        "temp_directories": None,
         "listen": "127.0.0.1:0",
     }
     assert set(options.sources.values()) == {"default"}
@@ -140,8 +143,40 @@ def test_a_conf_is_camel_case_only(key):
 
 
 @pytest.mark.parametrize(
+    ("raw", "paths"),
+    [
+        ("/a", ("/a",)),
+        (" /a ,b/c", ("/a", "b/c")),
+        (Path("/a,b"), ("/a,b",)),
+        (["/a", Path("b")], ("/a", "b")),
+        (("/a",), ("/a",)),
+    ],
+)
+def test_directories_are_a_path_or_several(raw, paths):
+    assert (
+        resolve("environment", {"temp_directories": raw}, environ={})["temp_directories"] == paths
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "paths"),
+    [
+        ({}, ()),
+        ({"SPARK_LOCAL_DIRS": "/a, /b,"}, ("/a", "/b")),
+        ({"SPARK_EXECUTOR_DIRS": "/a:/b", "LOCAL_DIRS": "/c"}, ("/a", "/b")),
+        ({"LOCAL_DIRS": "/c,/d", "SPARK_LOCAL_DIRS": " "}, ("/c", "/d")),
+        ({"LOCAL_DIRS": "/c", "SPARK_LOCAL_DIRS": "/e"}, ("/e",)),
+    ],
+)
+def test_sparks_local_directories_are_found(environ, paths):
+    assert local_directories(environ) == paths
+
+
+@pytest.mark.parametrize(
     ("name", "raw", "said"),
     [
+        ("temp_directories", "/a,,/b", "temp_directories='/a,,/b' is not a list of paths"),
+        ("temp_directories", 7, "temp_directories=7 is neither a path nor a list of paths"),
         ("memory", "64 apples", "memory='64 apples' is not a size"),
         ("memory", "1k", "memory='1k' is below the limit of 64k"),
         ("segment_size", "1g", "segment_size='1g' is above the limit of 64m"),

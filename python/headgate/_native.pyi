@@ -27,6 +27,8 @@ class Environment:
         floating_buffers_per_gate: int,
         max_buffers_per_channel: int,
         max_overdraft_buffers: int,
+        spill_threshold: int,
+        temp_directories: Sequence[str],
         listen: str,
         secret: bytes,
         exchange: bytes,

@@ -9,7 +9,15 @@ CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"
 
 Scope = Literal["environment", "exchange"]
-Kind = Literal["address", "choice", "duration", "int", "schema", "size", "timeout"]
+Kind = Literal["address", "choice", "directories", "duration", "int", "schema", "size", "timeout"]
+
+
+#: What values of these kinds look like; others have limits.
+_IN_WORDS: Final[dict[Kind, str]] = {
+    "address": '"HOST:PORT", port 0 for any free one',
+    "directories": "a path, several with commas between them, or a list of paths",
+    "schema": "a DDL string or a StructType",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +65,8 @@ class Option:
         """The values it takes, in words."""
         if self.choices:
             return " or ".join(f'"{choice}"' for choice in self.choices)
-        if self.kind == "address":
-            return '"HOST:PORT", port 0 for any free one'
-        if self.kind == "schema":
-            return "a DDL string or a StructType"
+        if self.kind in _IN_WORDS:
+            return _IN_WORDS[self.kind]
         if self.kind == "timeout":
             return f"-1, 0, or 1ms to {self.maximum}"
         if self.maximum is None:

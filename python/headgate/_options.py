@@ -12,13 +12,14 @@ value is taken from the first place that gives one:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate._matches import close_matches
-from headgate._option import CONF_PREFIX, Option, Scope
+from headgate._option import CONF_PREFIX, Kind, Option, Scope
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
+from headgate._values import parse_address, parse_directories, parse_int
 from headgate.errors import OptionError
 
 OPTIONS: Final[dict[str, Option]] = {
@@ -104,6 +105,27 @@ OPTIONS: Final[dict[str, Option]] = {
             "take, and records in such a buffer. 0 sends after each batch or record; -1 never by "
             "time, only what is full, and all with an event, a flush or the end.",
             maximum="1m",
+        ),
+        Option(
+            "spill_threshold",
+            "size",
+            "5m",
+            ("environment", "exchange"),
+            "A record larger than this that spans segments is put together in a temporary file "
+            "instead of memory, and read into memory once it is complete: of all channels, only "
+            "the record that is returned takes memory then.",
+            minimum="100k",
+            maximum="1g",
+        ),
+        Option(
+            "temp_directories",
+            "directories",
+            None,
+            ("environment", "exchange"),
+            "Where temporary files are made, in turn; they must exist. One in which no file can "
+            "be made is not used again. Files have no name, so that nothing is left of them even "
+            "after a kill. If not given, Spark's local directories where a process runs for Spark, "
+            "else the system's temporary directory.",
         ),
         Option(
             "listen",
@@ -278,6 +300,16 @@ def describe(name: str, value: Any) -> str:
     return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
+#: What reads a value, by kind; others are taken as they are.
+_PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
+    "address": parse_address,
+    "directories": parse_directories,
+    "duration": parse_duration,
+    "int": parse_int,
+    "size": parse_size,
+    "timeout": parse_timeout,
+}
+
 _CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
 
 
@@ -291,37 +323,10 @@ def _read_within_limits(option: Option, raw: Any) -> Any:
 
 
 def _read(option: Option, raw: Any) -> Any:
-    match option.kind:
-        case "size":
-            return parse_size(raw)
-        case "duration" | "timeout":
-            return parse_timeout(raw) if option.kind == "timeout" else parse_duration(raw)
-        case "int":
-            return _read_int(raw)
-        case "choice":
-            if raw not in option.choices:
-                raise ValueError("not one of its values")
-            return raw
-        case "address":
-            return _read_address(raw)
-        case _:
-            return raw
-
-
-def _read_int(raw: Any) -> int:
-    if isinstance(raw, bool) or not isinstance(raw, (int, str)):
-        raise TypeError("not a whole number")
-    try:
-        return int(raw)
-    except ValueError:
-        raise ValueError("not a whole number") from None
-
-
-def _read_address(raw: Any) -> str:
-    host, colon, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise ValueError("not an address")
-    return str(raw)
+    if option.kind == "choice" and raw not in option.choices:
+        raise ValueError("not one of its values")
+    parser = _PARSERS.get(option.kind)
+    return raw if parser is None else parser(raw)
 
 
 def _find(

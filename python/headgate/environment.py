@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headgate import _native, _options
+from headgate._directories import local_directories
 from headgate.errors import OptionError
 from headgate.gate import InputGate
 from headgate.partition import ResultPartition
@@ -44,6 +46,10 @@ class ShuffleEnvironment:
         buffer_timeout: how long what a writer emitted may wait for its page or buffer to fill, as
             ``"100ms"`` or seconds; 0 sends after each record, -1 never by time. The thread that
             does it starts with the first writer that needs it.
+        spill_threshold: larger records than this that span segments are put together in temporary
+            files, in bytes.
+        temp_directories: where those are made, one path or several; by default Spark's local
+            directories where this process runs for Spark, else the system's.
 
     Raises:
         OptionError: a value outside its limits.
@@ -65,6 +71,8 @@ class ShuffleEnvironment:
         max_buffers_per_channel: int | None = None,
         max_overdraft_buffers: int | None = None,
         buffer_timeout: str | float | None = None,
+        spill_threshold: str | int | None = None,
+        temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -78,11 +86,14 @@ class ShuffleEnvironment:
                 "max_buffers_per_channel": max_buffers_per_channel,
                 "max_overdraft_buffers": max_overdraft_buffers,
                 "buffer_timeout": buffer_timeout,
+                "spill_threshold": spill_threshold,
+                "temp_directories": temp_directories,
             },
         )
         native = dict(options)
         #: Seconds, of the writers that do not say otherwise; 0 and -1 as in the option.
         self._buffer_timeout: float = native.pop("buffer_timeout")
+        native["temp_directories"] = options["temp_directories"] or local_directories()
         self._native = _native.Environment(
             **native,
             secret=_exactly(

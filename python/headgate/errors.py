@@ -12,7 +12,7 @@ The text of an error is always the same four lines::
       more    python -m headgate explain HG-2101
 
 A line whose parts are all empty is left out. Codes: 1xxx options and environment, 2xxx scheduling,
-3xxx network, 4xxx schema and data, 5xxx memory, 6xxx your function, 9xxx a bug of ours.
+3xxx network, 4xxx schema and data, 5xxx memory and disk, 6xxx your function, 9xxx a bug of ours.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class StateVersionError(HeadgateError, ValueError):
     default_remedy = "the version of the source that wrote them · a deserialize() that knows both"
 
 
-# 5xxx: memory
+# 5xxx: memory and disk
 
 
 class PoolTooSmallError(HeadgateError, MemoryError):
@@ -219,6 +219,13 @@ class RecordTooLargeError(HeadgateError, ValueError):
 
     code = "HG-5002"
     default_remedy = "a larger max_record_size · smaller rows"
+
+
+class SpillError(HeadgateError, OSError):
+    """A temporary file for what does not fit memory could not be made, written or read."""
+
+    code = "HG-5003"
+    default_remedy = "temp_directories on a disk with room · a larger spill_threshold"
 
 
 # 6xxx: the user's function

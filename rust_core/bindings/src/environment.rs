@@ -1,5 +1,6 @@
 //! `Environment`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,8 @@ impl Environment {
     #[new]
     #[pyo3(signature = (
         *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
-        max_buffers_per_channel, max_overdraft_buffers, listen, secret, exchange, run, epoch
+        max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
+        secret, exchange, run, epoch
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
@@ -33,6 +35,8 @@ impl Environment {
         floating_buffers_per_gate: usize,
         max_buffers_per_channel: usize,
         max_overdraft_buffers: usize,
+        spill_threshold: usize,
+        temp_directories: Vec<PathBuf>,
         listen: String,
         secret: [u8; 32],
         exchange: [u8; 16],
@@ -55,6 +59,8 @@ impl Environment {
             epoch,
             max_record_size,
             buffers,
+            spill_threshold,
+            temp_directories,
         };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -121,6 +127,7 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     copies.set_item("scatter", stats.copied_scatter)?;
     copies.set_item("pool_low", stats.copied_pool_low)?;
     copies.set_item("spanning", stats.copied_spanning)?;
+    copies.set_item("spilled", stats.copied_spilled)?;
     let partitions = PyList::empty(py);
     for partition in &stats.partitions {
         let rows = PyList::empty(py);

@@ -117,7 +117,7 @@ fn report(error: &ExchangeError) -> Report {
         }
         ExchangeError::Select(source) => of_select(source),
         ExchangeError::Unresolved { .. } => of(3007).remedy("check the host of the address"),
-        ExchangeError::SpillDirectories { .. } => of(5003),
+        ExchangeError::SpillDirectories { .. } | ExchangeError::SpillFile { .. } => of(5003),
         ExchangeError::WrongRecords(_) => {
             of(4003).remedy("use the same serializer and schema on both sides")
         }

@@ -109,10 +109,10 @@ impl RecordReader {
     ) -> PyResult<Self> {
         let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
         let environment = Arc::clone(gate.environment());
-        let limit = environment.config().max_record_size;
+        let spanning = environment.spanning_options();
         let copies = Arc::clone(environment.copies());
         let input = gate.input();
-        let mut reader = Inner::new(Arc::clone(&input), schema, limit, copies);
+        let mut reader = Inner::new(Arc::clone(&input), schema, spanning, copies);
         if iterative {
             reader = reader.iterative();
         }

@@ -1,5 +1,7 @@
 //! What an environment is made with; immutable afterwards.
 
+use std::path::PathBuf;
+
 /// Sizes, names and secrets of one environment.
 #[derive(Clone)]
 pub struct Config {
@@ -21,6 +23,10 @@ pub struct Config {
     pub max_record_size: usize,
     /// How the pool is shared out.
     pub buffers: BufferOptions,
+    /// Larger records than this are put together in files if they span buffers, in bytes.
+    pub spill_threshold: usize,
+    /// Where files for what does not fit memory are made; none for the system's directory.
+    pub temp_directories: Vec<PathBuf>,
 }
 
 /// How many segments partitions and gates are promised and may have, under Flink's names.

@@ -9,6 +9,8 @@ pub struct Copies {
     pub scatter: AtomicU64,
     /// The caller keeps so many batches that no further segment may stay with them.
     pub pool_low: AtomicU64,
+    /// Records above the spill threshold, written to a file until they are complete.
+    pub spilled: AtomicU64,
     /// Records that span buffers, cut up by the writer or put together by the reader.
     pub spanning: AtomicU64,
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headgate_memory::{PoolTooSmall, RequestError};
-use headgate_record::{PageError, SelectError, SourceError, SpanningError};
+use headgate_record::{DeserializeError, PageError, SelectError, SourceError, SpanningError};
 
 /// Every failure of the data plane. Cheap to clone: the first one becomes the cause of all others.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -207,6 +207,14 @@ pub enum ExchangeError {
         /// What was wrong with the last one.
         source: Arc<std::io::Error>,
     },
+    /// A file for what does not fit memory cannot be written or read.
+    #[error("cannot {doing}: {source}")]
+    SpillFile {
+        /// What was tried.
+        doing: &'static str,
+        /// The operating system's words.
+        source: Arc<std::io::Error>,
+    },
     /// One side writes other records than the other side reads.
     #[error("{0}")]
     WrongRecords(&'static str),
@@ -252,6 +260,13 @@ impl ExchangeError {
                 Self::RecordTooLarge { size: length as u64, limit: limit as u64 }
             }
             other => Self::Integrity { channel: channel.to_owned(), detail: other.to_string() },
+        }
+    }
+
+    pub(crate) fn of_deserialize(error: DeserializeError<Self>, channel: &str) -> Self {
+        match error {
+            DeserializeError::Record(error) => Self::of_spanning(error, channel),
+            DeserializeError::Spill(error) => error,
         }
     }
 }

@@ -12,6 +12,7 @@
 mod failpoint_macro;
 
 mod address;
+mod aligned;
 mod checksum;
 mod config;
 mod copies;
@@ -19,6 +20,7 @@ mod counters;
 mod descriptors;
 mod environment;
 mod error;
+mod event;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
 mod gate;
@@ -31,6 +33,7 @@ mod partition;
 mod random;
 mod reader;
 mod readiness;
+mod spanning;
 mod spill_dirs;
 mod stats;
 mod subpartition;
@@ -43,6 +46,7 @@ pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
+pub use event::data_type_of;
 pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };
@@ -50,6 +54,7 @@ pub use heartbeat::HeartbeatManager;
 pub use partition::{PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
+pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{ChannelStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};

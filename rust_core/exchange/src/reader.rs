@@ -9,10 +9,13 @@ use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Totals};
 use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
 
+use crate::aligned::Aligned;
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::event;
 use crate::gate::{DataInput, Received};
+use crate::spanning::{RecordFiles, SpanningOptions};
 
 /// What a reader returns.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ pub enum Record {
 }
 
 struct ChannelState {
-    deserializer: SpanningDeserializer,
+    deserializer: SpanningDeserializer<RecordFiles>,
     rows: u64,
 }
 
@@ -40,7 +43,7 @@ pub struct RecordReader {
     gate: Arc<dyn DataInput>,
     /// `None`: records are bytes.
     schema: Option<Arc<PageSchema>>,
-    max_record_size: usize,
+    spanning: SpanningOptions,
     channels: Vec<ChannelState>,
     /// A channel whose current buffer may hold another record.
     current: Option<usize>,
@@ -50,27 +53,18 @@ pub struct RecordReader {
     counters: Arc<Counters>,
 }
 
-/// Memory with the alignment of a segment.
-struct Aligned(arrow_buffer::Buffer);
-
-impl AsRef<[u8]> for Aligned {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
 impl RecordReader {
     /// A reader that is the only one of its gate.
     pub fn new(
         gate: Arc<dyn DataInput>,
         schema: Option<Arc<PageSchema>>,
-        max_record_size: usize,
+        spanning: SpanningOptions,
         copies: Arc<Copies>,
     ) -> Self {
         Self {
             gate,
             schema,
-            max_record_size,
+            spanning,
             channels: Vec::new(),
             current: None,
             iterative: false,
@@ -110,7 +104,7 @@ impl RecordReader {
             if let Some(record) = self.next_buffered()? {
                 return Ok(Some(record));
             }
-            let Some(received) = self.gate.next(interrupt)? else {
+            let Some(received) = self.gate.next(interrupt).inspect_err(|e| self.release(e))? else {
                 return Ok(None);
             };
             if let Some(record) = self.receive(received)? {
@@ -128,7 +122,7 @@ impl RecordReader {
             if let Some(record) = self.next_buffered()? {
                 return Ok(Poll::Ready(Some(record)));
             }
-            match self.gate.poll_next()? {
+            match self.gate.poll_next().inspect_err(|e| self.release(e))? {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(None) => return Ok(Poll::Ready(None)),
                 Poll::Ready(Some(received)) => {
@@ -170,13 +164,39 @@ impl RecordReader {
         Ok(record)
     }
 
+    /// All bytes of a channel that were taken from the gate and not yet returned as a record, exactly as
+    /// they came: what a checkpoint would have to keep of it.
+    ///
+    /// # Errors
+    /// A spill file that cannot be read.
+    pub fn unconsumed(&self, channel: usize) -> Result<Vec<Bytes>> {
+        let state = self.channels.get(channel);
+        state.map_or_else(|| Ok(Vec::new()), |state| state.deserializer.unconsumed().collect())
+    }
+
+    /// Gives back what parts of records hold once no more will come.
+    fn release(&mut self, error: &ExchangeError) {
+        if !matches!(error, ExchangeError::Interrupted) {
+            self.channels.iter_mut().for_each(|channel| channel.deserializer.clear());
+        }
+    }
+
     fn receive(&mut self, received: Received) -> Result<Option<Record>> {
         let Received { channel, buffer, data_type, totals, .. } = received;
         while self.channels.len() <= channel {
-            let deserializer = SpanningDeserializer::new(self.max_record_size);
+            let deserializer = self.spanning.deserializer(&self.copies);
             self.channels.push(ChannelState { deserializer, rows: 0 });
         }
         self.counters.add(0, buffer.len() as u64, 1);
+        let within = self.channels[channel].deserializer.has_unconsumed();
+        // Only what overtakes may come between two parts of a record.
+        if within && data_type != DataType::DataBuffer && !data_type.has_priority() {
+            let detail = format!("a record is cut off by {data_type:?}");
+            return Err(ExchangeError::Integrity {
+                channel: self.gate.channel_name(channel),
+                detail,
+            });
+        }
         match data_type {
             DataType::DataBufferWithClearEnd => {
                 let page = self.keep(buffer);
@@ -192,10 +212,7 @@ impl RecordReader {
                 Ok(None)
             }
             DataType::EndOfPartition => self.end(channel, totals).map(|()| None),
-            _ => {
-                let event = Event::decode(buffer.as_slice());
-                self.event(channel, event.map_err(|error| ExchangeError::Event(error.to_string()))?)
-            }
+            _ => self.event(channel, event::decode(buffer.as_slice(), data_type)?),
         }
     }
 
@@ -217,7 +234,7 @@ impl RecordReader {
         let result = self.channels[channel]
             .deserializer
             .next_record()
-            .map_err(|e| ExchangeError::of_spanning(e, &self.gate.channel_name(channel)))?;
+            .map_err(|e| ExchangeError::of_deserialize(e, &self.gate.channel_name(channel)))?;
         let Some(record) = result.into_record() else {
             return Ok(None);
         };
@@ -257,13 +274,10 @@ impl RecordReader {
     fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
         let state = &self.channels[channel];
         let sent = totals.map_or(0, |totals| totals.rows);
-        let detail = if state.deserializer.has_unconsumed() {
-            "the partition ended within a record".to_owned()
-        } else if state.rows != sent {
-            format!("{} rows arrived, {sent} were sent", state.rows)
-        } else {
+        if state.rows == sent {
             return Ok(());
-        };
+        }
+        let detail = format!("{} rows arrived, {sent} were sent", state.rows);
         Err(ExchangeError::Integrity { channel: self.gate.channel_name(channel), detail })
     }
 }

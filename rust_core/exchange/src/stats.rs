@@ -41,6 +41,8 @@ pub struct Stats {
     pub copied_pool_low: u64,
     /// Payload bytes of records that spanned buffers.
     pub copied_spanning: u64,
+    /// Bytes of large records written to files until they were complete.
+    pub copied_spilled: u64,
     /// Of each open partition, its subpartitions.
     pub partitions: Vec<Vec<SubpartitionStats>>,
     /// Of each open gate, its channels.

@@ -307,7 +307,8 @@ fn read_all(link: &Link, input: Arc<dyn DataInput>, partitions: &[Arc<ResultPart
             });
         }
         let copies = Arc::clone(consumer.0.copies());
-        let mut reader = RecordReader::new(input, Some(page_schema()), 1 << 20, copies);
+        let options = consumer.0.spanning_options();
+        let mut reader = RecordReader::new(input, Some(page_schema()), options, copies);
         let mut seen: Vec<Vec<i64>> = vec![Vec::new(); partitions.len()];
         let (mut polls, mut blocked) = (0_u64, 0_u64);
         loop {

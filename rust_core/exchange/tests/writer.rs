@@ -27,7 +27,7 @@ fn readers(env: &Env, partition: &ResultPartition) -> Vec<RecordReader> {
         let gate = env.0.create_input_gate().unwrap();
         env.0.add_channel(&gate, &env.address(partition, index), [0; 32], &nothing).unwrap();
         gate.seal();
-        RecordReader::new(gate, None, RECORD_LIMIT, Arc::clone(env.0.copies()))
+        RecordReader::new(gate, None, env.0.spanning_options(), Arc::clone(env.0.copies()))
     };
     (0..u32::try_from(partition.num_subpartitions()).unwrap()).map(read).collect()
 }

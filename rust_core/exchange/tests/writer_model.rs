@@ -300,7 +300,8 @@ fn read(
     env.0.add_channel(&gate, &address, schema, &nothing).unwrap();
     gate.seal();
     let schema = pages.then(page_schema);
-    let mut reader = RecordReader::new(gate, schema, RECORD_LIMIT, Arc::clone(env.0.copies()));
+    let options = env.0.spanning_options();
+    let mut reader = RecordReader::new(gate, schema, options, Arc::clone(env.0.copies()));
     let mut found = Vec::new();
     while let Some(record) = reader.next(&nothing).unwrap() {
         match record {

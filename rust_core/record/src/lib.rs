@@ -34,6 +34,6 @@ pub use random::SplitMix64;
 pub use scatter::{PartitionOutOfRange, Scatter};
 pub use selector::{SelectError, Selection, Selector};
 pub use spanning::{
-    DeserializationResult, SerializationResult, SpanningDeserializer, SpanningError,
-    SpanningSerializer,
+    DeserializationResult, DeserializeError, InMemory, SerializationResult, SpanningDeserializer,
+    SpanningError, SpanningSerializer, SpillStore,
 };

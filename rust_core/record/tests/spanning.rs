@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
+mod store;
+
 use bytes::Bytes;
 use headgate_record::{
-    DeserializationResult, SerializationResult, SpanningDeserializer, SpanningError,
-    SpanningSerializer,
+    DeserializationResult, DeserializeError, SerializationResult, SpanningDeserializer,
+    SpanningError, SpanningSerializer, SpillStore,
 };
 use proptest::prelude::*;
+use store::{Store, unconsumed};
 
 const LIMIT: usize = 1 << 20;
 
@@ -40,8 +43,11 @@ fn cut(records: &[Bytes], size: usize) -> Vec<Bytes> {
 }
 
 /// Reads buffers; checks that no record comes before its last byte.
-fn read(deserializer: &mut SpanningDeserializer, buffers: &[Bytes]) -> Vec<Bytes> {
-    let (mut taken, mut given) = (deserializer.unconsumed().len(), 0);
+fn read<S>(deserializer: &mut SpanningDeserializer<S>, buffers: &[Bytes]) -> Vec<Bytes>
+where
+    S: SpillStore<Error: std::error::Error>,
+{
+    let (mut taken, mut given) = (deserializer.unconsumed_len(), 0);
     let mut records = Vec::new();
     for buffer in buffers {
         deserializer.set_next_buffer(buffer.clone()).unwrap();
@@ -54,7 +60,7 @@ fn read(deserializer: &mut SpanningDeserializer, buffers: &[Bytes]) -> Vec<Bytes
                 assert!(given <= taken);
                 records.push(record);
             }
-            assert_eq!(deserializer.unconsumed().len(), taken - given);
+            assert_eq!(deserializer.unconsumed_len(), taken - given);
             if consumed {
                 break;
             }
@@ -77,8 +83,9 @@ fn many_records() -> Vec<Bytes> {
 }
 
 #[test]
-fn ten_thousand_records_at_each_buffer_size() {
+fn spec_6_01_ten_thousand_records_at_each_buffer_size() {
     let records = many_records();
+    assert_eq!(records.len(), 10_000);
     for size in [1, 16, 31, 64, 127, 32_768] {
         let buffers = cut(&records, size);
         assert!(buffers.iter().rev().skip(1).all(|buffer| buffer.len() == size));
@@ -90,7 +97,7 @@ fn ten_thousand_records_at_each_buffer_size() {
 }
 
 #[test]
-fn a_record_that_ends_with_the_buffer_fills_both() {
+fn spec_6_02_a_record_that_ends_with_the_buffer_fills_both() {
     let mut serializer = SpanningSerializer::new(LIMIT);
     serializer.set_record(Bytes::from_static(b"1234567")).unwrap();
     let mut buffer = [0; 11];
@@ -119,7 +126,7 @@ fn a_record_within_one_buffer_is_not_copied() {
 }
 
 #[test]
-fn buffers_are_given_back_when_consumed_and_when_cleared() {
+fn spec_6_08_buffers_are_given_back_when_consumed_and_when_cleared() {
     let records = [Bytes::from_static(&[7; 20])];
     let mut deserializer = SpanningDeserializer::new(LIMIT);
     // Of 3 bytes, one buffer holds only a part of the length and one the rest of it.
@@ -144,11 +151,12 @@ fn lengths_are_checked_before_anything_is_allocated() {
     let mut deserializer = SpanningDeserializer::new(100);
     deserializer.set_next_buffer(Bytes::from_static(b"\0\0\0\x65")).unwrap();
     let too_large = SpanningError::RecordTooLarge { length: 101, limit: 100 };
-    assert_eq!(deserializer.next_record(), Err(too_large));
-    assert_eq!(deserializer.next_record(), Err(too_large));
+    assert_eq!(deserializer.next_record(), Err(too_large.into()));
+    assert_eq!(deserializer.next_record(), Err(too_large.into()));
     deserializer.clear();
     deserializer.set_next_buffer(Bytes::from_static(b"\xff\xff\xff\xfe")).unwrap();
-    assert_eq!(deserializer.next_record(), Err(SpanningError::NegativeLength { length: -2 }));
+    let negative = SpanningError::NegativeLength { length: -2 };
+    assert_eq!(deserializer.next_record(), Err(negative.into()));
 
     let mut serializer = SpanningSerializer::new(100);
     serializer.set_record(Bytes::from(vec![0; 100])).unwrap();
@@ -170,25 +178,77 @@ fn a_buffer_that_is_not_consumed_is_not_replaced() {
     assert_eq!(last, DeserializationResult::LastRecordFromBuffer(Bytes::new()));
 }
 
+/// Cuts a stream after each byte: what was not consumed and the rest give the same records.
+fn cut_everywhere<S>(make: impl Fn() -> SpanningDeserializer<S>)
+where
+    S: SpillStore<Error: std::error::Error>,
+{
+    let lengths = [0, 1, 70, 0, 3, 128, 5, 31, 27, 2];
+    let records: Vec<Bytes> =
+        (1u8..).zip(lengths).map(|(i, length)| Bytes::from(vec![i; length])).collect();
+    let stream = cut(&records, 1).concat();
+    for size in [1, 16, 31, 64, 127, 32_768] {
+        for cut in 0..=stream.len() {
+            let (before, after) = stream.split_at(cut);
+            let before: Vec<_> = before.chunks(size).map(Bytes::copy_from_slice).collect();
+            let mut deserializer = make();
+            let mut got = read(&mut deserializer, &before);
+            let returned: usize = got.iter().map(|record| 4 + record.len()).sum();
+            let rest = unconsumed(&deserializer);
+            assert_eq!(rest, stream[returned..cut], "size {size}, cut {cut}");
+            drop(deserializer);
+            let rest = [rest.into(), Bytes::copy_from_slice(after)];
+            got.extend(read(&mut make(), &rest));
+            assert_eq!(got, records, "size {size}, cut {cut}");
+        }
+    }
+}
+
+#[test]
+fn spec_6_04_unconsumed_bytes_and_the_rest_give_the_same_records_at_each_cut() {
+    cut_everywhere(|| SpanningDeserializer::new(LIMIT));
+    let store = Store::default();
+    cut_everywhere(|| SpanningDeserializer::spilling(LIMIT, 30, &store));
+    assert!(store.created() > 1000);
+    assert_eq!(store.open(), 0);
+}
+
+#[test]
+fn spec_6_04_a_buffer_that_is_read_in_part_is_unconsumed_from_there_on() {
+    let records: Vec<Bytes> = (1..5).map(|i| Bytes::from(vec![i; 9])).collect();
+    let buffer = cut(&records, 1000).remove(0);
+    let mut deserializer = SpanningDeserializer::new(LIMIT);
+    deserializer.set_next_buffer(buffer.clone()).unwrap();
+    for returned in 0..4 {
+        assert_eq!(unconsumed(&deserializer), buffer[13 * returned..]);
+        assert!(deserializer.next_record().unwrap().is_full_record());
+    }
+    assert!(!deserializer.has_unconsumed());
+}
+
 proptest! {
     #[test]
-    fn unconsumed_bytes_and_the_rest_give_the_same_records(
-        lengths in prop::collection::vec(0usize..40, 1..12),
-        size in 1usize..50,
-        stop in any::<prop::sample::Index>(),
+    fn any_records_come_back_through_buffers_of_any_sizes_and_thresholds(
+        lengths in prop::collection::vec(0usize..80, 1..12),
+        sizes in prop::collection::vec(1usize..50, 1..8),
+        threshold in 0usize..90,
     ) {
-        let records: Vec<Bytes> = (0u8..)
-            .zip(&lengths)
-            .map(|(i, &length)| Bytes::from(vec![i; length]))
-            .collect();
-        let buffers = cut(&records, size);
-        let (before, after) = buffers.split_at(stop.index(buffers.len() + 1));
-        let mut deserializer = SpanningDeserializer::new(LIMIT);
-        let mut got = read(&mut deserializer, before);
-        let mut resumed = SpanningDeserializer::new(LIMIT);
-        let rest = [deserializer.unconsumed().into()].into_iter().chain(after.iter().cloned());
-        got.extend(read(&mut resumed, &rest.collect::<Vec<_>>()));
-        prop_assert_eq!(got, records);
+        let records: Vec<Bytes> =
+            (0u8..).zip(&lengths).map(|(i, &length)| Bytes::from(vec![i; length])).collect();
+        let mut rest = Bytes::from(cut(&records, 1).concat());
+        let mut buffers = Vec::new();
+        for &size in sizes.iter().cycle() {
+            buffers.push(rest.split_to(size.min(rest.len())));
+            if rest.is_empty() {
+                break;
+            }
+        }
+        let store = Store::default();
+        let mut deserializer = SpanningDeserializer::spilling(LIMIT, threshold, &store);
+        prop_assert_eq!(read(&mut deserializer, &buffers), records);
+        prop_assert_eq!(store.open(), 0);
+        let large = lengths.iter().filter(|&&length| length > threshold).count();
+        prop_assert!(store.created() <= large);
     }
 
     #[test]
@@ -200,7 +260,7 @@ proptest! {
             deserializer.set_next_buffer(buffer.into()).unwrap();
             loop {
                 match deserializer.next_record() {
-                    Err(SpanningError::RecordTooLarge { length, limit }) => {
+                    Err(DeserializeError::Record(SpanningError::RecordTooLarge { length, limit })) => {
                         prop_assert!(length > limit);
                         break 'stream;
                     }

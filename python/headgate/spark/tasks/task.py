@@ -31,6 +31,8 @@ class Task:
         max_record_size: bytes of the largest single row.
         buffers: the options of an environment that share out its pool, by name.
         buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
+        spill_threshold: larger rows than this are put together on disk, in bytes.
+        temp_directories: where; None for the local directories of Spark where the task runs.
     """
 
     place: Place
@@ -41,6 +43,8 @@ class Task:
     max_record_size: int
     buffers: Mapping[str, int]
     buffer_timeout: float
+    spill_threshold: int
+    temp_directories: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,8 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         max_record_size=task.max_record_size,
         **task.buffers,
         buffer_timeout=task.buffer_timeout,
+        spill_threshold=task.spill_threshold,
+        temp_directories=task.temp_directories,
         listen=f"{control.host}:0",
         secret=task.place.secret,
         exchange_id=task.place.exchange_id,

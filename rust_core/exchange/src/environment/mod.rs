@@ -21,6 +21,8 @@ use crate::manager::PartitionManager;
 use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
+use crate::spanning::SpanningOptions;
+use crate::spill_dirs::SpillDirectories;
 use crate::stats::Stats;
 use crate::writer::OutputFlusher;
 
@@ -37,6 +39,7 @@ pub struct ShuffleEnvironment {
     flusher: OutputFlusher,
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
+    spill_directories: Arc<SpillDirectories>,
     next_channel: AtomicU32,
     closed: AtomicBool,
     /// Why the I/O thread is no more; set before what uses it is failed.
@@ -69,6 +72,7 @@ impl ShuffleEnvironment {
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             copies: Arc::default(),
+            spill_directories: Arc::new(SpillDirectories::new(config.temp_directories.clone())),
             next_channel: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             broken: Arc::default(),
@@ -89,6 +93,15 @@ impl ShuffleEnvironment {
     /// Counts of copies, for readers.
     pub fn copies(&self) -> &Arc<Copies> {
         &self.copies
+    }
+
+    /// How readers put together records that span buffers.
+    pub fn spanning_options(&self) -> SpanningOptions {
+        SpanningOptions {
+            max_record_size: self.config.max_record_size,
+            spill_threshold: self.config.spill_threshold,
+            directories: Arc::clone(&self.spill_directories),
+        }
     }
 
     /// Refuses use in a forked child, where any lock of ours may be held by a thread that the
@@ -268,6 +281,7 @@ impl ShuffleEnvironment {
             bytes_received,
             copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
+            copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),

@@ -15,10 +15,10 @@ pub(crate) use flusher::OutputFlusher;
 
 use std::ops::Range;
 
-use headgate_protocol::DataType;
 use headgate_record::{Event, SplitMix64};
 
 use crate::error::{ExchangeError, Result};
+use crate::event::data_type_of;
 use crate::partition::ResultPartition;
 use crate::random::random;
 
@@ -70,8 +70,9 @@ fn broadcast_event(partition: &ResultPartition, event: &Event) -> Result<()> {
     if size > limit {
         return Err(ExchangeError::EventTooLarge { size, limit });
     }
+    let data_type = data_type_of(event, false);
     for subpartition in partition.subpartitions() {
-        subpartition.add_event(bytes.clone(), DataType::EventBuffer);
+        subpartition.add_event(bytes.clone(), data_type);
     }
     Ok(())
 }

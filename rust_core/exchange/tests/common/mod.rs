@@ -38,6 +38,8 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         epoch: 2,
         max_record_size: RECORD_LIMIT,
         buffers: BufferOptions::default(),
+        spill_threshold: 5_000,
+        temp_directories: Vec::new(),
     }
 }
 
@@ -79,7 +81,8 @@ impl Env {
 
     pub(crate) fn reader(&self, gate: &Arc<InputGate>) -> RecordReader {
         let copies = Arc::clone(self.0.copies());
-        RecordReader::new(Arc::<InputGate>::clone(gate), Some(page_schema()), RECORD_LIMIT, copies)
+        let options = self.0.spanning_options();
+        RecordReader::new(Arc::<InputGate>::clone(gate), Some(page_schema()), options, copies)
     }
 }
 

@@ -62,8 +62,10 @@ fn produce(
         let step = rows / 10;
         for part in 0..10 {
             let (from, to) = (part * step, (part + 1) * step);
-            let rows = batch(i64::try_from(from).unwrap(), i64::try_from(to).unwrap(), 40);
-            writer.emit(&rows, &patience)?;
+            let (from, to) = (i64::try_from(from).unwrap(), i64::try_from(to).unwrap());
+            writer.emit(&batch(from, to - 1, 40), &patience)?;
+            // Wider than a segment, and than what is put together in memory.
+            writer.emit(&batch(to - 1, to, 6_000), &patience)?;
         }
         writer.finish()?;
         let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use super::EventError;
+
 /// The border between what belongs to a checkpoint and what does not.
 ///
 /// Its body: id i64, timestamp i64, snapshot type u8, for savepoints format u8, location length
@@ -32,6 +34,90 @@ pub struct CheckpointOptions {
 impl CheckpointOptions {
     /// The timeout that never comes.
     pub const NO_TIMEOUT: i64 = i64::MAX;
+
+    /// What the settings of a job make of a snapshot (Flink's `CheckpointOptions.forConfig`).
+    ///
+    /// `aligned_timeout` is in milliseconds; 0 means that barriers overtake at once.
+    #[must_use]
+    pub fn for_config(
+        snapshot_type: SnapshotType,
+        location: Option<Bytes>,
+        is_exactly_once: bool,
+        is_unaligned_enabled: bool,
+        aligned_timeout: i64,
+    ) -> Self {
+        let (alignment, aligned_timeout) = if !is_exactly_once {
+            (AlignmentType::AtLeastOnce, Self::NO_TIMEOUT)
+        } else if snapshot_type.is_savepoint() || !is_unaligned_enabled {
+            (AlignmentType::Aligned, Self::NO_TIMEOUT)
+        } else if aligned_timeout == 0 {
+            (AlignmentType::Unaligned, Self::NO_TIMEOUT)
+        } else {
+            (AlignmentType::Aligned, aligned_timeout)
+        };
+        Self { snapshot_type, location, alignment, aligned_timeout }
+    }
+
+    /// Whether an aligned checkpoint becomes unaligned after a while.
+    #[must_use]
+    pub fn is_timeoutable(&self) -> bool {
+        let can_come = (1..Self::NO_TIMEOUT).contains(&self.aligned_timeout);
+        self.alignment == AlignmentType::Aligned && can_come
+    }
+
+    /// Whether barriers of this checkpoint wait for each other.
+    #[must_use]
+    pub fn needs_alignment(&self) -> bool {
+        match self.alignment {
+            AlignmentType::AtLeastOnce => false,
+            AlignmentType::Unaligned => self.snapshot_type.is_savepoint(),
+            AlignmentType::Aligned | AlignmentType::ForcedAligned => true,
+        }
+    }
+
+    /// Whether records in flight may become part of the checkpoint.
+    #[must_use]
+    pub fn needs_channel_state(&self) -> bool {
+        self.alignment == AlignmentType::Unaligned || self.is_timeoutable()
+    }
+
+    /// For a channel on which barriers cannot overtake: aligned by force where they would. The timeout still
+    /// says which of both it was.
+    #[must_use]
+    pub fn with_unaligned_unsupported(self) -> Self {
+        if self.needs_channel_state() {
+            Self { alignment: AlignmentType::ForcedAligned, ..self }
+        } else {
+            self
+        }
+    }
+
+    /// Takes back what [`with_unaligned_unsupported`](Self::with_unaligned_unsupported) did.
+    #[must_use]
+    pub fn with_unaligned_supported(self) -> Self {
+        let alignment = match self.alignment {
+            AlignmentType::ForcedAligned if self.aligned_timeout == Self::NO_TIMEOUT => {
+                AlignmentType::Unaligned
+            }
+            AlignmentType::ForcedAligned => AlignmentType::Aligned,
+            other => other,
+        };
+        Self { alignment, ..self }
+    }
+
+    /// That they do not contradict each other.
+    pub(super) fn check(&self) -> Result<(), EventError> {
+        if self.alignment != AlignmentType::Unaligned {
+            return Ok(());
+        }
+        if self.snapshot_type.is_savepoint() {
+            return Err(EventError::Contradiction("a savepoint cannot be unaligned"));
+        }
+        if self.aligned_timeout != Self::NO_TIMEOUT {
+            return Err(EventError::Contradiction("an unaligned checkpoint has no timeout"));
+        }
+        Ok(())
+    }
 }
 
 /// Kinds of snapshots.
@@ -72,6 +158,12 @@ pub enum AlignmentType {
 }
 
 impl SnapshotType {
+    /// Whether it is one of the kinds of savepoints.
+    #[must_use]
+    pub fn is_savepoint(self) -> bool {
+        self.format().is_some()
+    }
+
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Checkpoint => 0,

@@ -12,7 +12,7 @@ impl Event {
     ///
     /// # Errors
     /// A custom name, a body or a location that is longer than its length field can say, and an
-    /// announcement of an announcement.
+    /// announcement of an announcement, options of a checkpoint that contradict each other.
     pub fn encode(&self) -> Result<Bytes, EventError> {
         let mut out = Vec::new();
         self.put(&mut out)?;
@@ -22,7 +22,8 @@ impl Event {
     /// Reads an event; what follows it is ignored.
     ///
     /// # Errors
-    /// Too few bytes, unknown codes, invalid lengths, and announcements of announcements.
+    /// Too few bytes, unknown codes, invalid lengths, announcements of announcements, and options that
+    /// contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Self, EventError> {
         let mut reader = Reader { bytes, at: 0 };
         match reader.i32()? {
@@ -97,6 +98,7 @@ impl Event {
 fn put_barrier(barrier: &CheckpointBarrier, out: &mut Vec<u8>) -> Result<(), EventError> {
     let CheckpointOptions { snapshot_type, location, alignment, aligned_timeout } =
         &barrier.options;
+    barrier.options.check()?;
     out.put_i64(barrier.id);
     out.put_i64(barrier.timestamp);
     out.put_u8(snapshot_type.code());
@@ -186,6 +188,7 @@ impl<'a> Reader<'a> {
         let alignment = alignment.ok_or_else(|| unknown_code("alignment type", code))?;
         let aligned_timeout = self.i64()?;
         let options = CheckpointOptions { snapshot_type, location, alignment, aligned_timeout };
+        options.check()?;
         Ok(CheckpointBarrier { id, timestamp, options })
     }
 

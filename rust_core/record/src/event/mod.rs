@@ -85,6 +85,9 @@ pub enum StopMode {
 /// Why an event cannot be written or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
+    /// Options of a checkpoint that cannot be had together.
+    #[error("the options of a checkpoint contradict each other: {0}")]
+    Contradiction(&'static str),
     /// The bytes end within the event.
     #[error("an event of {got} bytes is incomplete: {needed} more are needed at {at}")]
     Incomplete {

@@ -1,13 +1,17 @@
 //! Records of any length over buffers of any size: `[length: i32 big-endian][payload]`, cut anywhere.
 //!
 //! One serializer and one deserializer per channel. A record that lies within one buffer is read
-//! without a copy; one that spans buffers is put together on the heap, within a stated limit.
+//! without a copy; one that spans buffers is put together on the heap, or in a file when it is large,
+//! within a stated limit.
 
 mod deserializer;
 mod serializer;
+mod spill;
+mod wrapper;
 
 pub use deserializer::{DeserializationResult, SpanningDeserializer};
 pub use serializer::{SerializationResult, SpanningSerializer};
+pub use spill::{InMemory, SpillStore};
 
 /// Why a record cannot be written or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +42,17 @@ pub enum SpanningError {
         /// The limit.
         limit: usize,
     },
+}
+
+/// Why the next record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeserializeError<E> {
+    /// The stream is not one of records within the limit.
+    #[error(transparent)]
+    Record(#[from] SpanningError),
+    /// The store of spilled records failed.
+    #[error("a large record cannot be put together: {0}")]
+    Spill(E),
 }
 
 /// Bytes of the length before each record.

@@ -37,6 +37,8 @@ impl Process {
             epoch: 1,
             max_record_size: 1 << 20,
             buffers: BufferOptions::default(),
+            spill_threshold: 1 << 20,
+            temp_directories: Vec::new(),
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");

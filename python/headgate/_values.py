@@ -1,0 +1,56 @@
+"""Numbers, addresses and paths as options take them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def parse_int(raw: Any) -> int:
+    """Return a whole number, also from a string of one.
+
+    Raises:
+        TypeError: neither a string nor an integer.
+        ValueError: the text is not a whole number.
+    """
+    if isinstance(raw, bool) or not isinstance(raw, (int, str)):
+        raise TypeError("not a whole number")
+    try:
+        return int(raw)
+    except ValueError:
+        raise ValueError("not a whole number") from None
+
+
+def parse_address(raw: Any) -> str:
+    """Return ``"HOST:PORT"`` as it is.
+
+    Raises:
+        ValueError: no host, or no port from 0 to 65535.
+    """
+    host, colon, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError("not an address")
+    return str(raw)
+
+
+def parse_directories(raw: Any) -> tuple[str, ...]:
+    """Return paths, from one, from a text with commas between several, or from a list.
+
+    Raises:
+        TypeError: neither a path nor a list.
+        ValueError: no path at all, an empty one, or something else among them.
+    """
+    parts: list[Any]
+    if isinstance(raw, str):
+        parts = raw.split(",")
+    elif isinstance(raw, os.PathLike):
+        parts = [raw]
+    elif isinstance(raw, (list, tuple)):
+        parts = list(raw)
+    else:
+        raise TypeError("neither a path nor a list of paths")
+    paths = [os.fspath(part) if isinstance(part, (str, os.PathLike)) else "" for part in parts]
+    stripped = tuple(path.strip() if isinstance(path, str) else "" for path in paths)
+    if not stripped or not all(stripped):
+        raise ValueError("not a list of paths")
+    return stripped

@@ -1,0 +1,131 @@
+//! Which data type an event travels as: the one place that says so (spec 2.5).
+
+use headgate_protocol::DataType;
+use headgate_record::Event;
+
+use crate::error::{ExchangeError, Result};
+
+/// The data type of a buffer that holds this event. `is_priority` says how it is sent; it is no matter of
+/// the event.
+#[must_use]
+pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
+    if is_priority {
+        return DataType::PrioritizedEventBuffer;
+    }
+    match event {
+        Event::CheckpointBarrier(barrier) if !barrier.options.needs_alignment() => {
+            DataType::EventBuffer
+        }
+        Event::CheckpointBarrier(barrier) if barrier.options.is_timeoutable() => {
+            DataType::TimeoutableAlignedCheckpointBarrier
+        }
+        Event::CheckpointBarrier(_) => DataType::AlignedCheckpointBarrier,
+        Event::EndOfChannelState => DataType::RecoveryCompletion,
+        Event::EndOfData(_) => DataType::EndOfData,
+        Event::EndOfPartition => DataType::EndOfPartition,
+        Event::EndOfSegment => DataType::EndOfSegment,
+        Event::RecoveryMetadata { .. } => DataType::RecoveryMetadata,
+        Event::CancelCheckpointMarker { .. }
+        | Event::Custom { .. }
+        | Event::EndOfSuperstep
+        | Event::EventAnnouncement { .. }
+        | Event::SubtaskConnectionDescriptor { .. } => DataType::EventBuffer,
+    }
+}
+
+/// The event of a buffer, if it travels as it should.
+pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
+    let event = Event::decode(bytes).map_err(|error| ExchangeError::Event(error.to_string()))?;
+    let expected = data_type_of(&event, data_type.has_priority());
+    if expected == data_type {
+        Ok(event)
+    } else {
+        let detail = format!("an event came as {data_type:?} that travels as {expected:?}");
+        Err(ExchangeError::Event(detail))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headgate_record::event::{
+        AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType,
+        StopMode,
+    };
+
+    use super::*;
+
+    fn barrier(snapshot_type: SnapshotType, alignment: AlignmentType, timeout: i64) -> Event {
+        let options = CheckpointOptions {
+            snapshot_type,
+            location: None,
+            alignment,
+            aligned_timeout: timeout,
+        };
+        Event::CheckpointBarrier(CheckpointBarrier { id: 7, timestamp: 8, options })
+    }
+
+    fn table() -> Vec<(Event, DataType)> {
+        use AlignmentType as A;
+        use DataType as D;
+        let (checkpoint, full) = (SnapshotType::Checkpoint, SnapshotType::FullCheckpoint);
+        let savepoint = SnapshotType::Savepoint(SavepointFormat::Native);
+        let never = CheckpointOptions::NO_TIMEOUT;
+        let announced = Box::new(barrier(checkpoint, A::Aligned, 10));
+        vec![
+            (Event::CancelCheckpointMarker { checkpoint_id: 1 }, D::EventBuffer),
+            (barrier(checkpoint, A::Aligned, never), D::AlignedCheckpointBarrier),
+            (barrier(checkpoint, A::Aligned, 0), D::AlignedCheckpointBarrier),
+            (barrier(savepoint, A::Aligned, never), D::AlignedCheckpointBarrier),
+            (barrier(full, A::Aligned, 30_000), D::TimeoutableAlignedCheckpointBarrier),
+            (barrier(checkpoint, A::ForcedAligned, never), D::AlignedCheckpointBarrier),
+            (barrier(checkpoint, A::ForcedAligned, 30_000), D::AlignedCheckpointBarrier),
+            (barrier(checkpoint, A::Unaligned, never), D::EventBuffer),
+            (barrier(checkpoint, A::AtLeastOnce, never), D::EventBuffer),
+            (barrier(savepoint, A::AtLeastOnce, never), D::EventBuffer),
+            (Event::Custom { name: "n".to_owned(), body: "b".into() }, D::EventBuffer),
+            (Event::EndOfChannelState, D::RecoveryCompletion),
+            (Event::EndOfData(StopMode::Drain), D::EndOfData),
+            (Event::EndOfData(StopMode::NoDrain), D::EndOfData),
+            (Event::EndOfPartition, D::EndOfPartition),
+            (Event::EndOfSegment, D::EndOfSegment),
+            (Event::EndOfSuperstep, D::EventBuffer),
+            (Event::EventAnnouncement { sequence_number: 1, announced }, D::EventBuffer),
+            (Event::RecoveryMetadata { final_buffer_index: 1 }, D::RecoveryMetadata),
+            (
+                Event::SubtaskConnectionDescriptor { input_subtask: 1, output_subtask: 2 },
+                D::EventBuffer,
+            ),
+        ]
+    }
+
+    #[test]
+    fn spec_7_05_each_event_has_its_data_type_with_and_without_priority() {
+        for (event, data_type) in table() {
+            assert_eq!(data_type_of(&event, false), data_type, "{event:?}");
+            assert_eq!(data_type_of(&event, true), DataType::PrioritizedEventBuffer);
+            assert!(data_type.is_event());
+        }
+    }
+
+    #[test]
+    fn an_event_that_travels_as_another_is_refused() {
+        let mut refused = 0;
+        for (event, data_type) in table() {
+            let bytes = event.encode().unwrap();
+            for value in 2..=11 {
+                let came_as = DataType::try_from(value).unwrap();
+                let fits = came_as == data_type || came_as.has_priority();
+                match decode(&bytes, came_as) {
+                    Ok(decoded) => assert!(fits && decoded == event),
+                    Err(error) => {
+                        assert!(!fits, "{error}");
+                        assert!(error.to_string().contains(&format!("{data_type:?}")), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+            decode(&bytes[..3], data_type).unwrap_err();
+        }
+        assert_eq!(refused, 20 * 8);
+    }
+}

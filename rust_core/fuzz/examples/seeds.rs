@@ -1,0 +1,166 @@
+//! Writes the files that fuzzing begins with, one folder per target, into the folder that is the argument.
+//!
+//! They are what honest peers send; what fuzzing finds beyond them is minimised and kept beside them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BooleanArray, Int32Array, RecordBatch, RecordBatchOptions, StringArray,
+    new_null_array,
+};
+use headgate_fuzz::{client_session, page_schemas, server_session};
+use headgate_protocol::{
+    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, PartitionId,
+    PartitionRequest, Sequence,
+};
+use headgate_record::event::{
+    AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
+};
+use headgate_record::{Event, Source, encode_rows};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = PathBuf::from(std::env::args().nth(1).ok_or("which folder?")?);
+    write(&root, "events", events()?)?;
+    write(&root, "frames", frames()?)?;
+    write(&root, "handshake", handshake())?;
+    write(&root, "pages", pages()?)?;
+    write(&root, "records", records())?;
+    Ok(())
+}
+
+fn write(root: &Path, target: &str, seeds: Vec<Vec<u8>>) -> std::io::Result<()> {
+    let folder = root.join(target);
+    std::fs::create_dir_all(&folder)?;
+    for (number, seed) in seeds.into_iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{number:02}")), seed)?;
+    }
+    Ok(())
+}
+
+fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {
+    let barrier = |snapshot_type, location: Option<&'static str>, alignment, aligned_timeout| {
+        let location = location.map(Into::into);
+        let options = CheckpointOptions { snapshot_type, location, alignment, aligned_timeout };
+        Event::CheckpointBarrier(CheckpointBarrier { id: 1, timestamp: 2, options })
+    };
+    let never = CheckpointOptions::NO_TIMEOUT;
+    let savepoint = SnapshotType::SavepointSuspend(SavepointFormat::Native);
+    let mut events = vec![
+        Event::CancelCheckpointMarker { checkpoint_id: 5 },
+        barrier(SnapshotType::Checkpoint, None, AlignmentType::Aligned, 30_000),
+        barrier(SnapshotType::FullCheckpoint, None, AlignmentType::Unaligned, never),
+        barrier(savepoint, Some("file:/x"), AlignmentType::ForcedAligned, never),
+        Event::Custom { name: "name".to_owned(), body: "body".into() },
+        Event::EndOfChannelState,
+        Event::EndOfData(StopMode::NoDrain),
+        Event::EndOfPartition,
+        Event::EndOfSegment,
+        Event::EndOfSuperstep,
+        Event::RecoveryMetadata { final_buffer_index: 9 },
+        Event::SubtaskConnectionDescriptor { input_subtask: 1, output_subtask: 2 },
+    ];
+    let announced = Box::new(events[1].clone());
+    events.push(Event::EventAnnouncement { sequence_number: 3, announced });
+    events.iter().map(|event| event.encode().map(Vec::from)).collect()
+}
+
+fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
+    let (channel, generation) = (ChannelId(7), Generation(1));
+    let credit = 3.try_into()?;
+    let buffer = |sequence, data_type, size| {
+        let sequence = Sequence(sequence);
+        Frame::Buffer(BufferHeader {
+            channel,
+            generation,
+            sequence,
+            backlog: 2,
+            data_type,
+            size,
+            crc: 9,
+        })
+    };
+    let consumer = [
+        buffer(0, DataType::DataBuffer, 5),
+        Frame::Error(ErrorFrame::new(Some(channel), 6, "no such partition")),
+        buffer(1, DataType::EndOfPartition, 28),
+    ];
+    let producer = [
+        Frame::PartitionRequest(PartitionRequest {
+            partition: PartitionId([8; 16]),
+            subpartition: 0,
+            channel,
+            generation,
+            initial_credit: credit,
+            schema_hash: [4; 32],
+        }),
+        Frame::AddCredit { credit, channel },
+        Frame::CancelPartitionRequest { channel },
+        Frame::CloseRequest,
+    ];
+    let mut seeds = Vec::new();
+    for (flags, frames) in [(2, &consumer[..]), (3, &producer[..])] {
+        let mut seed = vec![flags, 2, 1, 40];
+        for frame in frames {
+            frame.encode(FrameMask::new([1, 2, 3, 4]), &mut seed);
+            if let Frame::Buffer(header) = frame {
+                seed.resize(seed.len() + header.size as usize, 0xAB);
+            }
+        }
+        seeds.push(seed);
+    }
+    Ok(seeds)
+}
+
+fn handshake() -> Vec<Vec<u8>> {
+    let side = |flags, session: Vec<u8>| [vec![flags, 2, 3, 80], session].concat();
+    vec![side(0, client_session()), side(1, server_session())]
+}
+
+fn pages() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+    let columns: [(&str, ArrayRef); 3] = [
+        ("c0", Arc::new(Int32Array::from(vec![Some(7), None, Some(-2)]))),
+        ("c1", Arc::new(BooleanArray::from(vec![Some(true), Some(false), None]))),
+        ("c2", Arc::new(StringArray::from(vec!["é", "", "abc"]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns)?;
+    let first = &page_schemas()[0];
+    let page = encode_rows(first, &Source::try_new(first, &batch)?, &[0, 1, 2])?;
+    let mut seeds = vec![[vec![0, 1], page].concat()];
+    for (number, schema) in (0..).zip(page_schemas()) {
+        for rows in [0, 3] {
+            let columns = schema.schema().fields().iter();
+            let columns: Vec<ArrayRef> =
+                columns.map(|field| column(field.data_type(), rows)).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(rows));
+            let fields = schema
+                .schema()
+                .fields()
+                .iter()
+                .map(|field| field.as_ref().clone().with_nullable(true));
+            let nullable = Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()));
+            let batch = RecordBatch::try_new_with_options(nullable, columns, &options)?;
+            let source = Source::try_new(schema, &batch);
+            // Where a column takes no nulls, the page without rows has to do.
+            let Ok(source) = source else { continue };
+            let numbers: Vec<u32> = (0..u32::try_from(rows)?).collect();
+            let Ok(page) = encode_rows(schema, &source, &numbers) else { continue };
+            seeds.push([vec![number, 1], page].concat());
+        }
+    }
+    Ok(seeds)
+}
+
+fn column(data_type: &arrow_schema::DataType, rows: usize) -> ArrayRef {
+    new_null_array(data_type, rows)
+}
+
+fn records() -> Vec<Vec<u8>> {
+    let record = |length: u8| {
+        let prefix = u32::from(length).to_be_bytes();
+        [prefix.as_slice(), &vec![length; usize::from(length)]].concat()
+    };
+    let stream: Vec<u8> = [0, 3, 200, 1, 90].into_iter().flat_map(record).collect();
+    let heads = [[255, 255, 255, 1, 64], [255, 10, 2, 1, 1], [64, 0, 1, 2, 7], [2, 1, 0, 1, 30]];
+    heads.iter().map(|head| [head.as_slice(), &stream].concat()).collect()
+}
