@@ -44,7 +44,7 @@ fn spec_6_04_what_a_reader_has_not_returned_is_what_a_checkpoint_would_keep() {
         let copies = Arc::new(Copies::default());
         let options = consumer.0.spanning_options();
         let mut reader = RecordReader::new(gate, None, options, Arc::clone(&copies));
-        let selector = Selector::RoundRobin { next: 0 };
+        let selector = Selector::RoundRobin { next: 0, group: None, by_rows: false };
         let mut writer = BytesWriter::new(Arc::clone(&partition), selector, 1 << 20).unwrap();
         let (a, b) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
         let large: Bytes = (0..length).map(|i: u32| (i % 251) as u8).collect();
