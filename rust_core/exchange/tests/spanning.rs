@@ -65,7 +65,7 @@ fn spec_6_04_what_a_reader_has_not_returned_is_what_a_checkpoint_would_keep() {
         assert_eq!(reader.unconsumed(0).unwrap().concat(), all[..held]);
         let spilled = copies.spilled.load(Ordering::Relaxed);
         assert_eq!(spilled, if spills { held as u64 - 4 } else { 0 });
-        writer.finish();
+        writer.finish().unwrap();
         assert_eq!(next(&mut reader), large);
         assert!(reader.next(&nothing).unwrap().is_none());
         assert!(reader.unconsumed(0).unwrap().is_empty());
@@ -85,7 +85,7 @@ fn what_a_full_disk_refuses_is_tried_again_by_the_next_call() {
         BytesWriter::new(Arc::clone(&partition), Selector::Broadcast, 1 << 20).unwrap();
     let large = Bytes::from(vec![7; 10_000]);
     writer.emit(&large, &nothing).unwrap();
-    writer.finish();
+    writer.finish().unwrap();
     for _ in 0..2 {
         let error = reader.next(&nothing).unwrap_err();
         assert!(matches!(error, ExchangeError::SpillDirectories { .. }), "{error}");
@@ -112,7 +112,7 @@ fn an_environment_spills_where_it_is_told_to() {
         let mut writer =
             BytesWriter::new(Arc::clone(&partition), Selector::Broadcast, 1 << 20).unwrap();
         writer.emit(&Bytes::from(vec![7; 10_000]), &nothing).unwrap();
-        writer.finish();
+        writer.finish().unwrap();
         let result = reader.next(&nothing);
         assert_eq!(result.is_err(), fails);
         if let Err(error) = result {
