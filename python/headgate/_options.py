@@ -92,7 +92,7 @@ OPTIONS: Final[dict[str, Option]] = {
             5,
             ("environment", "exchange"),
             "Segments that a partition may take beyond its part of the pool to complete a record "
-            "it has begun, while nobody else was promised them; 0 for none.",
+            "it has begun, of what is no part of others; 0 for none.",
             minimum=0,
             maximum=100_000,
         ),

@@ -39,7 +39,7 @@ pub struct BufferOptions {
     pub floating_buffers_per_gate: usize,
     /// A writer waits before its next batch while a subpartition has queued as many. At least 1.
     pub max_buffers_per_channel: usize,
-    /// What a partition may take beyond its size to complete a batch, while nobody was promised it.
+    /// What a partition may take beyond its size to complete a batch, of what nobody else may.
     pub max_overdraft_buffers: usize,
 }
 

@@ -56,9 +56,10 @@ impl Local {
         self.floor.saturating_sub(self.share.held)
     }
 
-    /// What it is promised and can not be sure to get at once.
+    /// What it may still take of the segments that are not set aside.
     pub(crate) fn unfilled(&self) -> usize {
-        if self.closed { 0 } else { self.share.min.saturating_sub(self.share.held.max(self.floor)) }
+        let has = self.share.held.max(self.floor);
+        if self.closed { 0 } else { self.share.size.saturating_sub(has) }
     }
 
     /// Whether it may take an ordinary segment; `free` says that one is not set aside for others.

@@ -7,7 +7,7 @@ pub struct LocalPoolOptions {
     pub min: usize,
     /// It grows to this while others do not need them; [`usize::MAX`] for no limit.
     pub max: usize,
-    /// Beyond its size, while nobody was promised them; what counts is what is out, not what was
+    /// Beyond its size, of what no other pool may take; what counts is what is out, not what was
     /// asked for.
     pub max_overdraft: usize,
     /// Subpartitions that segments are requested for; 0 where that makes no difference.

@@ -69,8 +69,8 @@ impl State {
 
     /// Whether pool `id` may take a segment; ordinary, or else beyond its size if `overdraw` is set.
     ///
-    /// Overdraft is only what others are not promised: a minimum that nobody has borrowed by the
-    /// rules of redistribution is there when it is asked for.
+    /// Overdraft is only what no other pool may take: what redistribution leaves to a pool is not
+    /// queued by another one, which could wait for just that pool to go on.
     pub(crate) fn can_take(&self, id: u64, overdraw: bool) -> bool {
         let Some(local) = self.locals.get(&id) else {
             return false;
@@ -82,8 +82,8 @@ impl State {
         if !overdraw || held - size >= local.max_overdraft {
             return false;
         }
-        let promised: usize = self.locals.values().map(Local::unfilled).sum();
-        self.held + self.reserved + self.pinned + promised < self.total
+        let of_others: usize = self.locals.values().map(Local::unfilled).sum();
+        self.held + self.reserved + self.pinned + of_others < self.total
     }
 
     /// Puts one more segment on the account of pool `id`.

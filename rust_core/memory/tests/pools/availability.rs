@@ -66,15 +66,17 @@ fn spec_1_08_overdraft_becomes_ordinary_as_the_pool_grows() {
 }
 
 #[test]
-fn overdraft_never_takes_what_others_are_promised() {
-    let global = GlobalPool::new(8, 64);
-    let other = global.create_local_pool(2, 2).unwrap();
-    let pool = with_overdraft(&global, 3, 5);
-    let overdrawn = take(&pool, 6);
-    assert!(pool.try_request().unwrap().is_none(), "two are left, and promised");
-    let theirs = take(&other, 2);
-    drop((overdrawn, theirs));
-    assert_home(&global);
+fn overdraft_never_takes_what_others_may_have() {
+    for (min, max) in [(2, 2), (0, 2)] {
+        let global = GlobalPool::new(8, 64);
+        let other = global.create_local_pool(min, max).unwrap();
+        let pool = with_overdraft(&global, 3, 5);
+        let overdrawn = take(&pool, 6);
+        assert!(pool.try_request().unwrap().is_none(), "two are left, for the other one");
+        let theirs = take(&other, 2);
+        drop((overdrawn, theirs));
+        assert_home(&global);
+    }
 }
 
 #[test]

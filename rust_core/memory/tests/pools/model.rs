@@ -95,7 +95,7 @@ impl World {
         }
         let unfilled = |(other, pool): (usize, &Pool)| {
             if pool.open {
-                pool.options.min.saturating_sub(self.held(other).max(pool.reserved))
+                pool.pool.usage().0.saturating_sub(self.held(other).max(pool.reserved))
             } else {
                 0
             }
