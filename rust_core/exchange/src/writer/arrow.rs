@@ -159,7 +159,7 @@ impl ArrowWriter {
     /// # Errors
     /// As [`emit`](Self::emit).
     pub fn random_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
+        self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let index = self.choices.below(self.num_subpartitions());
         let all = Rows::Range { start: 0, len: source.num_rows() };
