@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headgate_memory::{PoolTooSmall, RequestError};
+use headgate_protocol::PartitionId;
 use headgate_record::{DeserializeError, PageError, SelectError, SourceError, SpanningError};
 
 /// Every failure of the data plane. Cheap to clone: the first one becomes the cause of all others.
@@ -214,6 +215,26 @@ pub enum ExchangeError {
         doing: &'static str,
         /// The operating system's words.
         source: Arc<std::io::Error>,
+    },
+    /// What a partition keeps on disk cannot be written or read.
+    #[error("cannot {doing} {bytes} bytes of partition {partition} on disk: {source}")]
+    SpilledPartition {
+        /// Whose.
+        partition: PartitionId,
+        /// `write` or `read`.
+        doing: &'static str,
+        /// How much at once.
+        bytes: usize,
+        /// The operating system's words.
+        source: Arc<std::io::Error>,
+    },
+    /// A partition would use more of the disk than it may.
+    #[error("partition {partition} needs more than {limit} bytes on disk, which is its limit")]
+    SpillLimit {
+        /// Whose.
+        partition: PartitionId,
+        /// `max_spill_size`, in bytes.
+        limit: u64,
     },
     /// One side writes other records than the other side reads.
     #[error("{0}")]

@@ -34,6 +34,7 @@ mod random;
 mod reader;
 mod readiness;
 mod spanning;
+mod spill;
 mod spill_dirs;
 mod stats;
 mod subpartition;
@@ -51,12 +52,12 @@ pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
-pub use partition::{PartitionOptions, ResultPartition};
+pub use partition::{PartitionKind, PartitionOptions, ResultPartition};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
-pub use stats::{ChannelStats, Stats, SubpartitionStats};
+pub use stats::{ChannelStats, SpillStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};

@@ -43,7 +43,7 @@ impl PartitionManager {
     pub(crate) fn close_all(&self) {
         let partitions: Vec<_> = self.lock().drain().map(|(_, partition)| partition).collect();
         for partition in partitions {
-            partition.close();
+            partition.shut_down();
         }
     }
 

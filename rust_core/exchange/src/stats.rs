@@ -26,6 +26,17 @@ pub struct ChannelStats {
     pub queued: usize,
 }
 
+/// What went to disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpillStats {
+    /// Bytes written to files, of all partitions so far.
+    pub bytes_written: u64,
+    /// Bytes read back; what is read twice counts twice.
+    pub bytes_read: u64,
+    /// Files that are open now.
+    pub files: u64,
+}
+
 /// A snapshot of an environment.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
@@ -43,6 +54,8 @@ pub struct Stats {
     pub copied_spanning: u64,
     /// Bytes of large records written to files until they were complete.
     pub copied_spilled: u64,
+    /// What went to disk.
+    pub spilled: SpillStats,
     /// Of each open partition, its subpartitions.
     pub partitions: Vec<Vec<SubpartitionStats>>,
     /// Of each open gate, its channels.

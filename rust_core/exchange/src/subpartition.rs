@@ -319,6 +319,16 @@ impl Subpartition {
         self.lock().failure.clone()
     }
 
+    /// Whether a reader is attached.
+    pub(crate) fn has_reader(&self) -> bool {
+        self.lock().listener.is_some()
+    }
+
+    /// Data buffers that a reader could take.
+    pub(crate) fn backlog(&self) -> u32 {
+        self.lock().backlog()
+    }
+
     /// Data buffers waiting, and what went through so far.
     pub(crate) fn usage(&self) -> (u32, Totals) {
         let state = self.lock();

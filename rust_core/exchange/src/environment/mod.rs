@@ -22,6 +22,7 @@ use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::spanning::SpanningOptions;
+use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
 use crate::stats::Stats;
 use crate::writer::OutputFlusher;
@@ -40,6 +41,7 @@ pub struct ShuffleEnvironment {
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
     spill_directories: Arc<SpillDirectories>,
+    disk: Arc<SpillManager>,
     next_channel: AtomicU32,
     closed: AtomicBool,
     /// Why the I/O thread is no more; set before what uses it is failed.
@@ -60,6 +62,7 @@ impl ShuffleEnvironment {
     /// When the operating system has no random numbers.
     pub fn new(config: Config) -> Result<Self> {
         let segments = config.memory / config.segment_size;
+        let spill_directories = Arc::new(SpillDirectories::new(config.temp_directories.clone()));
         let key = Key::derive(&config.secret, &config.exchange, config.run, config.epoch);
         Ok(Self {
             owner: std::process::id(),
@@ -72,7 +75,8 @@ impl ShuffleEnvironment {
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             copies: Arc::default(),
-            spill_directories: Arc::new(SpillDirectories::new(config.temp_directories.clone())),
+            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
+            spill_directories,
             next_channel: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             broken: Arc::default(),
@@ -175,8 +179,8 @@ impl ShuffleEnvironment {
         self.check()?;
         let id = PartitionId(random()?);
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
-        let partition = ResultPartition::new(id, options, buffers, &self.pool, copies)?;
-        let partition = Arc::new(partition);
+        let partition =
+            ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
         // Again: what was registered too late for a panic's notice learns of it here.
@@ -268,6 +272,7 @@ impl ShuffleEnvironment {
         if let Some(mut network) = network {
             network.stop();
         }
+        self.disk.stop();
         self.pool.close();
     }
 
@@ -283,6 +288,7 @@ impl ShuffleEnvironment {
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
             copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
+            spilled: self.disk.stats(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
         }
@@ -299,6 +305,7 @@ impl Drop for ShuffleEnvironment {
         self.flusher.forget();
         if let Ok(network) = self.network.get_mut() {
             std::mem::forget(network.take());
+            self.disk.forget();
         }
     }
 }

@@ -1,8 +1,11 @@
 //! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
 
+mod collector;
 mod options;
 mod pipelined_view;
+mod progress;
 mod segments;
+mod stored;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,43 +18,25 @@ use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
+use crate::spill::{SpillManager, Store, StoredView};
 use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView};
 
 use pipelined_view::PipelinedView;
+use progress::{Loss, Progress};
 
-pub use options::PartitionOptions;
+pub use options::{PartitionKind, PartitionOptions};
 
-#[derive(Default)]
-struct Progress {
-    /// Subpartitions that are neither taken to the end nor released.
-    open: usize,
-    closed: Vec<bool>,
-    /// Consumers that vanished; a subpartition that is closed since then needs none.
-    lost: Vec<Loss>,
-    failure: Option<ExchangeError>,
-}
-
-struct Loss {
-    index: usize,
-    since: Instant,
-    cause: ExchangeError,
-}
-
-impl Progress {
-    /// The loss that nobody has explained for so long.
-    fn overdue(&self, timeout: Duration) -> Option<ExchangeError> {
-        let open = |loss: &&Loss| !self.closed[loss.index] && loss.since.elapsed() >= timeout;
-        self.lost.iter().find(open).map(|loss| loss.cause.clone())
-    }
-}
 
 /// N subpartitions that one writer fills.
 pub struct ResultPartition {
     id: PartitionId,
+    kind: PartitionKind,
     subpartitions: Vec<Arc<Subpartition>>,
     pool: LocalPool,
+    /// What is on disk; none if nothing ever goes there.
+    store: Option<Arc<Store>>,
     /// As in [`PartitionOptions`].
     lost_consumer_timeout: Duration,
     copies: Arc<Copies>,
@@ -67,24 +52,33 @@ impl ResultPartition {
     /// A partition with nothing in it.
     ///
     /// # Errors
-    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
+    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more,
+    /// and another one to read with where data goes to disk.
     pub(crate) fn new(
         id: PartitionId,
         options: &PartitionOptions,
         buffers: &BufferOptions,
         global: &GlobalPool,
         copies: Arc<Copies>,
-    ) -> Result<Self> {
-        let PartitionOptions { wanted, lost_consumer_timeout } = options;
+        disk: &Arc<SpillManager>,
+    ) -> Result<Arc<Self>> {
+        let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size } = options;
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
         // Beside the page being written, for both.
-        let max = built * (buffers.buffers_per_channel + 1) + buffers.floating_buffers_per_gate;
-        let per_channel = buffers.max_buffers_per_channel + 1;
+        let bounded = built * (buffers.buffers_per_channel + 1) + buffers.floating_buffers_per_gate;
+        let (max, max_overdraft, max_buffers_per_channel) = match kind {
+            PartitionKind::Pipelined => (usize::MAX, 0, usize::MAX),
+            PartitionKind::PipelinedBounded => {
+                (bounded, buffers.max_overdraft_buffers, buffers.max_buffers_per_channel + 1)
+            }
+            // What is too much goes to disk.
+            PartitionKind::Blocking | PartitionKind::Hybrid => (bounded, 0, usize::MAX),
+        };
         let pool = LocalPoolOptions {
-            max_overdraft: buffers.max_overdraft_buffers,
+            max_overdraft,
             num_subpartitions: wanted.len(),
-            max_buffers_per_channel: per_channel,
+            max_buffers_per_channel,
             ..LocalPoolOptions::new(min, max)
         };
         let pool = global.create_local_pool_with(&pool).map_err(|source| {
@@ -98,10 +92,20 @@ impl ResultPartition {
             }
         }
         let closed = wanted.iter().map(|wanted| !wanted).collect();
-        Ok(Self {
+        let store = match kind {
+            PartitionKind::Pipelined | PartitionKind::PipelinedBounded => None,
+            PartitionKind::Blocking | PartitionKind::Hybrid => {
+                let disk = Arc::clone(disk);
+                let store = Store::new(id, *kind, *max_spill_size, &subpartitions, global, disk)?;
+                Some(Arc::new(store))
+            }
+        };
+        let partition = Arc::new(Self {
             id,
+            kind: *kind,
             subpartitions,
             pool,
+            store,
             lost_consumer_timeout: *lost_consumer_timeout,
             copies,
             segment_size: global.segment_size(),
@@ -109,7 +113,11 @@ impl ResultPartition {
             back_pressured_ns: AtomicU64::new(0),
             progress: Mutex::new(Progress { open: built, closed, ..Progress::default() }),
             changed: Condvar::new(),
-        })
+        });
+        if partition.kind == PartitionKind::Blocking {
+            partition.collect_all(wanted)?;
+        }
+        Ok(partition)
     }
 
     /// The name consumers ask for.
@@ -138,8 +146,17 @@ impl ResultPartition {
                 peer: "this process".to_owned(),
                 detail: format!("subpartition {index} of {count} does not exist"),
             })?;
-        subpartition.attach(listener)?;
-        Ok(Arc::new(PipelinedView::new(Arc::clone(self), index)))
+        let this = Arc::clone(self);
+        let Some(store) = &self.store else {
+            subpartition.attach(listener)?;
+            return Ok(Arc::new(PipelinedView::new(this, index)));
+        };
+        if self.kind == PartitionKind::Blocking {
+            self.check_readable(index)?;
+        } else {
+            subpartition.attach(Arc::clone(&listener))?;
+        }
+        Ok(StoredView::new(this, Arc::clone(store), index, listener)?)
     }
 
     pub(crate) fn subpartitions(&self) -> &[Arc<Subpartition>] {
@@ -173,25 +190,36 @@ impl ResultPartition {
         progress.overdue(self.lost_consumer_timeout)
     }
 
-    /// Whether no consumer wants anything any more.
+    /// Whether no consumer wants anything any more; of a blocking one, whether none will get anything.
     pub fn is_released(&self) -> bool {
-        self.lock().open == 0
+        match self.kind {
+            PartitionKind::Blocking => self.subpartitions.iter().all(|one| one.is_released()),
+            _ => self.lock().open == 0,
+        }
     }
 
-    /// The consumer of one subpartition has everything.
+    /// The consumer of one subpartition has everything; of a blocking one, others may still come.
     pub(crate) fn consumed(&self, index: usize) {
-        self.subpartitions[index].consumed();
+        if self.kind != PartitionKind::Blocking {
+            self.subpartitions[index].consumed();
+            self.drop_stored(index);
+        }
         self.close_one(index);
     }
 
     /// Nobody will ever read this subpartition: its rows are dropped from now on.
     pub fn release_subpartition(&self, index: usize) {
         self.subpartitions[index].release();
+        self.drop_stored(index);
         self.close_one(index);
     }
 
     /// The process that read this subpartition is gone.
     pub(crate) fn consumer_lost(&self, index: usize, cause: &ExchangeError) {
+        if self.kind == PartitionKind::Blocking {
+            // Everything is still there for the next one.
+            return;
+        }
         let mut progress = self.lock();
         if progress.closed[index] {
             return;
@@ -210,6 +238,9 @@ impl ResultPartition {
         drop(progress);
         for subpartition in &self.subpartitions {
             subpartition.fail(cause);
+        }
+        if let Some(store) = &self.store {
+            store.fail(cause);
         }
         self.changed.notify_all();
     }
@@ -280,13 +311,17 @@ impl ResultPartition {
         self.changed.notify_all();
     }
 
-    /// Drops what is queued and gives the segments back.
+    /// Drops what is queued and gives the segments back; what is being read of a blocking one stays
+    /// until its last reader is done.
     pub(crate) fn close(&self) {
         fail_point!("partition.released");
         self.refuse_waiting();
         for (index, subpartition) in self.subpartitions.iter().enumerate() {
             subpartition.close();
             self.close_one(index);
+        }
+        if let Some(store) = &self.store {
+            store.close();
         }
         self.pool.close();
     }

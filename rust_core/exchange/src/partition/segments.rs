@@ -40,6 +40,9 @@ impl ResultPartition {
             if let Some(segment) = self.try_request_segment(subpartition)? {
                 return Ok(segment);
             }
+            if self.make_room()? {
+                continue;
+            }
             let request = || self.pool.request_for(subpartition, INTERRUPT_PERIOD);
             if let Some(segment) = self.back_pressured(request)? {
                 return Ok(segment);
@@ -49,12 +52,14 @@ impl ResultPartition {
     }
 
     /// Whether a record can be begun without waiting: there is a segment without overdraft, and no
-    /// subpartition has as many queued as one should have. True when the partition is closed.
+    /// subpartition has as many queued as one should have. True when the partition is closed, and
+    /// where what is queued can go to disk.
     pub fn is_available(&self) -> bool {
-        self.pool.is_available()
+        self.has_room_on_disk() || self.pool.is_available()
     }
 
-    /// Waits until the partition [is available](Self::is_available); false on timeout.
+    /// Waits until the partition [is available](Self::is_available); false on timeout. For one that has
+    /// reached its limit on disk, that is a free segment.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -64,7 +69,7 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         self.check()?;
-        if self.pool.is_available() {
+        if self.is_available() {
             return Ok(true);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

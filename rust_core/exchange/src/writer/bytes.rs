@@ -152,15 +152,14 @@ impl BytesWriter {
     /// Ends every subpartition; nothing can be emitted any more.
     ///
     /// # Errors
-    /// Why the output flusher failed; the partition has failed as well then.
+    /// Why the output flusher failed, or a disk that cannot be written; the partition has failed as
+    /// well then.
     pub fn finish(&mut self) -> Result<()> {
         self.check_flusher()?;
         if !std::mem::replace(&mut self.finished, true) {
             self.timed = None;
             self.end_all();
-            for subpartition in self.partition.subpartitions() {
-                subpartition.finish();
-            }
+            self.partition.finish()?;
         }
         Ok(())
     }

@@ -1,0 +1,127 @@
+//! The thread that reads blocks ahead of their readers.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::view::{Filled, StoredView};
+use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
+
+/// How long a view waits for a segment before those read for others that do not fetch them are taken back.
+pub(super) const RECLAIM_AFTER: Duration = Duration::from_millis(20);
+
+/// Views that want blocks, served in turn.
+#[derive(Default)]
+pub(super) struct ReadThread {
+    queue: Mutex<Queue>,
+    arrived: Condvar,
+}
+
+/// A leaf lock: whoever holds it takes no other.
+#[derive(Default)]
+struct Queue {
+    views: VecDeque<Weak<StoredView>>,
+    thread: Option<JoinHandle<()>>,
+    closed: bool,
+}
+
+impl ReadThread {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// Has the blocks that this view needs next read; starts the thread if there is none.
+    ///
+    /// # Errors
+    /// After [`stop`](Self::stop), or when no thread can be started.
+    pub(super) fn request(self: &Arc<Self>, view: Weak<StoredView>) -> Result<()> {
+        let mut queue = self.lock();
+        if queue.closed {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        if queue.thread.is_none() {
+            let this = Arc::clone(self);
+            let thread = std::thread::Builder::new()
+                .name("headgate-spill".to_owned())
+                .stack_size(512 * 1024)
+                .spawn(move || this.run())
+                .map_err(|error| ExchangeError::Memory(error.to_string()))?;
+            queue.thread = Some(thread);
+        }
+        queue.views.push_back(view);
+        drop(queue);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// Like [`request`](Self::request), for one that was there before and waits for a segment.
+    pub(super) fn retry(&self, view: Weak<StoredView>) {
+        self.lock().views.push_back(view);
+        self.arrived.notify_one();
+    }
+
+    fn run(&self) {
+        let mut starved: Vec<Weak<StoredView>> = Vec::new();
+        while let Some(view) = self.next(&mut starved) {
+            let Some(view) = view.upgrade() else { continue };
+            let filled = catch_unwind(AssertUnwindSafe(|| view.fill()));
+            match filled {
+                Ok(Filled::Starved) => starved.push(Arc::downgrade(&view)),
+                Ok(Filled::Done) => {}
+                Err(panic) => {
+                    let text = panic.downcast_ref::<String>().map_or("no message", String::as_str);
+                    let text = format!("the thread that reads spilled data panicked: {text}");
+                    view.fail(&ExchangeError::Internal(text));
+                }
+            }
+        }
+    }
+
+    /// Waits for a view; `None` is the end.
+    fn next(&self, starved: &mut Vec<Weak<StoredView>>) -> Option<Weak<StoredView>> {
+        let mut queue = self.lock();
+        loop {
+            if queue.closed {
+                return None;
+            }
+            if let Some(view) = queue.views.pop_front() {
+                return Some(view);
+            }
+            if starved.is_empty() {
+                queue = self.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.arrived.wait_timeout(queue, RECLAIM_AFTER);
+            let timed_out;
+            (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timed_out.timed_out() {
+                drop(queue);
+                // What this gives back wakes the one that waits for it.
+                starved.retain(|view| view.upgrade().is_some_and(|view| view.reclaim()));
+                queue = self.lock();
+            }
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        let thread = queue.thread.take();
+        drop(queue);
+        self.arrived.notify_all();
+        if let Some(thread) = thread {
+            // Its panics are caught one by one.
+            let _ = thread.join();
+        }
+    }
+
+    pub(super) fn forget(&self) {
+        // The lock may be held by a thread that a forked child does not have.
+        if let Ok(mut queue) = self.queue.try_lock() {
+            std::mem::forget(queue.thread.take());
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The blocks of one partition: collected in memory, written when segments run short, read by views.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use headgate_memory::{Buffer, GlobalPool, LocalPool};
+use headgate_protocol::{Next, PartitionId, crc32c};
+
+use super::file::{Extent, SpillFile};
+use super::index::{Block, Index};
+use super::{READ_AHEAD, SpillManager, StoredView};
+use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
+use crate::partition::PartitionKind;
+use crate::subpartition::Subpartition;
+
+/// A subpartition and what was taken out of its queue.
+pub(super) struct Lane {
+    pub(super) subpartition: Arc<Subpartition>,
+    /// Taken before the subpartition's own lock, never across I/O.
+    pub(super) index: Mutex<Index>,
+}
+
+#[derive(Default)]
+struct Readers {
+    views: Vec<Weak<StoredView>>,
+    open: usize,
+    /// Everything is written: views may come.
+    complete: bool,
+    /// No view may come any more.
+    closed: bool,
+    failure: Option<ExchangeError>,
+}
+
+/// What one partition has on disk, and what is about to get there.
+pub(crate) struct Store {
+    partition: PartitionId,
+    /// Blocks stay when they were read.
+    pub(super) is_reconsumable: bool,
+    /// Bytes on disk; 0 is no limit.
+    max_spill_size: u64,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) manager: Arc<SpillManager>,
+    /// What is read from disk lies in these: at least one segment, one per view where there are enough.
+    pub(super) pool: LocalPool,
+    /// Made with the first write; gone with the last view after a close.
+    file: Mutex<Option<Arc<SpillFile>>>,
+    /// The offset of the next region. Held across a write: only writers of the partition take it.
+    region: Mutex<u64>,
+    /// Taken before the lock of a view, or alone.
+    readers: Mutex<Readers>,
+}
+
+impl Store {
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`] when there is no segment to read with.
+    pub(crate) fn new(
+        partition: PartitionId,
+        kind: PartitionKind,
+        max_spill_size: u64,
+        subpartitions: &[Arc<Subpartition>],
+        global: &GlobalPool,
+        manager: Arc<SpillManager>,
+    ) -> Result<Self> {
+        let pool = global.create_local_pool(1, READ_AHEAD).map_err(|source| {
+            ExchangeError::PoolTooSmall {
+                what: "what is read from disk",
+                needed: 1,
+                segment_size: global.segment_size(),
+                source,
+            }
+        })?;
+        let lane = |subpartition: &Arc<Subpartition>| Lane {
+            subpartition: Arc::clone(subpartition),
+            index: Mutex::default(),
+        };
+        Ok(Self {
+            partition,
+            is_reconsumable: kind == PartitionKind::Blocking,
+            max_spill_size,
+            lanes: subpartitions.iter().map(lane).collect(),
+            manager,
+            pool,
+            file: Mutex::default(),
+            region: Mutex::default(),
+            readers: Mutex::default(),
+        })
+    }
+
+    /// Takes over what a subpartition has for a reader now.
+    pub(crate) fn collect(&self, index: usize) {
+        let lane = &self.lanes[index];
+        lane.drain_into(&mut lock(&lane.index));
+    }
+
+    /// Makes room when the writer finds no segment: true if something was written. A pipelined part goes
+    /// to disk only then; what nobody reads yet goes first.
+    ///
+    /// # Errors
+    /// A disk that cannot be written.
+    pub(crate) fn make_room(&self) -> Result<bool> {
+        if self.is_reconsumable {
+            return self.spill(|_| true);
+        }
+        Ok(self.spill(|lane| !lane.subpartition.has_reader())? || self.spill(|_| true)?)
+    }
+
+    /// Whether the limit is not reached, so that the writer need not wait for a reader.
+    pub(crate) fn has_room(&self) -> bool {
+        let live = self.file().map_or(0, |file| file.live());
+        self.is_reconsumable || self.max_spill_size == 0 || live < self.max_spill_size
+    }
+
+    /// Writes what waits for a reader that is not there, so that it holds no segment.
+    ///
+    /// # Errors
+    /// A disk that cannot be written.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.spill(|lane| self.is_reconsumable || !lane.subpartition.has_reader()).map(|_| ())
+    }
+
+    /// Writes a region; false when there was nothing to write, or no room for it.
+    fn spill(&self, which: impl Fn(&Lane) -> bool) -> Result<bool> {
+        let mut region = lock(&self.region);
+        let mut batch: Vec<(&Lane, u64, Buffer)> = Vec::new();
+        let mut spent = Vec::new();
+        for lane in self.lanes.iter().filter(|lane| which(lane)) {
+            let mut index = lock(&lane.index);
+            if !self.is_reconsumable {
+                lane.drain_into(&mut index);
+            }
+            spent.append(&mut index.take_spent());
+            let blocks = index.in_memory();
+            batch.extend(blocks.into_iter().map(|(number, buffer)| (lane, number, buffer)));
+        }
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        let file = self.file_to_write()?;
+        spent.iter().for_each(|extent| file.discard(extent));
+        let (extents, pieces) = self.lay_out(*region, &batch);
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if self.max_spill_size > 0 && file.live() + bytes as u64 > self.max_spill_size {
+            return if self.is_reconsumable {
+                let limit = self.max_spill_size;
+                Err(ExchangeError::SpillLimit { partition: self.partition, limit })
+            } else {
+                Ok(false)
+            };
+        }
+        fail_point!("spill.writes", error => return Err(error));
+        *region = file.write(*region, &pieces).map_err(|error| self.io("write", bytes, error))?;
+        for ((lane, number, _), extent) in batch.iter().zip(extents) {
+            // The batch has the buffer too, so no segment goes home under the lock.
+            lock(&lane.index).written(*number, extent);
+        }
+        Ok(true)
+    }
+
+    /// Where each buffer of a region goes, and what is written. What goes to several subpartitions is
+    /// written once where it stays: what is given back when it was read must not be shared.
+    fn lay_out<'a>(
+        &self,
+        mut offset: u64,
+        batch: &'a [(&Lane, u64, Buffer)],
+    ) -> (Vec<Extent>, Vec<&'a [u8]>) {
+        let mut known: HashMap<(*const u8, usize), Extent> = HashMap::new();
+        let (mut extents, mut pieces) = (Vec::with_capacity(batch.len()), Vec::new());
+        for (_, _, buffer) in batch {
+            let bytes = buffer.as_slice();
+            let key = (bytes.as_ptr(), bytes.len());
+            if let Some(extent) = known.get(&key).filter(|_| self.is_reconsumable) {
+                extents.push(*extent);
+                continue;
+            }
+            let len = u32::try_from(bytes.len()).expect("a buffer fits a segment");
+            let extent = Extent { offset, len, crc: crc32c(bytes) };
+            offset = extent.end();
+            known.insert(key, extent);
+            extents.push(extent);
+            pieces.push(bytes);
+        }
+        (extents, pieces)
+    }
+
+    fn file_to_write(&self) -> Result<Arc<SpillFile>> {
+        if let Some(file) = &*lock(&self.file) {
+            return Ok(Arc::clone(file));
+        }
+        let made = Arc::new(self.manager.create_file()?);
+        Ok(Arc::clone(lock(&self.file).insert(made)))
+    }
+
+    /// The file, unless it is gone.
+    pub(super) fn file(&self) -> Option<Arc<SpillFile>> {
+        lock(&self.file).clone()
+    }
+
+    /// The error of a call on the file.
+    pub(super) fn io(
+        &self,
+        doing: &'static str,
+        bytes: usize,
+        error: std::io::Error,
+    ) -> ExchangeError {
+        let (partition, source) = (self.partition, Arc::new(error));
+        ExchangeError::SpilledPartition { partition, doing, bytes, source }
+    }
+
+    /// The error of a block that is not what was written.
+    pub(super) fn damaged(&self, lane: usize, extent: &Extent) -> ExchangeError {
+        ExchangeError::Integrity {
+            channel: format!("partition {}/{lane}", self.partition),
+            detail: format!(
+                "the checksum of {} bytes at {} of its file is not what was written",
+                extent.len, extent.offset
+            ),
+        }
+    }
+
+    /// Everything is written: lets readers come.
+    pub(crate) fn complete(&self) {
+        lock(&self.readers).complete = true;
+    }
+
+    /// Whether everything is written.
+    pub(crate) fn is_complete(&self) -> bool {
+        lock(&self.readers).complete
+    }
+
+    /// Lets a view in.
+    ///
+    /// # Errors
+    /// The failure of the partition, or that it is closed.
+    pub(super) fn enter(&self, view: &Weak<StoredView>) -> Result<()> {
+        let mut readers = lock(&self.readers);
+        if let Some(failure) = &readers.failure {
+            return Err(failure.clone());
+        }
+        if readers.closed {
+            return Err(ExchangeError::Closed("result partition"));
+        }
+        readers.views.retain(|view| view.strong_count() > 0);
+        readers.views.push(Weak::clone(view));
+        readers.open += 1;
+        let open = readers.open;
+        drop(readers);
+        self.resize(open);
+        Ok(())
+    }
+
+    /// A view wants nothing more.
+    pub(super) fn leave(&self) {
+        let mut readers = lock(&self.readers);
+        readers.open -= 1;
+        let (open, gone) = (readers.open, readers.closed && readers.open == 0);
+        drop(readers);
+        if gone {
+            self.free();
+        } else {
+            self.resize(open);
+        }
+    }
+
+    /// One segment for each view where there are enough, else what there is: then they take turns.
+    fn resize(&self, open: usize) {
+        let (min, max) = (open.max(1), (open + 1) * READ_AHEAD);
+        let all = self.pool.set_minimum(min, max, 0);
+        if all.is_err() {
+            let less = self.pool.set_minimum(1, max, 0);
+            debug_assert!(less.is_ok(), "one was promised from the start");
+        }
+    }
+
+    /// The views that are left.
+    pub(super) fn views(&self) -> Vec<Arc<StoredView>> {
+        lock(&self.readers).views.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Ends all views with this cause.
+    pub(crate) fn fail(&self, cause: &ExchangeError) {
+        lock(&self.readers).failure.get_or_insert_with(|| cause.clone());
+        for view in self.views() {
+            view.fail(cause);
+        }
+    }
+
+    /// Drops what was stored for a subpartition, and ends its views.
+    pub(crate) fn release(&self, index: usize) {
+        self.views().iter().filter(|view| view.is_of(index)).for_each(|view| view.shut_down());
+        let blocks = lock(&self.lanes[index].index).clear();
+        drop(blocks);
+    }
+
+    /// No view may come any more; what is stored goes with the last one.
+    pub(crate) fn close(&self) {
+        let mut readers = lock(&self.readers);
+        readers.closed = true;
+        let unread = readers.open == 0;
+        drop(readers);
+        if unread {
+            self.free();
+        }
+    }
+
+    /// Ends all views: the process needs its memory back.
+    pub(crate) fn shut_down(&self) {
+        self.close();
+        for view in self.views() {
+            view.shut_down();
+        }
+    }
+
+    fn free(&self) {
+        let blocks: Vec<Vec<Block>> =
+            self.lanes.iter().map(|lane| lock(&lane.index).clear()).collect();
+        drop(blocks);
+        let file = lock(&self.file).take();
+        drop(file);
+        self.pool.close();
+    }
+}
+
+impl Lane {
+    /// Moves what a reader could take now; the order within the subpartition is that of a reader.
+    fn drain_into(&self, index: &mut Index) {
+        while self.subpartition.availability() != Next::None {
+            // A failure is told by the partition.
+            let Ok(Some(polled)) = self.subpartition.poll() else {
+                return;
+            };
+            index.push(polled.buffer, polled.data_type);
+        }
+    }
+}

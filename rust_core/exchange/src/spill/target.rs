@@ -1,0 +1,80 @@
+//! Memory that blocks are read into.
+
+use std::sync::{Arc, Weak};
+
+use headgate_memory::{Buffer, PooledSegment, SegmentListener};
+use headgate_protocol::DataType;
+
+use super::StoredView;
+use super::file::Extent;
+use super::read_thread::ReadThread;
+use super::store::Store;
+use crate::error::{ExchangeError, Result};
+
+/// Memory for a block that is to be read.
+pub(super) enum Target {
+    /// Data.
+    Segment(PooledSegment, usize),
+    /// Events need no segment.
+    Heap(Vec<u8>),
+}
+
+impl Target {
+    pub(super) fn as_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Segment(segment, len) => &mut segment[..*len],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+
+    pub(super) fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Segment(segment, len) => Buffer::freeze(segment, len),
+            Self::Heap(bytes) => Buffer::from(bytes::Bytes::from(bytes)),
+        }
+    }
+}
+
+/// Memory for as many blocks of the plan as there are segments; for none if the view must wait: then it
+/// comes back to the read thread when there is one.
+///
+/// # Errors
+/// The pool is closed, or the kernel has no memory.
+pub(super) fn of_plan(
+    plan: &[(Extent, DataType)],
+    store: &Store,
+    view: &Weak<StoredView>,
+) -> Result<Vec<Target>> {
+    let mut targets = Vec::with_capacity(plan.len());
+    for (extent, data_type) in plan {
+        let len = extent.len as usize;
+        if data_type.is_event() {
+            targets.push(Target::Heap(vec![0; len]));
+            continue;
+        }
+        let segment = if targets.is_empty() {
+            let reads = Arc::clone(&store.manager.reads);
+            let view = Weak::clone(view);
+            store.pool.request_or_listen(|| Arc::new(Retry { reads, view }))
+        } else {
+            store.pool.try_request()
+        };
+        match segment.map_err(|error| ExchangeError::of_request(error, "result partition"))? {
+            Some(segment) => targets.push(Target::Segment(segment, len)),
+            None => break,
+        }
+    }
+    Ok(targets)
+}
+
+/// Brings a view back to the read thread when there is a segment for it.
+struct Retry {
+    reads: Arc<ReadThread>,
+    view: Weak<StoredView>,
+}
+
+impl SegmentListener for Retry {
+    fn segment_available(&self) {
+        self.reads.retry(Weak::clone(&self.view));
+    }
+}

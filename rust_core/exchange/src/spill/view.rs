@@ -1,0 +1,362 @@
+//! One reader of a subpartition that is on disk, or in part.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Instant;
+
+use headgate_memory::Buffer;
+use headgate_protocol::{Next, Sequence, crc32c};
+
+use super::READ_AHEAD;
+use super::index::{Block, Index, Place};
+use super::read_thread::RECLAIM_AFTER;
+use super::store::{Lane, Store};
+use super::target::{self, Target};
+use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
+use crate::partition::ResultPartition;
+use crate::view::{DataListener, Polled, SubpartitionView};
+
+/// How a [`StoredView::fill`] ended.
+pub(super) enum Filled {
+    /// Blocks are there, or none were wanted, or the view failed.
+    Done,
+    /// There is no segment; the view comes again when there is one.
+    Starved,
+}
+
+struct State {
+    /// Number of the block that is taken next.
+    next: u64,
+    /// Data blocks taken out of the index.
+    data_taken: u64,
+    /// The blocks from `next` on that were read from disk.
+    ready: VecDeque<Buffer>,
+    /// When the last of them came.
+    ready_since: Instant,
+    /// With the read thread, or waiting for a segment; then only that thread changes the end of `ready`.
+    reading: bool,
+    /// The reader found nothing and wants to be told.
+    waits: bool,
+    next_sequence: Sequence,
+    failure: Option<ExchangeError>,
+    /// It wants nothing more, or gets nothing more.
+    ended: bool,
+}
+
+/// Reads blocks from disk, then what is still in memory; its own place, independent of other views.
+pub(crate) struct StoredView {
+    partition: Arc<ResultPartition>,
+    store: Arc<Store>,
+    lane: usize,
+    listener: Arc<dyn DataListener>,
+    /// Taken before the lane's index and the subpartition.
+    state: Mutex<State>,
+    this: Weak<Self>,
+}
+
+impl StoredView {
+    /// # Errors
+    /// The failure of the partition, or that it is closed.
+    pub(crate) fn new(
+        partition: Arc<ResultPartition>,
+        store: Arc<Store>,
+        lane: usize,
+        listener: Arc<dyn DataListener>,
+    ) -> Result<Arc<Self>> {
+        let state = State {
+            next: 0,
+            data_taken: 0,
+            ready: VecDeque::new(),
+            ready_since: Instant::now(),
+            reading: false,
+            waits: false,
+            next_sequence: Sequence::default(),
+            failure: None,
+            ended: false,
+        };
+        let view = Arc::new_cyclic(|this| Self {
+            partition,
+            store,
+            lane,
+            listener,
+            state: Mutex::new(state),
+            this: Weak::clone(this),
+        });
+        if let Err(error) = view.store.enter(&view.this) {
+            // It never came in, so its drop must not count as leaving.
+            view.lock().ended = true;
+            return Err(error);
+        }
+        Ok(view)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn lane(&self) -> &Lane {
+        &self.store.lanes[self.lane]
+    }
+
+    /// Where the rest is when the stored blocks are used up: still in the queue, or nowhere.
+    fn has_tail(&self) -> bool {
+        !self.store.is_reconsumable
+    }
+
+    /// Why the partition failed, where it can fail while it is read.
+    fn failure_of_tail(&self) -> Option<ExchangeError> {
+        self.has_tail().then(|| self.lane().subpartition.failure()).flatten()
+    }
+
+    /// What a poll would give now; if nothing, the listener is told when that changes.
+    fn next(&self, state: &mut State, index: &Index) -> Next {
+        let next = match index.get(state.next) {
+            Some(Block { place: Place::Memory(_), data_type }) => Next::from(Some(*data_type)),
+            Some(block) if state.ready.is_empty() => {
+                debug_assert!(matches!(block.place, Place::Disk(_)));
+                Next::None
+            }
+            Some(block) => Next::from(Some(block.data_type)),
+            None if self.has_tail() => self.lane().subpartition.availability(),
+            None => Next::None,
+        };
+        state.waits = next == Next::None;
+        self.read_ahead(state, index);
+        next
+    }
+
+    /// Has more blocks read when half of those that were are taken.
+    fn read_ahead(&self, state: &mut State, index: &Index) {
+        let low = state.ready.len() <= READ_AHEAD / 2;
+        let from = state.next + state.ready.len() as u64;
+        let on_disk = matches!(index.get(from), Some(Block { place: Place::Disk(_), .. }));
+        if state.reading || state.ended || !low || !on_disk {
+            return;
+        }
+        match self.store.manager.reads.request(Weak::clone(&self.this)) {
+            Ok(()) => state.reading = true,
+            Err(error) => state.failure = Some(error),
+        }
+    }
+
+    /// Reads the next blocks; called by the read thread alone.
+    pub(super) fn fill(&self) -> Filled {
+        let (state, mut index) = lock_in_order(self);
+        let from = state.next + state.ready.len() as u64;
+        let room = READ_AHEAD.saturating_sub(state.ready.len());
+        let wanted = state.reading && !state.ended && state.failure.is_none();
+        let plan = if wanted { index.run(from, room) } else { Vec::new() };
+        let spent = index.take_spent();
+        drop(index);
+        drop(state);
+        let file = self.store.file();
+        if let Some(file) = &file {
+            spent.iter().for_each(|extent| file.discard(extent));
+        }
+        let Some(file) = file.filter(|_| !plan.is_empty()) else {
+            self.lock().reading = false;
+            return Filled::Done;
+        };
+        let read = target::of_plan(&plan, &self.store, &self.this).and_then(|mut targets| {
+            fail_point!("spill.reads", error => return Err(error));
+            let mut slices: Vec<_> = targets.iter_mut().map(Target::as_mut).collect();
+            let bytes = slices.iter().map(|slice| slice.len()).sum();
+            let read = file.read(plan[0].0.offset, &mut slices);
+            read.map_err(|error| self.store.io("read", bytes, error))?;
+            for ((extent, _), slice) in plan.iter().zip(&slices) {
+                if crc32c(slice) != extent.crc {
+                    return Err(self.store.damaged(self.lane, extent));
+                }
+            }
+            Ok(targets)
+        });
+        match read {
+            Ok(targets) if targets.is_empty() => return Filled::Starved,
+            Ok(targets) => self.filled(targets),
+            Err(error) => self.failed_to_read(&error),
+        }
+        Filled::Done
+    }
+
+    fn filled(&self, targets: Vec<Target>) {
+        let mut buffers: Vec<_> = targets.into_iter().map(Target::into_buffer).collect();
+        let mut state = self.lock();
+        state.reading = false;
+        if !state.ended {
+            state.ready.extend(buffers.drain(..));
+            state.ready_since = Instant::now();
+        }
+        let told = std::mem::take(&mut state.waits);
+        drop(state);
+        drop(buffers);
+        if told {
+            self.listener.data_available();
+        }
+    }
+
+    fn failed_to_read(&self, error: &ExchangeError) {
+        self.fail(error);
+        // Nobody else can read what was taken from memory for this one reader.
+        if self.has_tail() {
+            self.partition.fail(error);
+        }
+    }
+
+    /// Takes segments back from views that do not fetch what was read for them, so that this one gets
+    /// one; false if it waits for none any more.
+    pub(super) fn reclaim(&self) -> bool {
+        let state = self.lock();
+        let waits = state.reading && !state.ended && state.failure.is_none();
+        drop(state);
+        if waits {
+            for view in self.store.views() {
+                drop(view.give_back());
+            }
+        }
+        waits
+    }
+
+    /// What was read for this view and not fetched for a while; it will be read again.
+    fn give_back(&self) -> VecDeque<Buffer> {
+        let mut state = self.lock();
+        if state.reading || state.ready_since.elapsed() < RECLAIM_AFTER {
+            return VecDeque::new();
+        }
+        std::mem::take(&mut state.ready)
+    }
+
+    /// Whether it reads this subpartition.
+    pub(super) fn is_of(&self, lane: usize) -> bool {
+        self.lane == lane
+    }
+
+    /// Ends it with this cause.
+    pub(super) fn fail(&self, cause: &ExchangeError) {
+        if self.end(|state| state.failure = Some(cause.clone())) {
+            // A reader without credit does not wait for data, but must learn of the end.
+            self.listener.data_available();
+        }
+    }
+
+    /// Ends it without one: there is nothing to read any more.
+    pub(super) fn shut_down(&self) {
+        if self.end(|_| ()) {
+            self.listener.data_available();
+        }
+    }
+
+    /// Lets go of everything and leaves the store, unless it has before.
+    fn end(&self, change: impl FnOnce(&mut State)) -> bool {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.ended, true) {
+            return false;
+        }
+        change(&mut state);
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        drop(ready);
+        self.store.leave();
+        true
+    }
+
+    /// Tells the reader, outside the locks, of a failure that came while it looked.
+    fn tell_failure(&self, failed: bool) {
+        if failed {
+            self.listener.data_available();
+        }
+    }
+}
+
+/// A view's state, then its index: the order in which all take them.
+fn lock_in_order(view: &StoredView) -> (MutexGuard<'_, State>, MutexGuard<'_, Index>) {
+    let state = view.lock();
+    (state, lock(&view.lane().index))
+}
+
+impl SubpartitionView for StoredView {
+    fn poll(&self) -> Result<Option<Polled>> {
+        if let Some(failure) = self.failure() {
+            return Err(failure);
+        }
+        if self.is_released() {
+            return Ok(None);
+        }
+        let (mut guard, mut index) = lock_in_order(self);
+        let state = &mut *guard;
+        let (buffer, data_type) = match index.get(state.next) {
+            Some(Block { place: Place::Memory(buffer), data_type }) => (buffer.clone(), *data_type),
+            Some(Block { place: Place::Disk(_), data_type }) => match state.ready.pop_front() {
+                Some(buffer) => (buffer, *data_type),
+                None => {
+                    self.next(state, &index);
+                    return state.failure.clone().map_or(Ok(None), Err);
+                }
+            },
+            None if self.has_tail() => {
+                let Some(mut polled) = self.lane().subpartition.poll()? else {
+                    state.waits = true;
+                    return Ok(None);
+                };
+                polled.sequence = state.next_sequence;
+                state.next_sequence = state.next_sequence.next();
+                return Ok(Some(polled));
+            }
+            None => return Ok(None),
+        };
+        state.next += 1;
+        state.data_taken += u64::from(data_type.is_buffer());
+        let taken = if self.has_tail() { index.forget_before(state.next) } else { Vec::new() };
+        let sequence = state.next_sequence;
+        state.next_sequence = sequence.next();
+        let queued = if self.has_tail() { self.lane().subpartition.backlog() } else { 0 };
+        let left = u32::try_from(index.data() - state.data_taken).unwrap_or(u32::MAX);
+        let backlog = left.saturating_add(queued);
+        let next = self.next(state, &index);
+        let failed = state.failure.is_some();
+        drop(index);
+        drop(guard);
+        self.tell_failure(failed);
+        // The reader has the buffer too, so no segment goes home under the lock.
+        drop(taken);
+        Ok(Some(Polled { buffer, data_type, backlog, sequence, next }))
+    }
+
+    fn availability(&self) -> Next {
+        if self.is_released() || self.failure().is_some() {
+            return Next::None;
+        }
+        let (mut state, index) = lock_in_order(self);
+        let next = self.next(&mut state, &index);
+        let failed = state.failure.is_some();
+        drop(index);
+        drop(state);
+        self.tell_failure(failed);
+        next
+    }
+
+    fn is_released(&self) -> bool {
+        self.lock().ended || (self.has_tail() && self.lane().subpartition.is_released())
+    }
+
+    fn failure(&self) -> Option<ExchangeError> {
+        let own = self.lock().failure.clone();
+        own.or_else(|| self.failure_of_tail())
+    }
+
+    fn consumed(&self) {
+        self.end(|_| ());
+        self.partition.consumed(self.lane);
+    }
+
+    fn consumer_lost(&self, cause: &ExchangeError) {
+        self.end(|_| ());
+        self.partition.consumer_lost(self.lane, cause);
+    }
+}
+
+impl Drop for StoredView {
+    fn drop(&mut self) {
+        self.end(|_| ());
+    }
+}
