@@ -128,6 +128,16 @@ OPTIONS: Final[dict[str, Option]] = {
             "else the system's temporary directory.",
         ),
         Option(
+            "max_spill_size",
+            "size",
+            "0",
+            ("environment",),
+            "The most that one blocking or hybrid partition may have on disk; 0 is no limit. There "
+            "a hybrid one makes its writer wait for the reader, and a blocking one, which has no "
+            "reader yet, fails.",
+            minimum="0",
+        ),
+        Option(
             "listen",
             "address",
             "127.0.0.1:0",

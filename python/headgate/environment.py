@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headgate import _native, _options
 from headgate._directories import local_directories
+from headgate._matches import close_matches
 from headgate.errors import OptionError
 from headgate.gate import InputGate
-from headgate.partition import ResultPartition
+from headgate.partition import KINDS, PartitionKind, ResultPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,8 @@ class ShuffleEnvironment:
             files, in bytes.
         temp_directories: where those are made, one path or several; by default Spark's local
             directories where this process runs for Spark, else the system's.
+        max_spill_size: the most that a blocking or hybrid partition may have on disk, in bytes; 0
+            is no limit.
 
     Raises:
         OptionError: a value outside its limits.
@@ -73,6 +76,7 @@ class ShuffleEnvironment:
         buffer_timeout: str | float | None = None,
         spill_threshold: str | int | None = None,
         temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+        max_spill_size: str | int | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -88,12 +92,14 @@ class ShuffleEnvironment:
                 "buffer_timeout": buffer_timeout,
                 "spill_threshold": spill_threshold,
                 "temp_directories": temp_directories,
+                "max_spill_size": max_spill_size,
             },
         )
         native = dict(options)
         #: Seconds, of the writers that do not say otherwise; 0 and -1 as in the option.
         self._buffer_timeout: float = native.pop("buffer_timeout")
         native["temp_directories"] = options["temp_directories"] or local_directories()
+        self._max_spill_size: int = native.pop("max_spill_size")
         self._native = _native.Environment(
             **native,
             secret=_exactly(
@@ -122,32 +128,68 @@ class ShuffleEnvironment:
         self,
         num_subpartitions: int,
         *,
-        kind: Literal["pipelined_bounded"] = "pipelined_bounded",
+        kind: PartitionKind = "pipelined_bounded",
         schema: pa.Schema | None = None,
         wanted: Iterable[int] | None = None,
         lost_consumer_timeout: float = 0.0,
+        max_spill_size: str | int | None = None,
     ) -> ResultPartition:
         """Create the output of one producer.
 
         Args:
             num_subpartitions: how many consumers the rows are cut for.
-            kind: ``"pipelined_bounded"``: read while it is written, in bounded memory.
+            kind: when it is read, and where its data waits.
+
+                * ``"pipelined_bounded"``: read while it is written, once. The writer waits when the
+                  partition's share of the segments is used up.
+                * ``"pipelined"``: the same, with all segments that nobody else needs.
+                * ``"blocking"``: written to disk; read after the writer has finished, any number of
+                  times and by several readers at once, until it is closed. Who comes earlier gets a
+                  :class:`~headgate.errors.PartitionNotFoundError`.
+                * ``"hybrid"``: read while it is written, once. What finds no free segment goes to
+                  disk, so the writer never waits for a slow reader, or one that is not there yet.
             schema: what will be written, if it is to travel in the addresses.
             wanted: numbers of the subpartitions that have a consumer; rows for the others are
                 dropped. All of them if not given.
             lost_consumer_timeout: seconds that somebody has, once a consumer vanished before it had
                 everything, to call :meth:`ResultPartition.release_subpartition` or :meth:`abort`;
-                then the partition fails. 0 fails it at once, ``math.inf`` never.
+                then the partition fails. 0 fails it at once, ``math.inf`` never. A blocking one
+                does not fail: another consumer may come.
+            max_spill_size: the most that it may have on disk, in bytes, 0 for no limit; the
+                environment's if not given. There a hybrid partition's writer waits for the reader;
+                a blocking partition, which has no reader yet, fails.
 
         Raises:
             OptionError: fewer than one subpartition, an unknown kind or number, a timeout that is
                 no number of seconds.
-            PoolTooSmallError: not one segment for each wanted subpartition and one more.
+            PoolTooSmallError: not one segment for each wanted subpartition and one more; for blocking
+                and hybrid ones another one, to read with.
+
+        Example:
+            >>> import headgate as hg
+            >>> with hg.ShuffleEnvironment() as env:
+            ...     partition = env.create_result_partition(1, kind="blocking")
+            ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+            ...         writer.emit(b"kept on disk")
+            ...     for _ in range(2):
+            ...         gate = env.create_input_gate([partition.address(0)])
+            ...         print(list(hg.RecordReader(gate, serializer="bytes")))
+            [b'kept on disk']
+            [b'kept on disk']
         """
         if num_subpartitions < 1:
             raise OptionError(f"num_subpartitions={num_subpartitions} is less than 1")
-        if kind != "pipelined_bounded":
-            raise OptionError(f"kind={kind!r} is not built", remedy='kind="pipelined_bounded"')
+        if kind not in KINDS:
+            near = close_matches(str(kind), KINDS) or KINDS
+            raise OptionError(
+                f"kind={kind!r} is no kind of partition",
+                asked=f"kind={kind!r}",
+                have=", ".join(KINDS),
+                remedy=" · ".join(f'kind="{one}"' for one in near),
+            )
+        limit = self._max_spill_size
+        if max_spill_size is not None:
+            limit = _options.parse(_options.OPTIONS["max_spill_size"], max_spill_size)
         if not lost_consumer_timeout >= 0:
             raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
         built = [wanted is None] * num_subpartitions
@@ -155,8 +197,8 @@ class ShuffleEnvironment:
             if not 0 <= index < num_subpartitions:
                 raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
             built[index] = True
-        native = self._native.create_result_partition(built, lost_consumer_timeout)
-        return ResultPartition(self, native, schema)
+        native = self._native.create_result_partition(built, lost_consumer_timeout, kind, limit)
+        return ResultPartition(self, native, schema, kind)
 
     def create_input_gate(
         self,
@@ -201,6 +243,7 @@ class ShuffleEnvironment:
         Keys: ``segments`` (size in bytes; total, idle, held, reserved, pinned, peak in segments;
         requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
+        ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel).
         """
         return self._native.stats()

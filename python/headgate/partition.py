@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from headgate.address import ChannelAddress
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 
     from headgate import _native
     from headgate.environment import ShuffleEnvironment
+
+#: When a partition is read, and where its data waits; see :meth:`create_result_partition`.
+PartitionKind = Literal["pipelined", "pipelined_bounded", "blocking", "hybrid"]
+KINDS: Final[tuple[str, ...]] = get_args(PartitionKind)
 
 
 class ResultPartition:
@@ -24,8 +28,10 @@ class ResultPartition:
         environment: ShuffleEnvironment,
         native: _native.ResultPartition,
         schema: pa.Schema | None,
+        kind: PartitionKind,
     ) -> None:
         self._environment = environment
+        self._kind: PartitionKind = kind
         self._native = native
         self._schema = schema
 
@@ -35,13 +41,18 @@ class ResultPartition:
         return self._native.id
 
     @property
+    def kind(self) -> PartitionKind:
+        """When it is read, and where its data waits."""
+        return self._kind
+
+    @property
     def num_subpartitions(self) -> int:
         """How many consumers the rows are cut for."""
         return self._native.num_subpartitions
 
     @property
     def is_released(self) -> bool:
-        """Whether no consumer wants anything any more."""
+        """Whether no consumer wants anything any more; of a blocking one, whether it is closed."""
         return self._native.is_released
 
     def address(self, subpartition: int, *, host: str | None = None) -> ChannelAddress:
@@ -73,7 +84,7 @@ class ResultPartition:
         self._native.release_subpartition(subpartition)
 
     def wait_consumed(self, timeout: float | None = None) -> bool:
-        """Wait until all subpartitions are taken to their end, or released.
+        """Wait until all subpartitions are taken to their end once, or released.
 
         Args:
             timeout: seconds; forever if not given.
@@ -91,5 +102,9 @@ class ResultPartition:
         self._native.fail(str(cause))
 
     def close(self) -> None:
-        """Drop it and what it still holds; consumers that have not ended get an error."""
+        """Drop it and what it still holds; consumers that have not ended get an error.
+
+        Readers of a blocking partition that are in the middle of it go on to its end; its file is
+        gone with the last of them.
+        """
         self._native.close()

@@ -224,7 +224,12 @@ class RecordWriter:
         self._native.flush()
 
     def finish(self) -> None:
-        """End all subpartitions; a second call does nothing."""
+        """End all subpartitions; a second call does nothing.
+
+        Raises:
+            SpillError: the last of a blocking partition does not fit the disk; the partition has
+                failed.
+        """
         self._native.finish()
 
     def fail(self, cause: BaseException | str) -> None:

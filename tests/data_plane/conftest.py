@@ -1,5 +1,7 @@
 """Environments to move data between, and a check after each test that nothing is left."""
 
+import functools
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from tests.faults.leftovers import (
 from tests.faults.watchdog import pytest_runtest_protocol
 
 import headgate as hg
+from headgate.partition import KINDS
 
 # Tests share plane.py and friends; importlib mode puts no folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -49,14 +52,31 @@ def environment():
     return make
 
 
-@pytest.fixture(params=["local", "remote"])
+def pytest_generate_tests(metafunc):
+    """Run over both links; with every kind of partition what says nothing about the kind.
+
+    That is a test that leaves it to ``plane.exchange`` to make its partitions.
+    """
+    if "link" in metafunc.fixturenames:
+        source = inspect.getsource(metafunc.function)
+        any_kind = "exchange(" in source and "create_result_partition" not in source
+        kinds = KINDS if any_kind else ["pipelined_bounded"]
+        cases = [(link, kind) for kind in kinds for link in ("local", "remote")]
+        ids = [link if kind == "pipelined_bounded" else f"{link}-{kind}" for link, kind in cases]
+        metafunc.parametrize("link", cases, ids=ids, indirect=True)
+
+
+@pytest.fixture
 def link(request, environment):
     """Make the environments of a producer and a consumer: one, or two that are connected."""
+    where, kind = request.param
 
     def make(**options):
         producer = environment(**options)
-        consumer = producer if request.param == "local" else environment(**options)
+        consumer = producer if where == "local" else environment(**options)
+        create = producer.create_result_partition
+        producer.create_result_partition = functools.partial(create, kind=kind)
         return producer, consumer
 
-    make.kind = request.param
+    make.kind = where
     return make

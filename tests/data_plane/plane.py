@@ -86,6 +86,8 @@ def drain(gate, **options):
 def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, **options):
     """Write with `write(writer)` in a thread, read each subpartition in another one.
 
+    A blocking partition is written to its end first.
+
     Returns what each subpartition got: a table, or a list of records. ``options``: selector,
     serializer, on_event.
     """
@@ -93,8 +95,6 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
     if "serializer" in options:
         reading["serializer"] = options["serializer"]
     partition = producer.create_result_partition(n, schema=schema)
-    gates = open_gates(partition, consumer)
-    readers = [Task(drain, gate, **reading) for gate in gates]
 
     def produce():
         try:
@@ -105,6 +105,10 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
             raise
 
     writing = Task(produce)
+    if partition.kind == "blocking":
+        writing.result(timeout)
+    gates = open_gates(partition, consumer)
+    readers = [Task(drain, gate, **reading) for gate in gates]
     for reader in readers:
         reader.outcome(timeout)
     # A failed writer is why its readers failed, so it speaks first.

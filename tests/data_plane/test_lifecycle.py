@@ -274,6 +274,6 @@ def test_wrong_numbers_of_subpartitions(environment):
     with pytest.raises(hg.errors.OptionError):
         producer.create_result_partition(2, wanted=[2])
     with pytest.raises(hg.errors.OptionError):
-        producer.create_result_partition(2, kind="blocking")
+        producer.create_result_partition(2, kind="hybrid_full")
     with pytest.raises(IndexError):
         producer.create_result_partition(2).address(2)

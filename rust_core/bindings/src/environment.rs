@@ -4,7 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headgate_exchange::{BufferOptions, Config, PartitionOptions, ShuffleEnvironment, Stats};
+use headgate_exchange::{
+    BufferOptions, Config, PartitionKind, PartitionOptions, ShuffleEnvironment, Stats,
+};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -52,12 +55,13 @@ impl Environment {
         let config = Config {
             memory,
             segment_size,
+            max_record_size,
+            temp_directories: Vec::new(),
             listen,
             secret,
             exchange,
             run,
             epoch,
-            max_record_size,
             buffers,
             spill_threshold,
             temp_directories,
@@ -81,10 +85,13 @@ impl Environment {
         py: Python<'_>,
         wanted: Vec<bool>,
         lost_consumer_timeout: f64,
+        kind: &str,
+        max_spill_size: u64,
     ) -> PyResult<ResultPartition> {
         let lost_consumer_timeout =
             Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
-        let options = PartitionOptions { wanted, lost_consumer_timeout };
+        let kind = partition_kind(kind)?;
+        let options = PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size };
         let inner = blocking(py, |_| self.inner.create_result_partition(&options))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }
@@ -108,6 +115,17 @@ impl Environment {
             Ok(self.inner.stats())
         })?;
         stats_dict(py, &stats)
+    }
+}
+
+fn partition_kind(name: &str) -> PyResult<PartitionKind> {
+    match name {
+        "pipelined" => Ok(PartitionKind::Pipelined),
+        "pipelined_bounded" => Ok(PartitionKind::PipelinedBounded),
+        "blocking" => Ok(PartitionKind::Blocking),
+        "hybrid" => Ok(PartitionKind::Hybrid),
+        // The Python side has checked it, with a better text.
+        other => Err(PyValueError::new_err(format!("kind {other:?}"))),
     }
 }
 
@@ -153,12 +171,17 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
         }
         gates.append(rows)?;
     }
+    let spilled = PyDict::new(py);
+    spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
+    spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
+    spilled.set_item("files", stats.spilled.files)?;
     let out = PyDict::new(py);
     out.set_item("segments", segments)?;
     out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
     out.set_item("bytes_sent", stats.bytes_sent)?;
     out.set_item("bytes_received", stats.bytes_received)?;
     out.set_item("copies", copies)?;
+    out.set_item("spilled", spilled)?;
     out.set_item("partitions", partitions)?;
     out.set_item("gates", gates)?;
     Ok(out)

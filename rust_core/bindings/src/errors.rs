@@ -118,6 +118,10 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::Select(source) => of_select(source),
         ExchangeError::Unresolved { .. } => of(3007).remedy("check the host of the address"),
         ExchangeError::SpillDirectories { .. } | ExchangeError::SpillFile { .. } => of(5003),
+        ExchangeError::SpilledPartition { .. } => {
+            of(5003).remedy("temp_directories= on a disk with room")
+        }
+        ExchangeError::SpillLimit { .. } => of(5003).remedy("a larger max_spill_size="),
         ExchangeError::WrongRecords(_) => {
             of(4003).remedy("use the same serializer and schema on both sides")
         }

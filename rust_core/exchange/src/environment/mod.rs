@@ -179,8 +179,7 @@ impl ShuffleEnvironment {
         self.check()?;
         let id = PartitionId(random()?);
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
-        let partition =
-            ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
+        let partition = ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition);
         // Again: what was registered too late for a panic's notice learns of it here.

@@ -28,7 +28,6 @@ use progress::{Loss, Progress};
 
 pub use options::{PartitionKind, PartitionOptions};
 
-
 /// N subpartitions that one writer fills.
 pub struct ResultPartition {
     id: PartitionId,

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headgate_exchange::{
-    Address, BufferTimeout, ExchangeError, InputGate, PartitionId, PartitionOptions, RecordReader,
-    ResultPartition,
+    Address, BufferTimeout, ExchangeError, InputGate, PartitionId, PartitionKind, PartitionOptions,
+    RecordReader, ResultPartition,
 };
 
 use crate::common::{Env, batch, page_schema, writer};
@@ -49,6 +49,27 @@ fn guarded(call: impl FnOnce() -> Result<usize, ExchangeError>) -> Result<usize,
     })
 }
 
+/// Writes a partition to its end.
+fn write(
+    env: &Env,
+    partition: &Arc<ResultPartition>,
+    rows: usize,
+) -> Result<usize, ExchangeError> {
+    let patience = patience();
+    let timeout = BufferTimeout::After(Duration::from_millis(1));
+    let mut writer = writer(partition).with_buffer_timeout(timeout, &env.0)?;
+    let step = rows / 10;
+    for part in 0..10 {
+        let (from, to) = (part * step, (part + 1) * step);
+        let (from, to) = (i64::try_from(from).unwrap(), i64::try_from(to).unwrap());
+        writer.emit(&batch(from, to - 1, 40), &patience)?;
+        // Wider than a segment, and than what is put together in memory.
+        writer.emit(&batch(to - 1, to, 6_000), &patience)?;
+    }
+    writer.finish()?;
+    Ok(rows)
+}
+
 /// Writes a partition and waits until it is taken; on an error its readers learn of it.
 fn produce(
     env: &Env,
@@ -57,17 +78,7 @@ fn produce(
 ) -> Result<usize, ExchangeError> {
     let patience = patience();
     let written = guarded(|| {
-        let timeout = BufferTimeout::After(Duration::from_millis(1));
-        let mut writer = writer(partition).with_buffer_timeout(timeout, &env.0)?;
-        let step = rows / 10;
-        for part in 0..10 {
-            let (from, to) = (part * step, (part + 1) * step);
-            let (from, to) = (i64::try_from(from).unwrap(), i64::try_from(to).unwrap());
-            writer.emit(&batch(from, to - 1, 40), &patience)?;
-            // Wider than a segment, and than what is put together in memory.
-            writer.emit(&batch(to - 1, to, 6_000), &patience)?;
-        }
-        writer.finish()?;
+        write(env, partition, rows)?;
         let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;
         if taken { Ok(rows) } else { Err(ExchangeError::Interrupted) }
     });
@@ -113,6 +124,22 @@ fn consume(
         Ok(0)
     });
     read.and_then(|rows| closed.map(|_| rows))
+}
+
+/// A partition that is kept on disk, read over a connection and then without one.
+fn store_and_read(producer: &Env, consumer: &Env) -> Result<usize, ExchangeError> {
+    guarded(|| {
+        let options = PartitionOptions::all(1).of_kind(PartitionKind::Blocking);
+        let partition = producer.0.create_result_partition(&options)?;
+        let read = |env: &Env| {
+            let address = producer.address(&partition, 0);
+            consume(env, &[address], |gate| env.reader(gate))
+        };
+        let written = guarded(|| write(producer, &partition, ROWS));
+        let rows = written.and_then(|_| Ok(read(consumer)? + read(producer)?));
+        producer.0.release_partition(partition.id());
+        rows
+    })
 }
 
 /// Two producers and two consumers: remote channels, a local one, one that asks for nothing there is.
@@ -165,12 +192,16 @@ pub(crate) fn exchange() -> Vec<Outcome> {
         });
         handles.map(|(who, thread)| outcome(who, thread.join().unwrap()))
     });
+    let mut outcomes = Vec::from(outcomes);
     let all_well = outcomes.iter().all(|outcome| outcome.result.is_ok());
     if all_well {
         let rows: usize = outcomes[2..].iter().flat_map(|outcome| &outcome.result).sum();
         assert_eq!(rows, 2 * ROWS, "rows are missing, or there twice");
         let refused = consume(third, &[unknown], |gate| third.reader(gate)).unwrap_err();
         assert!(!matches!(refused, ExchangeError::Interrupted), "a refusal never came");
+        let stored = store_and_read(first, third);
+        assert!(stored.as_ref().map_or(true, |rows| *rows == 2 * ROWS), "not what was stored");
+        outcomes.push(outcome("who reads what is stored", stored));
     }
     for partition in &partitions {
         drop(guarded(|| {
@@ -186,7 +217,7 @@ pub(crate) fn exchange() -> Vec<Outcome> {
             Ok(0)
         }));
     }
-    outcomes.into()
+    outcomes
 }
 
 fn outcome(who: &'static str, result: Result<usize, ExchangeError>) -> Outcome {
