@@ -168,7 +168,10 @@ impl<'a> SmallDisk<'a> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        assert!(Command::new("umount").arg("-l").arg(self.0).status().unwrap().success(), "it is in use");
+        assert!(
+            Command::new("umount").arg("-l").arg(self.0).status().unwrap().success(),
+            "it is in use"
+        );
     }
 }
 

@@ -107,7 +107,7 @@ fn read(mut reader: RecordReader, slow: bool) -> Seen {
             }
             other => panic!("{other:?}"),
         }
-        if slow && seen.len() % 8 == 0 {
+        if slow && seen.len().is_multiple_of(8) {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -130,8 +130,6 @@ fn open(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
     #[test]
     fn every_kind_delivers_what_the_model_says(
         kind in kind(),

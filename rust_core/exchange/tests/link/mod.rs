@@ -1,0 +1,81 @@
+//! One process or two, and a partition between them.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use headgate_exchange::{
+    ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader, ResultPartition,
+};
+
+use crate::common::{Env, RECORD_LIMIT, batch, nothing, writer};
+
+pub(crate) const KINDS: [PartitionKind; 4] = [
+    PartitionKind::Pipelined,
+    PartitionKind::PipelinedBounded,
+    PartitionKind::Blocking,
+    PartitionKind::Hybrid,
+];
+
+/// A producer's and a consumer's environment: one, or two with a connection between them.
+pub(crate) struct Link {
+    pub(crate) producer: Env,
+    pub(crate) consumer: Option<Env>,
+}
+
+impl Link {
+    pub(crate) fn all(segments: usize) -> [Self; 2] {
+        let env = || Env::new(segments, 4096);
+        [Self { producer: env(), consumer: None }, Self { producer: env(), consumer: Some(env()) }]
+    }
+
+    pub(crate) fn consumer(&self) -> &Env {
+        self.consumer.as_ref().unwrap_or(&self.producer)
+    }
+
+    pub(crate) fn partition(&self, kind: PartitionKind, count: usize) -> Arc<ResultPartition> {
+        let options = PartitionOptions::all(count).of_kind(kind);
+        self.producer.0.create_result_partition(&options).unwrap()
+    }
+
+    pub(crate) fn gate(&self, partition: &ResultPartition, index: u32) -> Arc<InputGate> {
+        self.consumer().gate(&[self.producer.address(partition, index)])
+    }
+
+    pub(crate) fn bytes_reader(&self, partition: &ResultPartition, index: u32) -> RecordReader {
+        let gate = self.consumer().0.create_input_gate().unwrap();
+        let address = self.producer.address(partition, index);
+        self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+        gate.seal();
+        let copies = Arc::clone(self.consumer().0.copies());
+        RecordReader::new(gate, None, RECORD_LIMIT, copies)
+    }
+
+    pub(crate) fn gate_of_bytes(&self, partition: &ResultPartition, index: u32) -> Arc<InputGate> {
+        Arc::clone(self.bytes_reader(partition, index).gate())
+    }
+
+    /// What a reader hears that comes too early.
+    pub(crate) fn bytes_reader_error(&self, partition: &ResultPartition) -> ExchangeError {
+        let gate = self.consumer().0.create_input_gate().unwrap();
+        let address = self.producer.address(partition, 0);
+        let added = self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing);
+        gate.seal();
+        let error = added.and_then(|()| gate.next(&nothing)).unwrap_err();
+        gate.close();
+        error
+    }
+}
+
+pub(crate) fn write_rows(partition: &Arc<ResultPartition>, rows: i64) {
+    let mut writer = writer(partition);
+    for from in (0..rows).step_by(500) {
+        writer.emit(&batch(from, (from + 500).min(rows), 40), &nothing).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+pub(crate) fn consumed(partition: &ResultPartition) {
+    assert!(partition.wait_consumed(Some(Duration::from_secs(30)), &nothing).unwrap());
+}
