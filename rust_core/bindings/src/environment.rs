@@ -56,7 +56,6 @@ impl Environment {
             memory,
             segment_size,
             max_record_size,
-            temp_directories: Vec::new(),
             listen,
             secret,
             exchange,

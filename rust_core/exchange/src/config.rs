@@ -13,8 +13,6 @@ pub struct Config {
     pub listen: String,
     /// Shared by all processes of the exchange.
     pub secret: [u8; 32],
-    /// Where temporary files are made, in turn; none means the system's directory.
-    pub temp_directories: Vec<PathBuf>,
     /// Which exchange.
     pub exchange: [u8; 16],
     /// Which evaluation of it.

@@ -36,7 +36,6 @@ impl Process {
             run: 1,
             epoch: 1,
             max_record_size: 1 << 20,
-            temp_directories: Vec::new(),
             buffers: BufferOptions::default(),
             spill_threshold: 1 << 20,
             temp_directories: Vec::new(),
