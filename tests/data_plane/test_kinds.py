@@ -1,6 +1,7 @@
 """Kinds of partitions: who reads them when and how often, and what is on disk meanwhile."""
 
-import os
+import contextlib
+from pathlib import Path
 
 import pytest
 from plane import NUMBERS, Task, drain, numbers
@@ -17,11 +18,10 @@ def fill(partition, batches=200):
 def files_in(folder):
     """The descriptors of this process that lead there."""
     links = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:
-            continue
+    for descriptor in Path("/proc/self/fd").iterdir():
+        # The one that lists the others is gone by now.
+        with contextlib.suppress(FileNotFoundError):
+            links.append(str(descriptor.readlink()))
     return [link for link in links if link.startswith(str(folder))]
 
 

@@ -126,7 +126,7 @@ fn open(
     let gate = env.0.create_input_gate().unwrap();
     env.0.add_channel(&gate, &from.address(partition, index), [0; 32], &nothing).unwrap();
     gate.seal();
-    RecordReader::new(gate, None, RECORD_LIMIT, Arc::clone(env.0.copies()))
+    RecordReader::new(gate, None, env.0.spanning_options(), Arc::clone(env.0.copies()))
 }
 
 proptest! {

@@ -9,7 +9,7 @@ use headgate_exchange::{
     ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader, ResultPartition,
 };
 
-use crate::common::{Env, RECORD_LIMIT, batch, nothing, writer};
+use crate::common::{Env, batch, nothing, writer};
 
 pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Pipelined,
@@ -49,7 +49,7 @@ impl Link {
         self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
         gate.seal();
         let copies = Arc::clone(self.consumer().0.copies());
-        RecordReader::new(gate, None, RECORD_LIMIT, copies)
+        RecordReader::new(gate, None, self.consumer().0.spanning_options(), copies)
     }
 
     pub(crate) fn gate_of_bytes(&self, partition: &ResultPartition, index: u32) -> Arc<InputGate> {
