@@ -25,7 +25,7 @@ fn spec_4_13_a_blocking_partition_is_read_when_it_is_finished_and_as_often_as_on
         for (number, index) in [0, 0, 1, 0, 1, 0].into_iter().enumerate() {
             let record = Bytes::from(vec![u8::try_from(number).unwrap(); 10]);
             writer.emit_to(index, record, &nothing).unwrap();
-            writer.flush();
+            writer.flush().unwrap();
         }
         let early = link.bytes_reader_error(&partition);
         assert!(early.to_string().contains("before its writer has finished"), "{early}");

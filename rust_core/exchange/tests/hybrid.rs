@@ -43,7 +43,7 @@ fn a_hybrid_reader_that_keeps_up_gets_pages_from_memory() {
         let mut writer = writer(&partition);
         for from in 0..200 {
             writer.emit(&batch(from * 10, (from + 1) * 10, 40), &nothing).unwrap();
-            writer.flush();
+            writer.flush().unwrap();
             assert!(matches!(reader.next(&nothing).unwrap(), Some(Record::Batch(_))));
         }
         writer.finish().unwrap();

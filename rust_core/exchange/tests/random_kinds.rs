@@ -86,7 +86,7 @@ fn write(partition: &Arc<ResultPartition>, steps: &[Step], count: u32) {
                 let body = Bytes::from(number.to_le_bytes().to_vec());
                 writer.broadcast_event(&Event::Custom { name: "e".to_owned(), body }).unwrap();
             }
-            Step::Flush => writer.flush(),
+            Step::Flush => writer.flush().unwrap(),
             Step::Pause => thread::sleep(Duration::from_millis(2)),
         }
     }

@@ -11,6 +11,8 @@ use super::*;
 use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::partition::{PartitionOptions, ResultPartition};
+use crate::spill::SpillManager;
+use crate::spill_dirs::SpillDirectories;
 
 struct NoSink;
 
@@ -33,8 +35,8 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
     let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
-    let partition = ResultPartition::new(id, &options, &buffers, pool, copies).unwrap();
-    let partition = Arc::new(partition);
+    let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
+    let partition = ResultPartition::new(id, &options, &buffers, pool, copies, &disk).unwrap();
     let make = |_| Ok(Channel::Local(LocalChannel::new(Arc::clone(&partition), 0)));
     let (index, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
     let Channel::Local(channel) = &*channel else { panic!("made local") };

@@ -124,6 +124,11 @@ impl ResultPartition {
         self.id
     }
 
+    /// When it is read, and where its data waits.
+    pub fn kind(&self) -> PartitionKind {
+        self.kind
+    }
+
     /// How many consumers it is cut for, built or not.
     pub fn num_subpartitions(&self) -> usize {
         self.subpartitions.len()

@@ -10,7 +10,7 @@ use headgate_record::{
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::partition::ResultPartition;
+use crate::partition::{PartitionKind, ResultPartition};
 use crate::writer::flusher::TimedFlush;
 use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::stream::StreamWriter;
@@ -81,7 +81,9 @@ impl ArrowWriter {
     ) -> Result<Self> {
         self.flush_always = timeout == BufferTimeout::EveryRecord;
         self.timed = None;
-        if let BufferTimeout::After(timeout) = timeout {
+        // Of a blocking partition nobody waits for anything before its end.
+        let timed = self.partition.kind() != PartitionKind::Blocking;
+        if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
             let pages = Arc::clone(&self.pages);
             let timed = TimedFlush::new(Arc::clone(&self.partition), move || pages.flush_by_time());
             let timed = self.timed.insert(Arc::new(timed));

@@ -8,7 +8,7 @@ use headgate_record::{Event, Selection, Selector, SplitMix64};
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::partition::ResultPartition;
+use crate::partition::{PartitionKind, ResultPartition};
 use crate::writer::flusher::TimedFlush;
 use crate::writer::stream::StreamWriter;
 use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
@@ -58,7 +58,9 @@ impl BytesWriter {
     ) -> Result<Self> {
         self.flush_always = timeout == BufferTimeout::EveryRecord;
         self.timed = None;
-        if let BufferTimeout::After(timeout) = timeout {
+        // Of a blocking partition nobody waits for anything before its end.
+        let timed = self.partition.kind() != PartitionKind::Blocking;
+        if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
             let partition = Arc::clone(&self.partition);
             let flush = move || StreamWriter::flush(&partition);
             let timed = TimedFlush::new(Arc::clone(&self.partition), flush);

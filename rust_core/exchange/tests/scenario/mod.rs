@@ -50,11 +50,7 @@ fn guarded(call: impl FnOnce() -> Result<usize, ExchangeError>) -> Result<usize,
 }
 
 /// Writes a partition to its end.
-fn write(
-    env: &Env,
-    partition: &Arc<ResultPartition>,
-    rows: usize,
-) -> Result<usize, ExchangeError> {
+fn write(env: &Env, partition: &Arc<ResultPartition>, rows: usize) -> Result<usize, ExchangeError> {
     let patience = patience();
     let timeout = BufferTimeout::After(Duration::from_millis(1));
     let mut writer = writer(partition).with_buffer_timeout(timeout, &env.0)?;
