@@ -11,7 +11,7 @@ use std::thread;
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, batch, drain, nothing, writer};
 use headgate_exchange::{
-    BytesWriter, DataType, ExchangeError, PartitionKind, PartitionOptions, Record,
+    BytesWriter, DataInput, DataType, ExchangeError, PartitionKind, PartitionOptions, Record,
 };
 use headgate_record::Selector;
 use link::{Link, consumed, write_rows};
@@ -20,7 +20,7 @@ use link::{Link, consumed, write_rows};
 fn spec_4_13_a_blocking_partition_is_read_when_it_is_finished_and_as_often_as_one_likes() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 2);
-        let selector = Selector::RoundRobin { next: 0 };
+        let selector = Selector::Broadcast;
         let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
         for (number, index) in [0, 0, 1, 0, 1, 0].into_iter().enumerate() {
             let record = Bytes::from(vec![u8::try_from(number).unwrap(); 10]);

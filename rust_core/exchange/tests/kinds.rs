@@ -46,7 +46,7 @@ fn events_stay_between_the_records_they_were_written_between() {
         for link in Link::all(24) {
             let partition = link.partition(kind, 2);
             let write = || {
-                let selector = Selector::RoundRobin { next: 0 };
+                let selector = Selector::Broadcast;
                 let mut writer =
                     BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
                 for number in 0..300_u16 {

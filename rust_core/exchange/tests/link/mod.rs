@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader, ResultPartition,
+    DataInput, ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader,
+    ResultPartition,
 };
 
 use crate::common::{Env, batch, nothing, writer};
@@ -44,16 +45,17 @@ impl Link {
     }
 
     pub(crate) fn bytes_reader(&self, partition: &ResultPartition, index: u32) -> RecordReader {
-        let gate = self.consumer().0.create_input_gate().unwrap();
-        let address = self.producer.address(partition, index);
-        self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
-        gate.seal();
+        let gate = self.gate_of_bytes(partition, index);
         let copies = Arc::clone(self.consumer().0.copies());
         RecordReader::new(gate, None, self.consumer().0.spanning_options(), copies)
     }
 
     pub(crate) fn gate_of_bytes(&self, partition: &ResultPartition, index: u32) -> Arc<InputGate> {
-        Arc::clone(self.bytes_reader(partition, index).gate())
+        let gate = self.consumer().0.create_input_gate().unwrap();
+        let address = self.producer.address(partition, index);
+        self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+        gate.seal();
+        gate
     }
 
     /// What a reader hears that comes too early.
@@ -62,7 +64,7 @@ impl Link {
         let address = self.producer.address(partition, 0);
         let added = self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing);
         gate.seal();
-        let error = added.and_then(|()| gate.next(&nothing)).unwrap_err();
+        let error = added.and_then(|_| gate.next(&nothing)).unwrap_err();
         gate.close();
         error
     }
