@@ -341,7 +341,8 @@ proptest! {
         let turn = if let Rule::InTurn { start, .. } = rule { start } else { 0 };
         let mut model = Model { n, rule, turn, next: 0, choices: 0, sent: Vec::new() };
         let producer = Env::new(n as usize + 1 + spare, 4096);
-        let other = (!local).then(|| Env::new(n as usize + spare, 4096));
+        // What a reader keeps at the moment cannot be promised to the channel of another one.
+        let other = (!local).then(|| Env::new(2 * n as usize + spare, 4096));
         let consumer = other.as_ref().unwrap_or(&producer);
         let partition = producer.partition(n as usize);
         let selector = model.selector();
