@@ -105,6 +105,8 @@ def test_the_defaults():
         "spill_threshold": 5 << 20,
         "temp_directories": None,
         "listen": "127.0.0.1:0",
+        "partition_request_timeout": 10.0,
+        "idle_timeout": 10.0,
     }
     assert set(options.sources.values()) == {"default"}
     assert describe("segment_size", options["segment_size"]) == "256k"

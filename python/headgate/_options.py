@@ -62,8 +62,9 @@ OPTIONS: Final[dict[str, Option]] = {
             ("environment", "exchange"),
             "Segments that a channel from another process always has, and that a subpartition may "
             "queue beside the one being written. More hide the latency of the network; where the "
-            "pool is short of them a channel gets fewer, at least one.",
-            minimum=1,
+            "pool is short of them a channel gets fewer, at least one. With 0 channels have none: "
+            "each buffer waits until the gate has a floating one for it.",
+            minimum=0,
             maximum=10_000,
         ),
         Option(
@@ -133,6 +134,27 @@ OPTIONS: Final[dict[str, Option]] = {
             "127.0.0.1:0",
             ("environment",),
             "Where other processes reach this one.",
+        ),
+        Option(
+            "partition_request_timeout",
+            "duration",
+            "10s",
+            ("environment",),
+            "How long the request of a consumer waits at the producer's process for a partition that "
+            "does not exist yet. A partition that was released is not waited for.",
+            minimum="0ms",
+            maximum="1h",
+        ),
+        Option(
+            "idle_timeout",
+            "duration",
+            "10s",
+            ("environment",),
+            "How long a process that channels are open to may say nothing before it is taken for "
+            "lost. The I/O threads beat when they have nothing else to say, so that a busy function "
+            "is no silence; a stopped process is.",
+            minimum="2s",
+            maximum="1h",
         ),
         Option(
             "num_partitions",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -12,7 +12,7 @@ from headgate import _native, _options
 from headgate._directories import local_directories
 from headgate.errors import OptionError
 from headgate.gate import InputGate
-from headgate.partition import ResultPartition
+from headgate.partition import ResultPartition, TaskEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,9 @@ class ShuffleEnvironment:
             files, in bytes.
         temp_directories: where those are made, one path or several; by default Spark's local
             directories where this process runs for Spark, else the system's.
+        partition_request_timeout: how long a consumer's request waits for a partition of this
+            process that does not exist yet, ``"10s"`` or seconds; 0 refuses it at once.
+        idle_timeout: silence after which a process that channels are open to is taken for lost.
 
     Raises:
         OptionError: a value outside its limits.
@@ -73,6 +76,8 @@ class ShuffleEnvironment:
         buffer_timeout: str | float | None = None,
         spill_threshold: str | int | None = None,
         temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+        partition_request_timeout: str | float | None = None,
+        idle_timeout: str | float | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -88,6 +93,8 @@ class ShuffleEnvironment:
                 "buffer_timeout": buffer_timeout,
                 "spill_threshold": spill_threshold,
                 "temp_directories": temp_directories,
+                "partition_request_timeout": partition_request_timeout,
+                "idle_timeout": idle_timeout,
             },
         )
         native = dict(options)
@@ -126,6 +133,8 @@ class ShuffleEnvironment:
         schema: pa.Schema | None = None,
         wanted: Iterable[int] | None = None,
         lost_consumer_timeout: float = 0.0,
+        partition_id: bytes | None = None,
+        on_task_event: Mapping[str, Callable[[TaskEvent], object]] | None = None,
     ) -> ResultPartition:
         """Create the output of one producer.
 
@@ -138,10 +147,15 @@ class ShuffleEnvironment:
             lost_consumer_timeout: seconds that somebody has, once a consumer vanished before it had
                 everything, to call :meth:`ResultPartition.release_subpartition` or :meth:`abort`;
                 then the partition fails. 0 fails it at once, ``math.inf`` never.
+            partition_id: 16 bytes that no other partition ever has; random if not given. Who knows
+                them may ask for the partition before it exists.
+            on_task_event: handlers of task events by name, there before any consumer is; see
+                :meth:`ResultPartition.on_task_event`.
 
         Raises:
             OptionError: fewer than one subpartition, an unknown kind or number, a timeout that is
                 no number of seconds.
+            ClosedError: a partition of this id exists, or existed.
             PoolTooSmallError: not one segment for each wanted subpartition and one more.
         """
         if num_subpartitions < 1:
@@ -155,8 +169,13 @@ class ShuffleEnvironment:
             if not 0 <= index < num_subpartitions:
                 raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
             built[index] = True
-        native = self._native.create_result_partition(built, lost_consumer_timeout)
-        return ResultPartition(self, native, schema)
+        if partition_id is not None:
+            partition_id = _exactly("partition_id", partition_id, 16)
+        handlers = dict(on_task_event or {})
+        native = self._native.create_result_partition(
+            built, lost_consumer_timeout, partition_id, list(handlers)
+        )
+        return ResultPartition(self, native, schema, handlers)
 
     def create_input_gate(
         self,
@@ -177,7 +196,8 @@ class ShuffleEnvironment:
 
         Raises:
             PoolTooSmallError: not one segment for each channel from another process.
-            PartitionNotFoundError: an address of this process that does not exist.
+            PartitionNotFoundError: an address of this process whose partition was released. One
+                that does not exist yet is waited for, as at other processes.
             OptionError: ``unknown`` is less than 0.
         """
         if unknown < 0:

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use headgate_exchange::{BufferOptions, Config, PartitionOptions, ShuffleEnvironment, Stats};
+use headgate_exchange::{
+    BufferOptions, Config, PartitionId, PartitionOptions, ShuffleEnvironment, Stats,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -23,7 +25,7 @@ impl Environment {
     #[pyo3(signature = (
         *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
         max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
-        secret, exchange, run, epoch
+        partition_request_timeout, idle_timeout, secret, exchange, run, epoch
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
@@ -38,6 +40,8 @@ impl Environment {
         spill_threshold: usize,
         temp_directories: Vec<PathBuf>,
         listen: String,
+        partition_request_timeout: f64,
+        idle_timeout: f64,
         secret: [u8; 32],
         exchange: [u8; 16],
         run: u32,
@@ -61,6 +65,8 @@ impl Environment {
             buffers,
             spill_threshold,
             temp_directories,
+            partition_request_timeout: Duration::from_secs_f64(partition_request_timeout),
+            idle_timeout: Duration::from_secs_f64(idle_timeout),
         };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -76,15 +82,19 @@ impl Environment {
         Ok((address.ip().to_string(), address.port()))
     }
 
+    #[pyo3(signature = (wanted, lost_consumer_timeout, partition_id=None, task_events=vec![]))]
     fn create_result_partition(
         &self,
         py: Python<'_>,
         wanted: Vec<bool>,
         lost_consumer_timeout: f64,
+        partition_id: Option<[u8; 16]>,
+        task_events: Vec<String>,
     ) -> PyResult<ResultPartition> {
         let lost_consumer_timeout =
             Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
-        let options = PartitionOptions { wanted, lost_consumer_timeout };
+        let id = partition_id.map(PartitionId);
+        let options = PartitionOptions { wanted, id, task_events, lost_consumer_timeout };
         let inner = blocking(py, |_| self.inner.create_result_partition(&options))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }

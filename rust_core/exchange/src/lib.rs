@@ -51,7 +51,7 @@ pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
-pub use partition::{PartitionOptions, ResultPartition};
+pub use partition::{PartitionOptions, ResultPartition, TaskEvent};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;

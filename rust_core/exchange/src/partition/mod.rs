@@ -3,6 +3,8 @@
 mod options;
 mod pipelined_view;
 mod segments;
+mod task_events;
+mod upstream;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,12 +24,16 @@ use crate::view::{DataListener, SubpartitionView};
 use pipelined_view::PipelinedView;
 
 pub use options::PartitionOptions;
+pub use task_events::TaskEvent;
+use task_events::TaskEvents;
 
 #[derive(Default)]
 struct Progress {
     /// Subpartitions that are neither taken to the end nor released.
     open: usize,
     closed: Vec<bool>,
+    /// Consumers that processed all records up to the end of data.
+    acknowledged: Vec<bool>,
     /// Consumers that vanished; a subpartition that is closed since then needs none.
     lost: Vec<Loss>,
     failure: Option<ExchangeError>,
@@ -61,6 +67,7 @@ pub struct ResultPartition {
     back_pressured_ns: AtomicU64,
     progress: Mutex<Progress>,
     changed: Condvar,
+    task_events: TaskEvents,
 }
 
 impl ResultPartition {
@@ -75,7 +82,11 @@ impl ResultPartition {
         global: &GlobalPool,
         copies: Arc<Copies>,
     ) -> Result<Self> {
-        let PartitionOptions { wanted, lost_consumer_timeout } = options;
+        let PartitionOptions { wanted, lost_consumer_timeout, .. } = options;
+        let task_events = TaskEvents::default();
+        for name in &options.task_events {
+            task_events.subscribe(name);
+        }
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
         // Beside the page being written, for both.
@@ -97,7 +108,9 @@ impl ResultPartition {
                 subpartition.release();
             }
         }
-        let closed = wanted.iter().map(|wanted| !wanted).collect();
+        let closed: Vec<bool> = wanted.iter().map(|wanted| !wanted).collect();
+        let acknowledged = closed.clone();
+        let progress = Progress { open: built, closed, acknowledged, ..Progress::default() };
         Ok(Self {
             id,
             subpartitions,
@@ -107,8 +120,9 @@ impl ResultPartition {
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
             back_pressured_ns: AtomicU64::new(0),
-            progress: Mutex::new(Progress { open: built, closed, ..Progress::default() }),
+            progress: Mutex::new(progress),
             changed: Condvar::new(),
+            task_events,
         })
     }
 
