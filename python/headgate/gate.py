@@ -213,6 +213,11 @@ class UnionInputGate:
         """The gates, in their order."""
         return list(self._gates)
 
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the tasks behind all gates; see :meth:`InputGate.send_task_event`."""
+        for gate in self._gates:
+            gate.send_task_event(name, body)
+
     @property
     def schema(self) -> pa.Schema | None:
         """What the channels carry: of the first gate that knows it."""

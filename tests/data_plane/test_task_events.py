@@ -187,6 +187,17 @@ def test_random_events_of_many_readers_all_arrive_in_order(link):
     assert sorted(got) == sorted(b"%d" % turn for turn in range(2000))
 
 
+def test_a_union_sends_to_the_producers_of_all_its_gates(link):
+    producer, consumer = link()
+    partitions = [producer.create_result_partition(1) for _ in range(2)]
+    for partition in partitions:
+        partition.on_task_event("x", print)
+    gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
+    hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes").send_task_event("x")
+    for partition in partitions:
+        came(partition)
+
+
 def task_event(channel, payload, crc=None):
     head = struct.pack(">IIBII", 21 + len(payload), wire.MAGIC, 3, channel, len(payload))
     crc = wire.crc32c(head + payload) if crc is None else crc
