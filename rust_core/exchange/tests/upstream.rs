@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, nothing};
-use headgate_exchange::{BytesWriter, DataType, ExchangeError, InputGate};
+use headgate_exchange::{BytesWriter, DataInput, DataType, ExchangeError, InputGate};
 use headgate_record::Selector;
 
 fn next_size(gate: &InputGate) -> Option<(DataType, usize)> {
@@ -43,7 +43,7 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
         let consumer = if local { &producer } else { &other };
         let partition = producer.partition(2);
         partition.subscribe_task_event("said").unwrap();
-        let selector = Selector::RoundRobin { next: 0 };
+        let selector = Selector::RoundRobin { next: 0, group: None, by_rows: false };
         let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
         let gates = [0, 1].map(|index| {
             let gate = consumer.0.create_input_gate().unwrap();

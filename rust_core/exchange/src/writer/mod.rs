@@ -15,6 +15,7 @@ pub(crate) use flusher::OutputFlusher;
 
 use std::ops::Range;
 
+use headgate_protocol::DataType;
 use headgate_record::{Event, SplitMix64};
 
 use crate::error::{ExchangeError, Result};
