@@ -161,9 +161,12 @@ impl Subpartition {
                 let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
                 let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
                 state.items.add_priority(item);
-                // The reader may be busy with what waits, or have no credit for it.
-                state.reader_waits = false;
-                overtakes = state.listener.clone().map(|listener| (listener, sequence));
+                // The reader may be busy with what waits, or have no credit for it; one that a
+                // barrier blocks looks when it goes on.
+                if !state.blocked {
+                    state.reader_waits = false;
+                    overtakes = state.listener.clone().map(|listener| (listener, sequence));
+                }
             } else {
                 state.items.add(item);
             }
