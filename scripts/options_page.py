@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from headgate._options import OPTIONS
+from headgate._option_table import OPTIONS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 
 HEAD = """\
 # Options
 
-<!-- Written by scripts/options_page.py from python/headgate/_options.py. -->
+<!-- Written by scripts/options_page.py from python/headgate/_option_table.py. -->
 
 Each option is a keyword argument of `ShuffleEnvironment` or `exchange()`, a conf of the Spark session, and an
 environment variable. The call wins over the session, the session over the variable, the variable over the default.

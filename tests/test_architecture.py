@@ -45,11 +45,13 @@ LEAVES = {
     "headgate.errors": {"headgate._error"},
     "headgate._matches": set(),
     "headgate._option": set(),
+    "headgate._option_table": {"headgate._option"},
     "headgate._units": set(),
     "headgate._values": set(),
     "headgate._options": {
         "headgate._matches",
         "headgate._option",
+        "headgate._option_table",
         "headgate._units",
         "headgate._values",
         "headgate.errors",

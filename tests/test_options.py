@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from headgate._directories import local_directories
 from headgate._option import Option
-from headgate._options import OPTIONS, describe, parse, resolve
+from headgate._option_table import OPTIONS
+from headgate._options import describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
 
@@ -106,6 +107,8 @@ def test_the_defaults():
         "temp_directories": None,
         "max_spill_size": 0,
         "listen": "127.0.0.1:0",
+        "partition_request_timeout": 10.0,
+        "idle_timeout": 10.0,
     }
     assert set(options.sources.values()) == {"default"}
     assert describe("segment_size", options["segment_size"]) == "256k"

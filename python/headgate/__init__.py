@@ -10,7 +10,7 @@ from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
 from headgate.gate import InputGate, UnionInputGate
 from headgate.mutable_reader import MutableRecordReader
-from headgate.partition import ResultPartition
+from headgate.partition import ResultPartition, TaskEvent
 from headgate.reader import Buffer, BufferReader, Event, RecordReader
 from headgate.selectors import (
     BroadcastSelector,
@@ -49,6 +49,7 @@ __all__ = [
     "RoundRobinSelector",
     "ShuffleEnvironment",
     "ShuffleSelector",
+    "TaskEvent",
     "UnionInputGate",
     "__version__",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate import _native, _options
 from headgate._directories import local_directories
 from headgate._matches import close_matches
+from headgate._option_table import OPTIONS
 from headgate.errors import OptionError
 from headgate.gate import InputGate
-from headgate.partition import KINDS, PartitionKind, ResultPartition
+from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,9 @@ class ShuffleEnvironment:
             directories where this process runs for Spark, else the system's.
         max_spill_size: the most that a blocking or hybrid partition may have on disk, in bytes; 0
             is no limit.
+        partition_request_timeout: how long a consumer's request waits for a partition of this
+            process that does not exist yet, ``"10s"`` or seconds; 0 refuses it at once.
+        idle_timeout: silence after which a process that channels are open to is taken for lost.
 
     Raises:
         OptionError: a value outside its limits.
@@ -77,6 +81,8 @@ class ShuffleEnvironment:
         spill_threshold: str | int | None = None,
         temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
         max_spill_size: str | int | None = None,
+        partition_request_timeout: str | float | None = None,
+        idle_timeout: str | float | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -93,6 +99,8 @@ class ShuffleEnvironment:
                 "spill_threshold": spill_threshold,
                 "temp_directories": temp_directories,
                 "max_spill_size": max_spill_size,
+                "partition_request_timeout": partition_request_timeout,
+                "idle_timeout": idle_timeout,
             },
         )
         native = dict(options)
@@ -133,6 +141,8 @@ class ShuffleEnvironment:
         wanted: Iterable[int] | None = None,
         lost_consumer_timeout: float = 0.0,
         max_spill_size: str | int | None = None,
+        partition_id: bytes | None = None,
+        on_task_event: Mapping[str, Callable[[TaskEvent], object]] | None = None,
     ) -> ResultPartition:
         """Create the output of one producer.
 
@@ -158,10 +168,15 @@ class ShuffleEnvironment:
             max_spill_size: the most that it may have on disk, in bytes, 0 for no limit; the
                 environment's if not given. There a hybrid partition's writer waits for the reader;
                 a blocking partition, which has no reader yet, fails.
+            partition_id: 16 bytes that no other partition ever has; random if not given. Who knows
+                them may ask for the partition before it exists.
+            on_task_event: handlers of task events by name, there before any consumer is; see
+                :meth:`ResultPartition.on_task_event`.
 
         Raises:
             OptionError: fewer than one subpartition, an unknown kind or number, a timeout that is
                 no number of seconds.
+            ClosedError: a partition of this id exists, or existed.
             PoolTooSmallError: not one segment for each wanted subpartition and one more; for blocking
                 and hybrid ones another one, to read with.
 
@@ -189,7 +204,7 @@ class ShuffleEnvironment:
             )
         limit = self._max_spill_size
         if max_spill_size is not None:
-            limit = _options.parse(_options.OPTIONS["max_spill_size"], max_spill_size)
+            limit = _options.parse(OPTIONS["max_spill_size"], max_spill_size)
         if not lost_consumer_timeout >= 0:
             raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
         built = [wanted is None] * num_subpartitions
@@ -197,8 +212,13 @@ class ShuffleEnvironment:
             if not 0 <= index < num_subpartitions:
                 raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
             built[index] = True
-        native = self._native.create_result_partition(built, lost_consumer_timeout, kind, limit)
-        return ResultPartition(self, native, schema, kind)
+        if partition_id is not None:
+            partition_id = _exactly("partition_id", partition_id, 16)
+        handlers = dict(on_task_event or {})
+        native = self._native.create_result_partition(
+            built, lost_consumer_timeout, kind, limit, partition_id, list(handlers)
+        )
+        return ResultPartition(self, native, schema, kind, handlers)
 
     def create_input_gate(
         self,
@@ -219,7 +239,8 @@ class ShuffleEnvironment:
 
         Raises:
             PoolTooSmallError: not one segment for each channel from another process.
-            PartitionNotFoundError: an address of this process that does not exist.
+            PartitionNotFoundError: an address of this process whose partition was released. One
+                that does not exist yet is waited for, as at other processes.
             OptionError: ``unknown`` is less than 0.
         """
         if unknown < 0:

@@ -159,6 +159,13 @@ class CoordinatorError(HeadgateError, ConnectionError):
     )
 
 
+class TaskEventError(HeadgateError, LookupError):
+    """A producer did not take an event that a consumer sent to it."""
+
+    code = "HG-3009"
+    default_remedy = "partition.on_task_event(name, handler) before consumers connect"
+
+
 # 4xxx: schema and data
 
 

@@ -108,6 +108,44 @@ class InputGate:
         place = (address.host, address.port, address.process_id)
         return (*place, address.partition_id, address.subpartition, self._schema)
 
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the tasks that produce for this gate, against the flow of the data.
+
+        Every channel carries it, those that are added later too, behind their request. Source:
+        Flink's ``InputGate.sendTaskEvent``.
+
+        Args:
+            name: what the producers' handlers are registered for.
+            body: its content; together with the name it must fit a segment.
+
+        Raises:
+            RecordTooLargeError: an event that does not fit a segment.
+            ClosedError: the gate is closed.
+            TaskEventError: later, by the reader, when a producer has no handler for it.
+        """
+        self._native.send_task_event(name, body)
+
+    def resume_consumption(self, channel: int) -> None:
+        """Let the producer of a channel go on behind the barrier that was read from it.
+
+        Args:
+            channel: its index, as :attr:`Event.channel` says.
+
+        Raises:
+            ClosedError: the channel does not exist or no barrier blocks it.
+        """
+        self._native.resume_consumption(channel)
+
+    def acknowledge_all_records_processed(self, channel: int) -> None:
+        """Tell the producer of a channel that its records up to the end of data are processed.
+
+        Its :meth:`ResultPartition.wait_all_data_processed` waits for that.
+
+        Raises:
+            ClosedError: the channel does not exist.
+        """
+        self._native.acknowledge_all_records_processed(channel)
+
     def _take_schema(self, message: bytes) -> None:
         import pyarrow as pa
 
@@ -174,6 +212,11 @@ class UnionInputGate:
     def gates(self) -> list[InputGate]:
         """The gates, in their order."""
         return list(self._gates)
+
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the tasks behind all gates; see :meth:`InputGate.send_task_event`."""
+        for gate in self._gates:
+            gate.send_task_event(name, body)
 
     @property
     def schema(self) -> pa.Schema | None:

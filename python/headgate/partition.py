@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from headgate.address import ChannelAddress
 
@@ -17,6 +18,22 @@ PartitionKind = Literal["pipelined", "pipelined_bounded", "blocking", "hybrid"]
 KINDS: Final[tuple[str, ...]] = get_args(PartitionKind)
 
 
+class TaskEvent(NamedTuple):
+    """An event that a consumer sent to the task that produces for it.
+
+    ``subpartition`` says whose consumer sent it, ``name`` what kind of event it is.
+
+    Example:
+        >>> import headgate as hg
+        >>> hg.TaskEvent(subpartition=0, name="stop", body=b"at 17").name
+        'stop'
+    """
+
+    subpartition: int
+    name: str
+    body: bytes
+
+
 class ResultPartition:
     """N subpartitions that one :class:`~headgate.RecordWriter` fills, each for one consumer.
 
@@ -29,11 +46,13 @@ class ResultPartition:
         native: _native.ResultPartition,
         schema: pa.Schema | None,
         kind: PartitionKind,
+        handlers: dict[str, Callable[[TaskEvent], object]],
     ) -> None:
         self._environment = environment
         self._kind: PartitionKind = kind
         self._native = native
         self._schema = schema
+        self._handlers = handlers
 
     @property
     def id(self) -> bytes:
@@ -82,6 +101,58 @@ class ResultPartition:
     def release_subpartition(self, subpartition: int) -> None:
         """Drop what is queued for a consumer that is gone, and everything for it from now on."""
         self._native.release_subpartition(subpartition)
+
+    def on_task_event(self, name: str, handler: Callable[[TaskEvent], object]) -> None:
+        """Call ``handler`` with each task event of this name that a consumer sends.
+
+        It is called on the thread that writes: by the writer's ``emit``, ``flush`` and ``finish``
+        before they do their work, and by :meth:`process_task_events`. What it raises comes out
+        there. Source: Flink's ``TaskEventDispatcher``.
+
+        Args:
+            name: of the events; consumers that send others get a :class:`TaskEventError`.
+            handler: what to call; one per name, for good.
+
+        Raises:
+            ClosedError: the name has a handler already.
+
+        Example:
+            >>> import headgate as hg
+            >>> env = hg.ShuffleEnvironment()
+            >>> partition = env.create_result_partition(1)
+            >>> partition.on_task_event("stop", lambda event: print(event.name, event.body))
+            >>> gate = env.create_input_gate([partition.address(0)])
+            >>> gate.send_task_event("stop", b"at 17")
+            >>> partition.process_task_events()
+            stop b'at 17'
+            >>> env.close()
+        """
+        self._native.subscribe_task_event(name)
+        self._handlers[name] = handler
+
+    def process_task_events(self) -> None:
+        """Call the handlers of the task events that have come, oldest first, on this thread."""
+        while self._native.has_task_events:
+            event = self._native.take_task_event()
+            if event is not None:
+                self._handlers[event[1]](TaskEvent(*event))
+
+    def wait_all_data_processed(self, timeout: float | None = None) -> bool:
+        """Wait until all consumers acknowledged what came before the end of data.
+
+        A consumer that is gone, or has the whole subpartition, counts as well. Source: Flink's
+        ``getAllDataProcessedFuture``.
+
+        Args:
+            timeout: seconds; forever if not given.
+
+        Returns:
+            False when the time ran out first.
+
+        Raises:
+            HeadgateError: why the partition failed.
+        """
+        return self._native.wait_all_data_processed(timeout)
 
     def wait_consumed(self, timeout: float | None = None) -> bool:
         """Wait until all subpartitions are taken to their end once, or released.

@@ -239,6 +239,10 @@ class RecordReader(AbstractReader, Pollable[Any]):
         """Return an Arrow stream of what is left, for ``polars.from_arrow(reader)`` and others."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the producers; see :meth:`InputGate.send_task_event`."""
+        self._gate.send_task_event(name, body)
+
 
 class BufferReader(Pollable[Buffer]):
     """Iterates over the raw buffers and events of a gate, ends of partitions included.

@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
-from headgate._options import OPTIONS, parse
+from headgate._option_table import OPTIONS
+from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
@@ -141,8 +142,9 @@ class RecordWriter:
             SelectorError: the callable failed, which is the cause then, or did not return one valid
                 number per row; a null key of a KeyGroupSelector. The batch is not emitted at all.
             RecordTooLargeError: a row above ``max_record_size``.
-            ClosedError: after :meth:`finish`.
+            ClosedError: after :meth:`end_of_data` or :meth:`finish`.
         """
+        self._partition.process_task_events()
         if self._arrow is None:
             self._emit_bytes(record)
         elif self._choose is None:
@@ -203,14 +205,43 @@ class RecordWriter:
         elif self._bytes is not None:
             self._bytes.random_emit(self._encode(record))
 
-    def broadcast_event(self, name: str, body: bytes = b"") -> None:
+    def broadcast_event(
+        self,
+        name: str,
+        body: bytes = b"",
+        *,
+        is_priority: bool = False,
+        is_barrier: bool = False,
+    ) -> None:
         """Append an event of your own to every subpartition, behind all records so far.
 
         Args:
             name: what kind of event it is; up to 65,535 bytes of UTF-8.
             body: its content; together with the name it must fit a segment.
+            is_priority: let it overtake the records that wait.
+            is_barrier: let each subpartition give nothing behind it before its consumer calls
+                :meth:`InputGate.resume_consumption`.
+
+        Raises:
+            OptionError: both at once: what overtakes has nothing behind it to hold back.
         """
-        self._native.broadcast_event(name, body)
+        if is_priority and is_barrier:
+            raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
+        self._native.broadcast_event(name, body, is_priority, is_barrier)
+
+    def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
+        """Tell the consumers that no record follows; then they may acknowledge all of them.
+
+        Args:
+            mode: ``"drain"``: the input is exhausted. ``"no_drain"``: it goes on another time.
+
+        Raises:
+            OptionError: another mode.
+            ClosedError: it was called before.
+        """
+        if mode not in {"drain", "no_drain"}:
+            raise OptionError(f"mode={mode!r} is unknown", remedy='"drain" · "no_drain"')
+        self._native.end_of_data(mode == "drain")
 
     def end_of_superstep(self) -> None:
         """Append the end of a superstep to every subpartition, behind all records so far.
@@ -221,6 +252,7 @@ class RecordWriter:
 
     def flush(self) -> None:
         """Show everything emitted so far to the consumers, in pages that are not full."""
+        self._partition.process_task_events()
         self._native.flush()
 
     def finish(self) -> None:
@@ -230,6 +262,7 @@ class RecordWriter:
             SpillError: the last of a blocking partition does not fit the disk; the partition has
                 failed.
         """
+        self._partition.process_task_events()
         self._native.finish()
 
     def fail(self, cause: BaseException | str) -> None:

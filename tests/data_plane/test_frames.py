@@ -276,7 +276,8 @@ def test_credits_and_cancels_of_unknown_channels_are_ignored(served):
         assert len(wire.receive(sock, 35)) == 35
 
 
-def test_a_request_for_what_is_not_there(served):
+def test_a_request_for_what_is_not_there(environment):
+    served = environment(partition_request_timeout=0).create_result_partition(1)
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         sock.send_frames(wire.partition_request(served.address(0), partition=bytes(16), channel=9))

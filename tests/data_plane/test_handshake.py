@@ -83,7 +83,7 @@ def test_a_version_that_is_not_spoken(served):
     with wire.connect(partition.address(0)) as sock:
         sock.sendall(wire.hello(versions=(7, 9)))
         answer = wire.receive(sock, 10)
-        assert answer == b"HDGT\5" + struct.pack(">BHH", 1, 1, 1)
+        assert answer == b"HDGT\5" + struct.pack(">BHH", 1, wire.VERSION, wire.VERSION)
         assert wire.is_closed(sock)
 
 
@@ -105,7 +105,7 @@ def test_a_producer_of_another_version(environment, served, reject):
         answering = Task(answer, listener)
         error = read_from(environment(), partition, listener).error(5)
         assert isinstance(error, errors.VersionError)
-        assert "here 1-1" in str(error)
+        assert "here 2-2" in str(error)
         assert "9" in str(error)
     answering.result()
 

@@ -13,6 +13,7 @@ CLIENT = b"headgate client proof, link tcp, tls none\0"
 SERVER = b"headgate server proof, link tcp, tls none\0"
 FRAMES = b"headgate frame mask\0"
 SEGMENT = 65536
+VERSION = 2
 DATA, EVENT, PAGE, END = 1, 2, 8, 10
 
 
@@ -23,7 +24,16 @@ def derive(secret, exchange=bytes(16), run=0, epoch=0):
     return hmac.digest(pseudo_random, info + b"\1", "sha256")
 
 
-def hello(*, versions=(1, 1), role=1, exchange=bytes(16), run=0, epoch=0, process=None, nonce=None):
+def hello(
+    *,
+    versions=(VERSION, VERSION),
+    role=1,
+    exchange=bytes(16),
+    run=0,
+    epoch=0,
+    process=None,
+    nonce=None,
+):
     return (
         b"HDGT\1"
         + struct.pack(">HHB", *versions, role)
@@ -191,7 +201,7 @@ class Producer:
         with sock:
             sock.settimeout(20)
             greeting = receive(sock, 86)
-            unproved = b"HDGT\2" + struct.pack(">H", 1) + self.process
+            unproved = b"HDGT\2" + struct.pack(">H", VERSION) + self.process
             unproved += struct.pack(">I", SEGMENT) + os.urandom(32)
             key = derive(self._secret)
             challenge = unproved + hmac.digest(key, SERVER + greeting + unproved, "sha256")

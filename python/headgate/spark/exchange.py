@@ -7,7 +7,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._options import BUFFER_OPTIONS
+from headgate._option_table import BUFFER_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.request import Request, check

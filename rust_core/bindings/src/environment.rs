@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    BufferOptions, Config, PartitionKind, PartitionOptions, ShuffleEnvironment, Stats,
+    BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment, Stats,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -26,7 +26,7 @@ impl Environment {
     #[pyo3(signature = (
         *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
         max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
-        secret, exchange, run, epoch
+        partition_request_timeout, idle_timeout, secret, exchange, run, epoch
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
@@ -41,6 +41,8 @@ impl Environment {
         spill_threshold: usize,
         temp_directories: Vec<PathBuf>,
         listen: String,
+        partition_request_timeout: f64,
+        idle_timeout: f64,
         secret: [u8; 32],
         exchange: [u8; 16],
         run: u32,
@@ -64,6 +66,8 @@ impl Environment {
             buffers,
             spill_threshold,
             temp_directories,
+            partition_request_timeout: Duration::from_secs_f64(partition_request_timeout),
+            idle_timeout: Duration::from_secs_f64(idle_timeout),
         };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -79,6 +83,10 @@ impl Environment {
         Ok((address.ip().to_string(), address.port()))
     }
 
+    #[pyo3(signature = (
+        wanted, lost_consumer_timeout, kind, max_spill_size, partition_id=None, task_events=vec![]
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn create_result_partition(
         &self,
         py: Python<'_>,
@@ -86,11 +94,19 @@ impl Environment {
         lost_consumer_timeout: f64,
         kind: &str,
         max_spill_size: u64,
+        partition_id: Option<[u8; 16]>,
+        task_events: Vec<String>,
     ) -> PyResult<ResultPartition> {
         let lost_consumer_timeout =
             Duration::try_from_secs_f64(lost_consumer_timeout).unwrap_or(Duration::MAX);
-        let kind = partition_kind(kind)?;
-        let options = PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size };
+        let options = PartitionOptions {
+            wanted,
+            id: partition_id.map(PartitionId),
+            task_events,
+            lost_consumer_timeout,
+            kind: partition_kind(kind)?,
+            max_spill_size,
+        };
         let inner = blocking(py, |_| self.inner.create_result_partition(&options))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
     }

@@ -116,6 +116,9 @@ fn report(error: &ExchangeError) -> Report {
             of(4003).remedy("give reader and writer the same schema")
         }
         ExchangeError::Select(source) => of_select(source),
+        ExchangeError::TaskEvent(_) => {
+            of(3009).remedy("partition.on_task_event(name, handler) before consumers connect")
+        }
         ExchangeError::Unresolved { .. } => of(3007).remedy("check the host of the address"),
         ExchangeError::SpillDirectories { .. } | ExchangeError::SpillFile { .. } => of(5003),
         ExchangeError::SpilledPartition { .. } => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use headgate_exchange::{
     Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId,
     ShuffleEnvironment, UnionInputGate as Union,
@@ -101,6 +102,27 @@ impl InputGate {
         blocking(py, |_| {
             self.environment.check_fork()?;
             Ok(self.inner.num_channels())
+        })
+    }
+
+    fn send_task_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.send_task_event(&name, Bytes::from(body))
+        })
+    }
+
+    fn resume_consumption(&self, py: Python<'_>, channel: usize) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.resume_consumption(channel)
+        })
+    }
+
+    fn acknowledge_all_records_processed(&self, py: Python<'_>, channel: usize) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.acknowledge_all_records_processed(channel)
         })
     }
 

@@ -56,6 +56,40 @@ impl ResultPartition {
         })
     }
 
+    #[pyo3(signature = (timeout=None))]
+    fn wait_all_data_processed(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let timeout = timeout_of(timeout)?;
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            self.inner.wait_all_data_processed(timeout, interrupt)
+        })
+    }
+
+    fn subscribe_task_event(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.subscribe_task_event(name)
+        })
+    }
+
+    /// Costs no lock, so that a writer may ask with each record.
+    #[getter]
+    fn has_task_events(&self) -> bool {
+        self.inner.has_task_events()
+    }
+
+    /// `(subpartition, name, body)`, or `None`.
+    fn take_task_event<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Option<(usize, String, Bound<'py, PyBytes>)>> {
+        let event = blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.inner.take_task_event())
+        })?;
+        Ok(event.map(|event| (event.subpartition, event.name, PyBytes::new(py, &event.body))))
+    }
+
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;

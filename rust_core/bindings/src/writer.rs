@@ -6,9 +6,10 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, ExchangeError,
-    Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, DataType,
+    ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
+use headgate_record::StopMode;
 use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -87,6 +88,15 @@ fn buffer_timeout(seconds: f64) -> BufferTimeout {
 
 fn event(name: String, body: Vec<u8>) -> Event {
     Event::Custom { name, body: Bytes::from(body) }
+}
+
+/// How an event travels.
+fn data_type(is_priority: bool, is_barrier: bool) -> DataType {
+    match (is_priority, is_barrier) {
+        (true, _) => DataType::PrioritizedEventBuffer,
+        (false, true) => DataType::AlignedCheckpointBarrier,
+        (false, false) => DataType::EventBuffer,
+    }
 }
 
 /// Every batch of a capsule producer, one after the other.
@@ -178,10 +188,27 @@ impl ArrowWriter {
         })
     }
 
-    fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
+    #[pyo3(signature = (name, body, is_priority=false, is_barrier=false))]
+    fn broadcast_event(
+        &self,
+        py: Python<'_>,
+        name: String,
+        body: Vec<u8>,
+        is_priority: bool,
+        is_barrier: bool,
+    ) -> PyResult<()> {
+        let data_type = data_type(is_priority, is_barrier);
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.broadcast_event(&event(name, body))
+            lock(&self.inner, interrupt)?.broadcast_event_as(&event(name, body), data_type)
+        })
+    }
+
+    fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
+        let mode = if drain { StopMode::Drain } else { StopMode::NoDrain };
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.end_of_data(mode)
         })
     }
 
@@ -295,10 +322,27 @@ impl BytesWriter {
         })
     }
 
-    fn broadcast_event(&self, py: Python<'_>, name: String, body: Vec<u8>) -> PyResult<()> {
+    #[pyo3(signature = (name, body, is_priority=false, is_barrier=false))]
+    fn broadcast_event(
+        &self,
+        py: Python<'_>,
+        name: String,
+        body: Vec<u8>,
+        is_priority: bool,
+        is_barrier: bool,
+    ) -> PyResult<()> {
+        let data_type = data_type(is_priority, is_barrier);
         blocking(py, |interrupt| {
             self.environment.check()?;
-            lock(&self.inner, interrupt)?.broadcast_event(&event(name, body))
+            lock(&self.inner, interrupt)?.broadcast_event_as(&event(name, body), data_type)
+        })
+    }
+
+    fn end_of_data(&self, py: Python<'_>, drain: bool) -> PyResult<()> {
+        let mode = if drain { StopMode::Drain } else { StopMode::NoDrain };
+        blocking(py, |interrupt| {
+            self.environment.check()?;
+            lock(&self.inner, interrupt)?.end_of_data(mode)
         })
     }
 

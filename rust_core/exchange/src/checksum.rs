@@ -1,6 +1,6 @@
 //! The checksum of a buffer: its header and, as it arrives, its payload.
 
-use headgate_protocol::{BufferHeader, Crc32c};
+use headgate_protocol::{BufferHeader, Crc32c, TaskEventHeader};
 
 /// A checksum that grows with the payload.
 pub(crate) struct Checksum(Crc32c);
@@ -19,6 +19,14 @@ impl Checksum {
     pub(crate) fn value(&self) -> u32 {
         self.0.value()
     }
+}
+
+/// The checksum of a task event.
+pub(crate) fn of_task_event(header: &TaskEventHeader, payload: &[u8]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(&header.prefix_for_crc());
+    crc.update(payload);
+    crc.value()
 }
 
 pub(crate) fn of(header: &BufferHeader, payload: &[u8]) -> u32 {

@@ -1,6 +1,7 @@
 //! What an environment is made with; immutable afterwards.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Sizes, names and secrets of one environment.
 #[derive(Clone)]
@@ -27,13 +28,17 @@ pub struct Config {
     pub spill_threshold: usize,
     /// Where files for what does not fit memory are made; none for the system's directory.
     pub temp_directories: Vec<PathBuf>,
+    /// How long a request waits for a partition that does not exist yet; zero refuses it at once.
+    pub partition_request_timeout: Duration,
+    /// Silence after which a peer to which channels are open is taken for lost.
+    pub idle_timeout: Duration,
 }
 
 /// How many segments partitions and gates are promised and may have, under Flink's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferOptions {
     /// Exclusive ones of a remote channel, and those that a subpartition may queue beside the one
-    /// being written. At least 1.
+    /// being written. With 0 a channel has floating ones only, for the backlog that is announced.
     pub buffers_per_channel: usize,
     /// Those of a gate or partition that go where they are wanted. At least 1.
     pub floating_buffers_per_gate: usize,

@@ -242,6 +242,9 @@ pub enum ExchangeError {
     /// The calls are in an order that makes no sense.
     #[error("{0}")]
     State(&'static str),
+    /// A task event that the producer does not take.
+    #[error("{0}")]
+    TaskEvent(String),
     /// A host name that has no address.
     #[error("cannot resolve {host}: {detail}")]
     Unresolved {

@@ -52,7 +52,7 @@ pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
-pub use partition::{PartitionKind, PartitionOptions, ResultPartition};
+pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;

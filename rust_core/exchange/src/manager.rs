@@ -1,53 +1,239 @@
-//! The partitions of a process by name (spec 4.8).
+//! The partitions of a process by name, and who waits for one to appear (spec 4.8).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use headgate_protocol::PartitionId;
 
-use crate::error::ExchangeError;
+use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
 
+/// Partitions that are remembered as gone: who asks for one of these need not wait for it.
+const MAX_GONE: usize = 4096;
+
+/// Told, outside the manager's lock, that a partition appeared. Told once.
+pub(crate) trait PartitionListener: Send + Sync {
+    /// The partition that was asked for.
+    fn partition_created(&self, partition: &Arc<ResultPartition>);
+}
+
+/// What there is of a partition.
+pub(crate) enum Lookup {
+    /// It is here.
+    Found(Arc<ResultPartition>),
+    /// It is not here; the listener is told when it is.
+    Waiting,
+    /// It was here.
+    Gone,
+}
+
+#[derive(Default)]
+struct State {
+    registered: HashMap<PartitionId, Arc<ResultPartition>>,
+    waiting: HashMap<PartitionId, Vec<Arc<dyn PartitionListener>>>,
+    gone: HashSet<PartitionId>,
+    /// `gone` by age.
+    oldest: VecDeque<PartitionId>,
+    /// The environment is closed: no partition will appear any more.
+    closed: bool,
+}
+
+impl State {
+    fn remember(&mut self, id: PartitionId) {
+        if self.gone.insert(id) {
+            self.oldest.push_back(id);
+        }
+        if self.oldest.len() > MAX_GONE
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+}
+
 /// Where consumers find the partitions of this process.
 #[derive(Default)]
-pub(crate) struct PartitionManager(Mutex<HashMap<PartitionId, Arc<ResultPartition>>>);
+pub(crate) struct PartitionManager(Mutex<State>);
 
 impl PartitionManager {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PartitionId, Arc<ResultPartition>>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
     }
 
-    pub(crate) fn register(&self, partition: &Arc<ResultPartition>) {
-        self.lock().insert(partition.id(), Arc::clone(partition));
+    /// Makes a partition known, and tells who waits for it.
+    ///
+    /// # Errors
+    /// When there is, or was, another one of this name.
+    pub(crate) fn register(&self, partition: &Arc<ResultPartition>) -> Result<()> {
+        let id = partition.id();
+        let mut state = self.lock();
+        if state.closed {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        if state.registered.contains_key(&id) || state.gone.contains(&id) {
+            return Err(ExchangeError::State("a partition of this id was registered before"));
+        }
+        state.registered.insert(id, Arc::clone(partition));
+        let waiting = state.waiting.remove(&id).unwrap_or_default();
+        drop(state);
+        for listener in waiting {
+            listener.partition_created(partition);
+        }
+        Ok(())
     }
 
-    pub(crate) fn find(&self, id: PartitionId) -> Option<Arc<ResultPartition>> {
-        self.lock().get(&id).cloned()
+    /// Finds a partition, or has the listener told once it appears.
+    pub(crate) fn find_or_wait(
+        &self,
+        id: PartitionId,
+        listener: &Arc<dyn PartitionListener>,
+    ) -> Lookup {
+        let mut state = self.lock();
+        if let Some(partition) = state.registered.get(&id) {
+            return Lookup::Found(Arc::clone(partition));
+        }
+        if state.closed || state.gone.contains(&id) {
+            return Lookup::Gone;
+        }
+        state.waiting.entry(id).or_default().push(Arc::clone(listener));
+        Lookup::Waiting
+    }
+
+    /// Forgets a listener: whoever waited does so no more.
+    pub(crate) fn forget(&self, id: PartitionId, listener: &Arc<dyn PartitionListener>) {
+        let mut state = self.lock();
+        if let Some(waiting) = state.waiting.get_mut(&id) {
+            waiting.retain(|other| !Arc::ptr_eq(other, listener));
+            if waiting.is_empty() {
+                state.waiting.remove(&id);
+            }
+        }
+    }
+
+    /// Requests that wait for a partition.
+    #[cfg(test)]
+    fn num_waiting(&self) -> usize {
+        self.lock().waiting.values().map(Vec::len).sum()
     }
 
     pub(crate) fn release(&self, id: PartitionId) {
-        let partition = self.lock().remove(&id);
+        let mut state = self.lock();
+        let partition = state.registered.remove(&id);
+        if partition.is_some() {
+            state.remember(id);
+        }
+        drop(state);
         if let Some(partition) = partition {
             partition.close();
         }
     }
 
     pub(crate) fn fail_all(&self, cause: &ExchangeError) {
-        let partitions: Vec<_> = self.lock().values().cloned().collect();
-        for partition in partitions {
+        for partition in self.all() {
             partition.fail(cause);
         }
     }
 
     pub(crate) fn close_all(&self) {
-        let partitions: Vec<_> = self.lock().drain().map(|(_, partition)| partition).collect();
+        let mut state = self.lock();
+        state.closed = true;
+        let partitions: Vec<_> = state.registered.drain().map(|(_, partition)| partition).collect();
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        drop(waiting);
         for partition in partitions {
             partition.shut_down();
         }
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<ResultPartition>> {
-        self.lock().values().cloned().collect()
+        self.lock().registered.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use headgate_memory::GlobalPool;
+
+    use super::*;
+    use crate::partition::PartitionOptions;
+    use crate::spill::SpillManager;
+    use crate::spill_dirs::SpillDirectories;
+
+    #[derive(Default)]
+    struct Told(AtomicUsize);
+
+    impl PartitionListener for Told {
+        fn partition_created(&self, _partition: &Arc<ResultPartition>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn partition(id: PartitionId) -> Arc<ResultPartition> {
+        let pool = GlobalPool::new(4, 4096);
+        let directories = Arc::new(SpillDirectories::new(Vec::new()));
+        let disk = Arc::new(SpillManager::new(directories));
+        let made = ResultPartition::new(
+            id,
+            &PartitionOptions::all(1),
+            &crate::config::BufferOptions::default(),
+            &pool,
+            Arc::default(),
+            &disk,
+        );
+        made.expect("two segments of four")
+    }
+
+    const ID: PartitionId = PartitionId([1; 16]);
+
+    #[test]
+    fn spec_4_8_who_waits_is_told_once_when_the_partition_appears() {
+        let manager = PartitionManager::default();
+        let (told, cancelled) = (Arc::new(Told::default()), Arc::new(Told::default()));
+        let listener: Arc<dyn PartitionListener> = Arc::<Told>::clone(&told);
+        let other: Arc<dyn PartitionListener> = Arc::<Told>::clone(&cancelled);
+        assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Waiting));
+        assert!(matches!(manager.find_or_wait(ID, &other), Lookup::Waiting));
+        manager.forget(ID, &other);
+        assert_eq!(manager.num_waiting(), 1);
+        manager.register(&partition(ID)).expect("the first of its id");
+        assert_eq!((told.0.load(Ordering::Relaxed), manager.num_waiting()), (1, 0));
+        assert_eq!(cancelled.0.load(Ordering::Relaxed), 0, "a cancelled request is forgotten");
+        assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Found(_)));
+    }
+
+    #[test]
+    fn spec_4_8_an_id_is_registered_once_and_never_waited_for_again() {
+        let manager = PartitionManager::default();
+        manager.register(&partition(ID)).expect("the first of its id");
+        assert!(manager.register(&partition(ID)).is_err());
+        manager.release(ID);
+        let listener: Arc<dyn PartitionListener> = Arc::<Told>::default();
+        assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Gone));
+        assert!(manager.register(&partition(ID)).is_err());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_partition_of_a_closed_environment() {
+        let manager = PartitionManager::default();
+        let listener: Arc<dyn PartitionListener> = Arc::<Told>::default();
+        assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Waiting));
+        manager.close_all();
+        assert_eq!(manager.num_waiting(), 0);
+        assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Gone));
+        assert!(manager.register(&partition(ID)).is_err());
+    }
+
+    #[test]
+    fn what_is_gone_is_remembered_in_bounded_memory() {
+        let mut state = State::default();
+        for number in 0..=MAX_GONE as u128 {
+            state.remember(PartitionId(number.to_be_bytes()));
+        }
+        assert_eq!((state.gone.len(), state.oldest.len()), (MAX_GONE, MAX_GONE));
+        assert!(!state.gone.contains(&PartitionId([0; 16])));
     }
 }

@@ -30,6 +30,13 @@ struct State {
     /// The reader found nothing and wants to be told.
     reader_waits: bool,
     flush_requested: bool,
+    /// A barrier was polled: nothing is given before the consumer resumes.
+    blocked: bool,
+    /// The reader spends floating segments on what the backlog counts, so that even an empty buffer
+    /// is given: else its credit would never come back.
+    gives_empty: bool,
+    /// What a buffer should hold, in bytes; `None`: as much as it can.
+    buffer_size: Option<u32>,
     finished: bool,
     consumed: bool,
     released: bool,
@@ -52,7 +59,7 @@ pub(crate) struct Subpartition(Mutex<State>);
 
 impl State {
     fn next(&self) -> Next {
-        if self.released {
+        if self.released || self.blocked {
             return Next::None;
         }
         match self.items.peek() {
@@ -69,6 +76,9 @@ impl State {
 
     /// Data buffers promised behind the head; an unfinished last one only if it was flushed.
     fn backlog(&self) -> u32 {
+        if self.blocked {
+            return 0;
+        }
         match self.items.peek_last() {
             Some(Item::Growing(last)) if !self.flush_requested && !last.is_complete() => {
                 self.data_items.saturating_sub(1)
@@ -151,9 +161,12 @@ impl Subpartition {
                 let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
                 let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
                 state.items.add_priority(item);
-                // The reader may be busy with what waits, or have no credit for it.
-                state.reader_waits = false;
-                overtakes = state.listener.clone().map(|listener| (listener, sequence));
+                // The reader may be busy with what waits, or have no credit for it; one that a
+                // barrier blocks looks when it goes on.
+                if !state.blocked {
+                    state.reader_waits = false;
+                    overtakes = state.listener.clone().map(|listener| (listener, sequence));
+                }
             } else {
                 state.items.add(item);
             }
@@ -231,6 +244,9 @@ impl Subpartition {
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
+        if state.blocked {
+            return Ok(None);
+        }
         let (buffer, data_type) = loop {
             match state.items.peek() {
                 None => {
@@ -265,7 +281,7 @@ impl Subpartition {
                 state.items.poll();
                 state.data_items -= 1;
             }
-            if !built.is_empty() {
+            if !built.is_empty() || (finished && state.gives_empty) {
                 break (built, DataType::DataBuffer);
             }
             if !finished {
@@ -277,11 +293,39 @@ impl Subpartition {
             state.totals.bytes += buffer.len() as u64;
             state.totals.buffers += 1;
         }
+        state.blocked = data_type.blocks_upstream();
         let sequence = state.next_sequence;
         state.next_sequence = sequence.next();
         let next = state.next();
         state.reader_waits = next == Next::None;
         Ok(Some(Polled { buffer, data_type, backlog: state.backlog(), sequence, next }))
+    }
+
+    /// Goes on behind the barrier that was polled. It tells nobody: whoever resumes looks again.
+    ///
+    /// # Errors
+    /// When no barrier blocks it.
+    pub(crate) fn resume(&self) -> Result<()> {
+        if std::mem::take(&mut self.lock().blocked) {
+            Ok(())
+        } else {
+            Err(ExchangeError::State("the subpartition is not blocked by a barrier"))
+        }
+    }
+
+    /// Gives finished buffers without bytes as well.
+    pub(crate) fn give_empty_buffers(&self) {
+        self.lock().gives_empty = true;
+    }
+
+    /// Buffers that are begun from now on should hold no more than this many bytes.
+    pub(crate) fn set_buffer_size(&self, size: u32) {
+        self.lock().buffer_size = Some(size);
+    }
+
+    /// What a new buffer should hold, in bytes.
+    pub(crate) fn buffer_size(&self) -> usize {
+        self.lock().buffer_size.map_or(usize::MAX, |size| size as usize)
     }
 
     /// What a poll would give; if nothing, the listener is told when that changes.
@@ -335,3 +379,6 @@ impl Subpartition {
         (state.data_items, state.totals)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,6 +50,36 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// Why the producer failed, once it has.
     fn failure(&self) -> Option<ExchangeError>;
 
+    /// Data buffers that wait.
+    fn backlog(&self) -> u32;
+
+    /// Goes on behind the barrier that was polled. What there is to take then is not told:
+    /// ask for the [`availability`](Self::availability) afterwards.
+    ///
+    /// # Errors
+    /// When no barrier blocks it.
+    fn resume(&self) -> Result<()> {
+        Err(ExchangeError::State("the subpartition is not blocked by a barrier"))
+    }
+
+    /// Gives data buffers without bytes as well: the consumer has no segments of its own, and one
+    /// that was granted for such a buffer must come back.
+    fn give_empty_buffers(&self) {}
+
+    /// Buffers that are begun from now on should hold no more than this many bytes.
+    fn set_buffer_size(&self, _size: u32) {}
+
+    /// The consumer processed every record up to the end of data.
+    fn acknowledge(&self) {}
+
+    /// Hands an encoded event to the producing task.
+    ///
+    /// # Errors
+    /// [`ExchangeError::TaskEvent`] when nobody there wants it.
+    fn task_event(&self, _event: &[u8]) -> Result<()> {
+        Err(ExchangeError::TaskEvent("nobody writes this partition any more".to_owned()))
+    }
+
     /// The reader has everything, EndOfPartition included, or wants no more.
     fn consumed(&self);
 

@@ -127,11 +127,11 @@ fn spec_8_16_a_channel_becomes_local_or_remote_once_its_producer_is_known() {
             consumer.0.update_channel(&gate, channel, address, hash, &nothing)
         };
         assert!(matches!(update(2, &addresses[0]), Err(ExchangeError::State(_))));
-        let lost = Address { process: consumer.0.process(), ..addresses[1].clone() };
-        if link.remote.is_some() {
-            let error = update(1, &lost).unwrap_err();
-            assert!(matches!(error, ExchangeError::PartitionNotFound { .. }), "{error}");
-        }
+        let released = consumer.partition(1);
+        let lost = consumer.address(&released, 0);
+        consumer.0.release_partition(released.id());
+        let error = update(1, &lost).unwrap_err();
+        assert!(matches!(error, ExchangeError::PartitionNotFound { .. }), "{error}");
         assert!(update(1, &addresses[1]).unwrap());
         for (channel, address) in [(1, &addresses[1]), (1, &addresses[0])] {
             assert!(!update(channel, address).unwrap(), "known already: requested once");

@@ -17,6 +17,10 @@ pub enum Counter {
     Events,
     /// Data buffers without payload: their credit returns at once.
     EmptyData,
+    /// Events for the producing task, which waits for its own thread.
+    TaskEvents,
+    /// Small frames that change how a channel goes on, and heartbeats.
+    Controls,
 }
 
 /// How many frames of each kind a peer may send within one window.
@@ -32,6 +36,10 @@ pub struct BudgetLimits {
     pub events: u32,
     /// Limit of [`Counter::EmptyData`].
     pub empty_data: u32,
+    /// Limit of [`Counter::TaskEvents`].
+    pub task_events: u32,
+    /// Limit of [`Counter::Controls`].
+    pub controls: u32,
 }
 
 impl Default for BudgetLimits {
@@ -43,6 +51,8 @@ impl Default for BudgetLimits {
             credits: 1_048_576,
             events: 65_536,
             empty_data: 4_096,
+            task_events: 65_536,
+            controls: 65_536,
         }
     }
 }
@@ -59,7 +69,15 @@ impl Budget {
     /// A budget of which nothing is spent.
     #[must_use]
     pub const fn new(limits: BudgetLimits) -> Self {
-        let spent = BudgetLimits { opens: 0, cancels: 0, credits: 0, events: 0, empty_data: 0 };
+        let spent = BudgetLimits {
+            opens: 0,
+            cancels: 0,
+            credits: 0,
+            events: 0,
+            empty_data: 0,
+            task_events: 0,
+            controls: 0,
+        };
         Self { limits, spent }
     }
 
@@ -74,6 +92,8 @@ impl Budget {
             Counter::Credits => (&mut self.spent.credits, self.limits.credits),
             Counter::Events => (&mut self.spent.events, self.limits.events),
             Counter::EmptyData => (&mut self.spent.empty_data, self.limits.empty_data),
+            Counter::TaskEvents => (&mut self.spent.task_events, self.limits.task_events),
+            Counter::Controls => (&mut self.spent.controls, self.limits.controls),
         };
         if *spent >= limit {
             return Err(BudgetError { counter, limit });
@@ -95,6 +115,12 @@ fn counter_of(frame: &Frame) -> Option<Counter> {
         Frame::PartitionRequest(_) => Some(Counter::Opens),
         Frame::CancelPartitionRequest { .. } => Some(Counter::Cancels),
         Frame::AddCredit { .. } => Some(Counter::Credits),
+        Frame::TaskEvent(_) => Some(Counter::TaskEvents),
+        Frame::ResumeConsumption { .. }
+        | Frame::AckAllUserRecordsProcessed { .. }
+        | Frame::BacklogAnnouncement { .. }
+        | Frame::NewBufferSize { .. }
+        | Frame::Heartbeat => Some(Counter::Controls),
         // Paid for by credit, or the last frame of its channel or connection.
         Frame::Buffer(_) | Frame::Error(_) | Frame::CloseRequest => None,
     }

@@ -31,6 +31,11 @@ impl SendCredit {
         Ok(())
     }
 
+    /// The consumer took all of it back.
+    pub const fn revoke(&mut self) {
+        self.available = 0;
+    }
+
     /// One data buffer is sent.
     pub fn spend(&mut self) -> Result<(), CreditError> {
         self.available = self.available.checked_sub(1).ok_or(CreditError::Exhausted)?;

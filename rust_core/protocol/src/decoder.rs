@@ -4,19 +4,20 @@ use std::num::NonZeroU32;
 
 use crate::crc32c::crc32c;
 use crate::frame::{
-    BUFFER_HEADER_LEN, BufferHeader, CRC_LEN, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind,
-    MAGIC, MAX_ERROR_TEXT, PartitionRequest,
+    CRC_LEN, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC, MAX_ERROR_TEXT,
+    PartitionRequest,
 };
 use crate::frame_error::FrameError;
+use crate::header::{BUFFER_HEADER_LEN, BufferHeader, TASK_EVENT_HEADER_LEN, TaskEventHeader};
 use crate::wire::{fill, take, take_u8, take_u16, take_u32};
 use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
 
 /// Which end of a connection we are; it decides which frames may arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
-    /// Receives buffers and errors.
+    /// Receives buffers, backlogs and errors.
     Consumer,
-    /// Receives requests, cancels and credits.
+    /// Receives requests, cancels, credits and task events.
     Producer,
 }
 
@@ -25,7 +26,7 @@ pub enum Side {
 pub struct Limits {
     /// Largest frame, payload included.
     pub max_frame: u32,
-    /// Largest payload of a buffer.
+    /// Largest payload of a buffer or of a task event.
     pub max_payload: u32,
 }
 
@@ -63,8 +64,8 @@ impl FrameDecoder {
 
     /// Consumes bytes up to the end of one frame and returns it; `None` needs more bytes.
     ///
-    /// After [`Frame::Buffer`] the caller takes `size` payload bytes off the input before it calls
-    /// again. After an error the connection is useless: the same error comes again.
+    /// After [`Frame::Buffer`] and [`Frame::TaskEvent`] the caller takes `size` payload bytes off the
+    /// input before it calls again. After an error the connection is useless: the same error comes again.
     pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
         while fill(&mut self.buffer, self.stage.want(), input) {
             // An error leaves everything as it is, so that it comes again.
@@ -107,9 +108,9 @@ impl FrameDecoder {
                 Ok(None)
             }
             Stage::Frame { kind, length } => {
-                // The CRC of a buffer covers a payload that is not here.
+                // The CRC of a frame with a payload covers bytes that are not here.
                 let frame = match kind {
-                    FrameKind::Buffer => &self.buffer,
+                    FrameKind::Buffer | FrameKind::TaskEvent => &self.buffer,
                     _ => check_crc(&self.buffer, kind, self.mask)?,
                 };
                 parse_body(&frame[FRAME_HEADER_LEN..], kind, length, self.limits).map(Some)
@@ -140,7 +141,9 @@ impl Stage {
         match self {
             Self::Header => FRAME_HEADER_LEN,
             Self::TextLen { .. } => TEXT_OFFSET,
-            Self::Frame { kind: FrameKind::Buffer, .. } => BUFFER_HEADER_LEN,
+            Self::Frame { kind: kind @ (FrameKind::Buffer | FrameKind::TaskEvent), .. } => {
+                kind.fixed_len()
+            }
             Self::Frame { length, .. } => length as usize,
         }
     }
@@ -158,18 +161,26 @@ fn check_header(
     let id = take_u8(&mut bytes);
     let kind = FrameKind::from_id(id).ok_or(FrameError::UnknownId { id })?;
     let receiver = match kind {
-        FrameKind::Buffer | FrameKind::Error => Side::Consumer,
+        FrameKind::Buffer | FrameKind::Error | FrameKind::BacklogAnnouncement => {
+            Some(Side::Consumer)
+        }
         FrameKind::PartitionRequest
+        | FrameKind::TaskEvent
         | FrameKind::CancelPartitionRequest
         | FrameKind::CloseRequest
-        | FrameKind::AddCredit => Side::Producer,
+        | FrameKind::AddCredit
+        | FrameKind::ResumeConsumption
+        | FrameKind::AckAllUserRecordsProcessed
+        | FrameKind::NewBufferSize => Some(Side::Producer),
+        FrameKind::Heartbeat => None,
     };
-    if receiver != side {
+    if receiver.is_some_and(|receiver| receiver != side) {
         return Err(FrameError::WrongDirection { kind, side });
     }
     let (got, least) = (u64::from(length), kind.fixed_len() as u64);
     let most = match kind {
         FrameKind::Buffer => u64::from(limits.max_frame),
+        FrameKind::TaskEvent => u64::from(limits.max_payload) + TASK_EVENT_HEADER_LEN as u64,
         FrameKind::Error => least + MAX_ERROR_TEXT as u64,
         _ => least,
     };
@@ -203,16 +214,30 @@ fn parse_body(
             subpartition: take_u32(input),
             channel: parse_channel(input)?,
             generation: Generation(take_u32(input)),
-            initial_credit: parse_credit(input)?,
+            initial_credit: take_u32(input),
             schema_hash: take(input),
         }),
         FrameKind::CancelPartitionRequest => {
             Frame::CancelPartitionRequest { channel: parse_channel(input)? }
         }
         FrameKind::AddCredit => {
-            Frame::AddCredit { credit: parse_credit(input)?, channel: parse_channel(input)? }
+            Frame::AddCredit { credit: parse_number(input, kind)?, channel: parse_channel(input)? }
         }
         FrameKind::CloseRequest => Frame::CloseRequest,
+        FrameKind::Heartbeat => Frame::Heartbeat,
+        FrameKind::TaskEvent => Frame::TaskEvent(parse_task_event(input, length)?),
+        FrameKind::ResumeConsumption => Frame::ResumeConsumption { channel: parse_channel(input)? },
+        FrameKind::AckAllUserRecordsProcessed => {
+            Frame::AckAllUserRecordsProcessed { channel: parse_channel(input)? }
+        }
+        FrameKind::BacklogAnnouncement => Frame::BacklogAnnouncement {
+            backlog: parse_number(input, kind)?,
+            channel: parse_channel(input)?,
+        },
+        FrameKind::NewBufferSize => Frame::NewBufferSize {
+            size: parse_number(input, kind)?,
+            channel: parse_channel(input)?,
+        },
         FrameKind::Error => parse_error(input)?,
     })
 }
@@ -247,6 +272,18 @@ fn parse_buffer(
     Ok(BufferHeader { channel, generation, sequence, backlog, data_type, size, crc })
 }
 
+fn parse_task_event(input: &mut &[u8], length: u32) -> Result<TaskEventHeader, FrameError> {
+    let channel = parse_channel(input)?;
+    let size = take_u32(input);
+    if u64::from(length) != u64::from(size) + TASK_EVENT_HEADER_LEN as u64 {
+        return Err(FrameError::SizeMismatch { channel, length, size });
+    }
+    if size == 0 {
+        return Err(FrameError::EmptyTaskEvent { channel });
+    }
+    Ok(TaskEventHeader { channel, size, crc: take_u32(input) })
+}
+
 /// Compares the two lengths of an error frame, so that a wrong one waits for no bytes.
 fn check_text_len(bytes: &[u8], length: u32) -> Result<(), FrameError> {
     let text = take_u16(&mut &bytes[TEXT_OFFSET - 2..]);
@@ -272,6 +309,7 @@ fn parse_channel(input: &mut &[u8]) -> Result<ChannelId, FrameError> {
     }
 }
 
-fn parse_credit(input: &mut &[u8]) -> Result<NonZeroU32, FrameError> {
-    NonZeroU32::new(take_u32(input)).ok_or(FrameError::ZeroCredit)
+/// A credit, a backlog or a size: 0 of it is nothing to send a frame for.
+fn parse_number(input: &mut &[u8], kind: FrameKind) -> Result<NonZeroU32, FrameError> {
+    NonZeroU32::new(take_u32(input)).ok_or(FrameError::Zero { kind })
 }

@@ -11,32 +11,34 @@
 //! | 0 | buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, reserved 1, size 4, crc 4, payload |
 //! | 1 | error | channel 4, code 2, text length 2, text, crc 4 |
 //! | 2 | partition request | partition 16, subpartition 4, channel 4, generation 4, initial credit 4, schema hash 32, crc 4 |
+//! | 3 | task event | channel 4, size 4, crc 4, payload |
 //! | 4 | cancel partition request | channel 4, crc 4 |
 //! | 5 | close request | crc 4 |
 //! | 6 | add credit | credit 4, channel 4, crc 4 |
+//! | 7 | resume consumption | channel 4, crc 4 |
+//! | 8 | acknowledge all user records processed | channel 4, crc 4 |
+//! | 9 | backlog announcement | backlog 4, channel 4, crc 4 |
+//! | 10 | new buffer size | size 4, channel 4, crc 4 |
+//! | 12 | heartbeat | crc 4 |
 //!
-//! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer covers the payload
-//! behind it as well. It is masked with what both ends made of their handshake ([`FrameMask`]).
+//! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer or a task event covers
+//! the payload behind it as well. It is masked with what both ends made of their handshake
+//! ([`FrameMask`]).
 
 use std::num::NonZeroU32;
 
 use crate::crc32c::crc32c;
-use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
+use crate::header::{BUFFER_HEADER_LEN, BufferHeader, TASK_EVENT_HEADER_LEN, TaskEventHeader};
+use crate::{ChannelId, FrameMask, Generation, PartitionId};
 
 /// Second word of every frame.
 pub const MAGIC: u32 = 0xBADC_0FFE;
 /// Length, magic and id: what every frame begins with, in bytes.
 pub const FRAME_HEADER_LEN: usize = 9;
-/// Everything of a buffer frame but its payload, in bytes.
-pub const BUFFER_HEADER_LEN: usize = 35;
-/// Where the CRC stands in a buffer header; the bytes before it are part of what it covers.
-pub const CRC_OFFSET: usize = 31;
-/// The CRC that ends every frame but the buffer, in bytes.
+/// The CRC that ends every frame without a payload, in bytes.
 pub(crate) const CRC_LEN: usize = 4;
 /// Longest text of an error frame, in bytes.
 pub const MAX_ERROR_TEXT: usize = 1024;
-/// Largest payload whose frame length still fits its field.
-pub const MAX_PAYLOAD: u32 = u32::MAX - BUFFER_HEADER_LEN as u32;
 
 /// Which frame it is; the discriminant is its id on the wire.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -48,12 +50,24 @@ pub enum FrameKind {
     Error = 1,
     /// Consumer to producer: opens a channel.
     PartitionRequest = 2,
+    /// Consumer to producer: an event for the task that produces.
+    TaskEvent = 3,
     /// Consumer to producer: closes a channel.
     CancelPartitionRequest = 4,
     /// Consumer to producer: no further frame follows.
     CloseRequest = 5,
     /// Consumer to producer: room for more data buffers.
     AddCredit = 6,
+    /// Consumer to producer: a channel that a barrier blocked goes on.
+    ResumeConsumption = 7,
+    /// Consumer to producer: all records of a channel up to its end of data are processed.
+    AckAllUserRecordsProcessed = 8,
+    /// Producer to consumer: a channel without credit of its own has data waiting.
+    BacklogAnnouncement = 9,
+    /// Consumer to producer: how much a buffer should hold from now on.
+    NewBufferSize = 10,
+    /// Either way: the sender is alive and has nothing else to say.
+    Heartbeat = 12,
 }
 
 impl FrameKind {
@@ -62,9 +76,15 @@ impl FrameKind {
             0 => Self::Buffer,
             1 => Self::Error,
             2 => Self::PartitionRequest,
+            3 => Self::TaskEvent,
             4 => Self::CancelPartitionRequest,
             5 => Self::CloseRequest,
             6 => Self::AddCredit,
+            7 => Self::ResumeConsumption,
+            8 => Self::AckAllUserRecordsProcessed,
+            9 => Self::BacklogAnnouncement,
+            10 => Self::NewBufferSize,
+            12 => Self::Heartbeat,
             _ => return None,
         })
     }
@@ -75,9 +95,12 @@ impl FrameKind {
             Self::Buffer => BUFFER_HEADER_LEN,
             Self::Error => 17 + CRC_LEN,
             Self::PartitionRequest => 73 + CRC_LEN,
-            Self::CancelPartitionRequest => 13 + CRC_LEN,
-            Self::CloseRequest => FRAME_HEADER_LEN + CRC_LEN,
-            Self::AddCredit => 17 + CRC_LEN,
+            Self::TaskEvent => TASK_EVENT_HEADER_LEN,
+            Self::CancelPartitionRequest
+            | Self::ResumeConsumption
+            | Self::AckAllUserRecordsProcessed => 13 + CRC_LEN,
+            Self::CloseRequest | Self::Heartbeat => FRAME_HEADER_LEN + CRC_LEN,
+            Self::AddCredit | Self::BacklogAnnouncement | Self::NewBufferSize => 17 + CRC_LEN,
         }
     }
 }
@@ -105,6 +128,34 @@ pub enum Frame {
         /// For which channel.
         channel: ChannelId,
     },
+    /// An event for the producing task; `size` payload bytes follow.
+    TaskEvent(TaskEventHeader),
+    /// The producer may go on behind the barrier that blocked the channel.
+    ResumeConsumption {
+        /// Which channel.
+        channel: ChannelId,
+    },
+    /// All records of the channel up to its end of data are processed.
+    AckAllUserRecordsProcessed {
+        /// Which channel.
+        channel: ChannelId,
+    },
+    /// Data waits for a channel that has no credit and no buffers of its own.
+    BacklogAnnouncement {
+        /// Data buffers that wait.
+        backlog: NonZeroU32,
+        /// For which channel.
+        channel: ChannelId,
+    },
+    /// How much a buffer of the channel should hold from now on.
+    NewBufferSize {
+        /// Bytes.
+        size: NonZeroU32,
+        /// Which channel.
+        channel: ChannelId,
+    },
+    /// The sender is alive and has nothing else to say.
+    Heartbeat,
 }
 
 impl Frame {
@@ -118,10 +169,16 @@ impl Frame {
             Self::CancelPartitionRequest { .. } => FrameKind::CancelPartitionRequest,
             Self::CloseRequest => FrameKind::CloseRequest,
             Self::AddCredit { .. } => FrameKind::AddCredit,
+            Self::TaskEvent(_) => FrameKind::TaskEvent,
+            Self::ResumeConsumption { .. } => FrameKind::ResumeConsumption,
+            Self::AckAllUserRecordsProcessed { .. } => FrameKind::AckAllUserRecordsProcessed,
+            Self::BacklogAnnouncement { .. } => FrameKind::BacklogAnnouncement,
+            Self::NewBufferSize { .. } => FrameKind::NewBufferSize,
+            Self::Heartbeat => FrameKind::Heartbeat,
         }
     }
 
-    /// Appends the frame to `out`; after a buffer frame the caller writes the payload.
+    /// Appends the frame to `out`; after a buffer or a task event the caller writes the payload.
     ///
     /// # Panics
     ///
@@ -131,12 +188,16 @@ impl Frame {
             out.extend_from_slice(&header.encode());
             return;
         }
+        if let Self::TaskEvent(header) = self {
+            out.extend_from_slice(&header.encode());
+            return;
+        }
         let start = out.len();
         let text = if let Self::Error(error) = self { error.text() } else { "" };
         let length = self.kind().fixed_len() + text.len();
         put_header(out, length as u32, self.kind());
         match self {
-            Self::Buffer(_) | Self::CloseRequest => {}
+            Self::Buffer(_) | Self::TaskEvent(_) | Self::CloseRequest | Self::Heartbeat => {}
             Self::Error(error) => {
                 put_u32(out, error.channel().unwrap_or(ChannelId::CONNECTION).0);
                 out.extend_from_slice(&error.code().to_be_bytes());
@@ -148,73 +209,21 @@ impl Frame {
                 put_u32(out, request.subpartition);
                 put_u32(out, request.channel.0);
                 put_u32(out, request.generation.0);
-                put_u32(out, request.initial_credit.get());
+                put_u32(out, request.initial_credit);
                 out.extend_from_slice(&request.schema_hash);
             }
-            Self::CancelPartitionRequest { channel } => put_u32(out, channel.0),
-            Self::AddCredit { credit, channel } => {
-                put_u32(out, credit.get());
+            Self::CancelPartitionRequest { channel }
+            | Self::ResumeConsumption { channel }
+            | Self::AckAllUserRecordsProcessed { channel } => put_u32(out, channel.0),
+            Self::AddCredit { credit: number, channel }
+            | Self::BacklogAnnouncement { backlog: number, channel }
+            | Self::NewBufferSize { size: number, channel } => {
+                put_u32(out, number.get());
                 put_u32(out, channel.0);
             }
         }
         let crc = mask.apply(crc32c(&out[start..]));
         put_u32(out, crc);
-    }
-}
-
-/// What precedes the payload of a buffer.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct BufferHeader {
-    /// The channel it is for.
-    pub channel: ChannelId,
-    /// The attempt of the producer, as the partition request named it.
-    pub generation: Generation,
-    /// Its number within the channel.
-    pub sequence: Sequence,
-    /// Data buffers that wait behind it.
-    pub backlog: u32,
-    /// What the payload is.
-    pub data_type: DataType,
-    /// Payload bytes.
-    pub size: u32,
-    /// CRC32C over [`prefix_for_crc`](Self::prefix_for_crc) and the payload, masked.
-    pub crc: u32,
-}
-
-impl BufferHeader {
-    /// The header on the wire; the last 4 bytes are the CRC.
-    ///
-    /// # Panics
-    ///
-    /// If `size` is over [`MAX_PAYLOAD`]; payloads come out of segments, which are far smaller.
-    #[must_use]
-    pub fn encode(&self) -> [u8; BUFFER_HEADER_LEN] {
-        let mut out = [0; BUFFER_HEADER_LEN];
-        out[..CRC_OFFSET].copy_from_slice(&self.prefix_for_crc());
-        out[CRC_OFFSET..].copy_from_slice(&self.crc.to_be_bytes());
-        out
-    }
-
-    /// The part of the header that the CRC covers, ahead of the payload.
-    ///
-    /// # Panics
-    ///
-    /// As [`encode`](Self::encode).
-    #[must_use]
-    pub fn prefix_for_crc(&self) -> [u8; CRC_OFFSET] {
-        assert!(self.size <= MAX_PAYLOAD, "payload of {} bytes", self.size);
-        let length = BUFFER_HEADER_LEN as u32 + self.size;
-        let mut out = [0; CRC_OFFSET];
-        out[0..4].copy_from_slice(&length.to_be_bytes());
-        out[4..8].copy_from_slice(&MAGIC.to_be_bytes());
-        out[8] = FrameKind::Buffer as u8;
-        out[9..13].copy_from_slice(&self.channel.0.to_be_bytes());
-        out[13..17].copy_from_slice(&self.generation.0.to_be_bytes());
-        out[17..21].copy_from_slice(&self.sequence.0.to_be_bytes());
-        out[21..25].copy_from_slice(&self.backlog.to_be_bytes());
-        out[25] = self.data_type as u8;
-        out[27..31].copy_from_slice(&self.size.to_be_bytes());
-        out
     }
 }
 
@@ -267,9 +276,9 @@ pub struct PartitionRequest {
     pub channel: ChannelId,
     /// Comes back in every buffer of the channel.
     pub generation: Generation,
-    /// Data buffers the producer may send at once. Never 0: a producer without credit has no way to
-    /// tell its backlog, so the channel would stand still.
-    pub initial_credit: NonZeroU32,
+    /// Data buffers the producer may send at once. With 0 the channel has no buffers of its own, and
+    /// the producer announces its backlog ([`Frame::BacklogAnnouncement`]).
+    pub initial_credit: u32,
     /// Hash of the schema the consumer reads with; zeros if records have none.
     pub schema_hash: [u8; 32],
 }

@@ -32,6 +32,12 @@ pub enum FrameError {
         /// Which event.
         data_type: DataType,
     },
+    /// A task event without payload.
+    #[error("task event on channel {channel} has no payload")]
+    EmptyTaskEvent {
+        /// The channel.
+        channel: ChannelId,
+    },
     /// A payload over the agreed limit.
     #[error("payload of {size} bytes on channel {channel} is over the limit of {limit}")]
     PayloadTooLarge {
@@ -53,8 +59,8 @@ pub enum FrameError {
     /// A channel with the number that stands for the connection.
     #[error("channel {id} stands for the connection and names no channel", id = ChannelId::CONNECTION)]
     ReservedChannel,
-    /// A buffer frame whose two lengths disagree.
-    #[error("buffer frame of {length} bytes on channel {channel} announces a payload of {size}")]
+    /// A frame with a payload whose two lengths disagree.
+    #[error("frame of {length} bytes on channel {channel} announces a payload of {size}")]
     SizeMismatch {
         /// The channel.
         channel: ChannelId,
@@ -116,7 +122,10 @@ pub enum FrameError {
         /// Where it arrived.
         side: Side,
     },
-    /// A grant of nothing.
-    #[error("credit of 0")]
-    ZeroCredit,
+    /// A credit, backlog or size of nothing.
+    #[error("{kind:?} frame of 0")]
+    Zero {
+        /// Which frame.
+        kind: FrameKind,
+    },
 }

@@ -32,7 +32,7 @@ use message::Reject;
 use crate::FrameMask;
 
 /// The version of handshake and frames that this build speaks.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Upper bound of what either side reads before the peer has proved itself, in bytes.
 pub const MAX_HANDSHAKE_LEN: usize = 512;
 

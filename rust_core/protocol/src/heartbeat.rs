@@ -47,6 +47,12 @@ impl HeartbeatMonitor {
         }
     }
 
+    /// Whether this target is watched.
+    #[must_use]
+    pub fn is_monitored(&self, target: u64) -> bool {
+        self.targets.contains_key(&target)
+    }
+
     /// Notes that something came from a target in this round.
     pub fn heard(&mut self, target: u64) {
         if let Some(target) = self.targets.get_mut(&target) {

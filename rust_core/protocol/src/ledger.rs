@@ -138,6 +138,20 @@ impl ReceiveLedger {
         Ok(recycled)
     }
 
+    /// A barrier that blocks the producer arrived: a channel without buffers of its own gives its
+    /// floating ones up, announced or not, until the producer goes on. Returns how many.
+    pub const fn on_blocked(&mut self) -> u32 {
+        if self.closed || self.initial > 0 {
+            return 0;
+        }
+        let given_up = self.floating;
+        self.floating = 0;
+        self.required = 0;
+        self.unannounced = 0;
+        self.announced = 0;
+        given_up
+    }
+
     /// Takes all credit that the producer does not know of yet, to send it in one frame.
     pub fn take_unannounced(&mut self) -> Option<NonZeroU32> {
         let credit = NonZeroU32::new(std::mem::take(&mut self.unannounced))?;

@@ -18,6 +18,7 @@ mod deque;
 mod frame;
 mod frame_error;
 mod handshake;
+mod header;
 mod heartbeat;
 mod ids;
 mod ledger;
@@ -34,13 +35,16 @@ pub use data_type::{DataType, UnknownDataType};
 pub use decoder::{FrameDecoder, Limits, Side};
 pub use deque::{NotFound, PrioritizedDeque};
 pub use frame::{
-    BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind,
-    MAGIC, MAX_ERROR_TEXT, MAX_PAYLOAD, PartitionRequest,
+    ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC, MAX_ERROR_TEXT, PartitionRequest,
 };
 pub use frame_error::FrameError;
 pub use handshake::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer, Refusal,
     ServerHandshake, Step, VERSION, VersionRange,
+};
+pub use header::{
+    BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET,
+    TASK_EVENT_HEADER_LEN, TaskEventHeader,
 };
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};

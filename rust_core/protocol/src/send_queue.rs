@@ -53,7 +53,8 @@ impl<V> SendQueue<V> {
             return Err(view);
         }
         let credit = SendCredit::new(initial_credit);
-        self.channels.insert(channel, Channel { credit, turn: Turn::Idle, view });
+        let open = Channel { initial: initial_credit, credit, turn: Turn::Idle, view };
+        self.channels.insert(channel, open);
         Ok(())
     }
 
@@ -95,6 +96,25 @@ impl<V> SendQueue<V> {
         granted.map_err(|source| SendQueueError::Credit { channel, source })?;
         self.notify(channel, next);
         Ok(())
+    }
+
+    /// The consumer lets a channel go on that a barrier had blocked; `next` is what it has now. A
+    /// consumer without buffers of its own took its credit back when the barrier reached it.
+    pub fn resume(&mut self, channel: ChannelId, next: Next) -> Result<(), SendQueueError> {
+        let open = self.open_channel(channel)?;
+        if open.initial == 0 {
+            open.credit.revoke();
+        }
+        self.notify(channel, next);
+        Ok(())
+    }
+
+    /// Whether the consumer must be told the backlog of a channel with `next` to send: it has no
+    /// buffers of its own, so nothing else would make it grant credit.
+    #[must_use]
+    pub fn announces_backlog(&self, channel: ChannelId, next: Next) -> bool {
+        let starved = |open: &Channel<V>| open.initial == 0 && open.credit.available() == 0;
+        next == Next::Data && self.channels.get(&channel).is_some_and(starved)
     }
 
     /// Closes a channel and returns its view; nothing more is sent for it.
@@ -189,6 +209,8 @@ impl<V> Default for SendQueue<V> {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Channel<V> {
+    /// What the request granted.
+    initial: u32,
     credit: SendCredit,
     turn: Turn,
     view: V,

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use headgate_protocol::{ChannelId, Generation, PartitionRequest, ReceiveChannel};
+use headgate_protocol::{ChannelId, Generation, PartitionId, PartitionRequest, ReceiveChannel};
 
 use crate::address::Address;
 use crate::environment::ShuffleEnvironment;
-use crate::error::{ExchangeError, Interrupt, Result};
-use crate::gate::{Channel, InputGate, LocalChannel, Place, RemoteChannel};
+use crate::error::{Interrupt, Result};
+use crate::gate::{Channel, InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
 use crate::lock::lock;
-use crate::net::Command;
+use crate::manager::{Lookup, PartitionListener};
+use crate::net::{Command, Mailbox};
 
 impl ShuffleEnvironment {
     /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
@@ -18,7 +19,8 @@ impl ShuffleEnvironment {
     ///
     /// # Errors
     /// An address that does not resolve, a pool without room for another channel, a local
-    /// partition that does not exist.
+    /// partition that was released. One that does not exist yet is waited for, and is an error of
+    /// the reader if it does not appear.
     pub fn add_channel(
         &self,
         gate: &InputGate,
@@ -73,29 +75,45 @@ impl ShuffleEnvironment {
         address: &Address,
         schema_hash: [u8; 32],
     ) -> Result<Option<usize>> {
-        let index = address.subpartition as usize;
-        let not_found = || ExchangeError::PartitionNotFound {
-            peer: "this process".to_owned(),
-            detail: format!("subpartition {index} of partition {} is not here", address.partition),
+        let (id, subpartition) = (address.partition, address.subpartition as usize);
+        let make = |index| {
+            let local = LocalChannel::new(id, subpartition, schema_hash, gate.queue(), index);
+            Ok(Channel::Local(Box::new(local)))
         };
-        let partition = self.partitions.find(address.partition).ok_or_else(not_found)?;
-        if index >= partition.num_subpartitions() {
-            return Err(not_found());
-        }
-        let written = partition.schema_hash();
-        if schema_hash != [0; 32] && written.is_some_and(|written| written != schema_hash) {
-            return Err(ExchangeError::SchemaRefused {
-                peer: "this process".to_owned(),
-                detail: "the consumer expects another schema than the producer writes".to_owned(),
-            });
-        }
-        let make = |_| Ok(Channel::Local(LocalChannel::new(partition, index)));
         let Some((at, channel)) = gate.place_channel(place, make)? else {
             return Ok(None);
         };
-        let Channel::Local(local) = &*channel else { unreachable!("made local above") };
-        local.attach(gate.queue(), at).inspect_err(|_| gate.take_back(place, at))?;
+        self.find_local(&channel, id).inspect_err(|_| gate.take_back(place, at))?;
         Ok(Some(at))
+    }
+
+    /// Attaches a channel to its partition, now or once there is one.
+    fn find_local(&self, channel: &Arc<Channel>, id: PartitionId) -> Result<()> {
+        let Channel::Local(local) = &**channel else { unreachable!("made local above") };
+        let request = Arc::new(LocalRequest::new(channel));
+        let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
+        let timeout = self.config.partition_request_timeout;
+        match self.partitions.find_or_wait(id, &listener) {
+            Lookup::Found(partition) => local.attach(&partition, channel),
+            Lookup::Gone => Err(local.not_found("was released")),
+            Lookup::Waiting if timeout.is_zero() => {
+                self.partitions.forget(id, &listener);
+                Err(local.not_found("is not here"))
+            }
+            Lookup::Waiting => {
+                self.mailbox()?.post(Command::AwaitPartition { timeout, id, request });
+                Ok(())
+            }
+        }
+    }
+
+    /// The way to the I/O thread, which is started if nobody needed it so far.
+    fn mailbox(&self) -> Result<Arc<Mailbox>> {
+        let mut network = lock(&self.network);
+        Ok(match &mut *network {
+            Some(network) => Arc::clone(&network.mailbox),
+            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
+        })
     }
 
     fn add_remote(
@@ -107,12 +125,7 @@ impl ShuffleEnvironment {
         interrupt: Interrupt<'_>,
     ) -> Result<Option<usize>> {
         let peer = address.resolve()?;
-        let mut network = lock(&self.network);
-        let mailbox = match &mut *network {
-            Some(network) => Arc::clone(&network.mailbox),
-            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
-        };
-        drop(network);
+        let mailbox = self.mailbox()?;
         let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
         let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
@@ -127,11 +140,11 @@ impl ShuffleEnvironment {
             Ok(Channel::Remote(channel))
         });
         let dismiss = || pool.dismiss(credit as usize);
-        let Some((at, channel)) = channel.inspect_err(|_| dismiss())? else {
+        let Some((at, in_gate)) = channel.inspect_err(|_| dismiss())? else {
             dismiss();
             return Ok(None);
         };
-        let Channel::Remote(channel) = &*channel else { unreachable!("made remote above") };
+        let Channel::Remote(channel) = &*in_gate else { unreachable!("made remote above") };
         let request = PartitionRequest {
             partition: address.partition,
             subpartition: address.subpartition,
@@ -142,6 +155,7 @@ impl ShuffleEnvironment {
         };
         let process = address.process;
         mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
+        gate.queue().upstream.requested(&in_gate);
         Ok(Some(at))
     }
 }

@@ -177,11 +177,11 @@ impl ShuffleEnvironment {
         options: &PartitionOptions,
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
-        let id = PartitionId(random()?);
+        let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
         let partition = ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
         fail_point!("partition.registered", error => return Err(error));
-        self.partitions.register(&partition);
+        self.partitions.register(&partition)?;
         // Again: what was registered too late for a panic's notice learns of it here.
         self.check()?;
         Ok(partition)
@@ -238,6 +238,8 @@ impl ShuffleEnvironment {
                 versions: VersionRange::SUPPORTED,
             },
             partitions: Arc::clone(&self.partitions),
+            partition_request_timeout: self.config.partition_request_timeout,
+            idle_timeout: self.config.idle_timeout,
             traffic: Arc::clone(&self.traffic),
             mailbox,
         }

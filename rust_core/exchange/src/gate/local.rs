@@ -1,13 +1,14 @@
 //! A channel within one process: reads the producer's subpartition, no copy and no credit (spec 8.6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use headgate_protocol::{DataType, Next, Sequence, Totals};
+use headgate_protocol::{DataType, Next, PartitionId, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GateQueue, Taken};
+use crate::gate::{Channel, GateQueue, Taken, UpstreamMessage};
 use crate::lock::lock;
+use crate::manager::PartitionListener;
 use crate::partition::ResultPartition;
 use crate::view::{DataListener, SubpartitionView};
 
@@ -28,47 +29,163 @@ impl DataListener for ToGate {
 
 /// The consumer's end of a subpartition of this process.
 pub(crate) struct LocalChannel {
-    partition: Arc<ResultPartition>,
+    partition: PartitionId,
     subpartition: usize,
+    /// Of what the reader expects; zeros expect nothing in particular.
+    schema_hash: [u8; 32],
     name: String,
+    queue: Arc<GateQueue>,
+    index: usize,
     /// Set when attached: a channel that was refused never releases what another one reads.
     view: OnceLock<Arc<dyn SubpartitionView>>,
+    /// What the producer's side said against this channel; read after what came before it.
+    failure: OnceLock<ExchangeError>,
     released: AtomicBool,
     received: Mutex<Totals>,
 }
 
+/// A channel that waits for its partition to appear.
+pub(crate) struct LocalRequest {
+    channel: Weak<Channel>,
+}
+
+impl LocalRequest {
+    pub(crate) fn new(channel: &Arc<Channel>) -> Self {
+        Self { channel: Arc::downgrade(channel) }
+    }
+
+    /// The partition did not appear in time.
+    pub(crate) fn timed_out(&self) {
+        if let Some(channel) = self.channel.upgrade()
+            && let Channel::Local(local) = &*channel
+            && local.view.get().is_none()
+        {
+            local.fail(local.not_found("is not here"));
+        }
+    }
+}
+
+impl PartitionListener for LocalRequest {
+    fn partition_created(&self, partition: &Arc<ResultPartition>) {
+        if let Some(channel) = self.channel.upgrade()
+            && let Channel::Local(local) = &*channel
+            && let Err(error) = local.attach(partition, &channel)
+        {
+            local.fail(error);
+        }
+    }
+}
+
 impl LocalChannel {
     /// Not attached yet: the gate must know the channel before data is announced.
-    pub(crate) fn new(partition: Arc<ResultPartition>, subpartition: usize) -> Self {
-        let name = format!("local channel {}/{subpartition}", partition.id());
+    pub(crate) fn new(
+        partition: PartitionId,
+        subpartition: usize,
+        schema_hash: [u8; 32],
+        queue: &Arc<GateQueue>,
+        index: usize,
+    ) -> Self {
         Self {
             partition,
             subpartition,
-            name,
+            schema_hash,
+            name: format!("local channel {partition}/{subpartition}"),
+            queue: Arc::clone(queue),
+            index,
             view: OnceLock::new(),
+            failure: OnceLock::new(),
             released: AtomicBool::new(false),
             received: Mutex::default(),
         }
     }
 
-    pub(crate) fn attach(&self, queue: &Arc<GateQueue>, index: usize) -> Result<()> {
+    /// Reads the partition from now on. `channel` is this one, as the gate holds it.
+    ///
+    /// # Errors
+    /// Another schema than expected, no such subpartition, or one that another channel reads.
+    pub(crate) fn attach(
+        &self,
+        partition: &Arc<ResultPartition>,
+        channel: &Arc<Channel>,
+    ) -> Result<()> {
         fail_point!("local.attached", error => return Err(error));
-        let listener = Arc::new(ToGate { queue: Arc::clone(queue), index });
-        let view = self.partition.create_view(self.subpartition, listener)?;
+        if self.subpartition >= partition.num_subpartitions() {
+            return Err(self.not_found("is not here"));
+        }
+        let written = partition.schema_hash();
+        if self.schema_hash != [0; 32] && written.is_some_and(|it| it != self.schema_hash) {
+            return Err(ExchangeError::SchemaRefused {
+                peer: "this process".to_owned(),
+                detail: "the consumer expects another schema than the producer writes".to_owned(),
+            });
+        }
+        let listener = Arc::new(ToGate { queue: Arc::clone(&self.queue), index: self.index });
+        let view = partition.create_view(self.subpartition, listener)?;
+        let view = self.view.get_or_init(|| view);
+        if self.released.load(Ordering::Acquire) {
+            // Released while it was made: nobody else would let go of it.
+            view.consumed();
+            return Ok(());
+        }
+        self.queue.upstream.requested(channel);
         // What came before the view was known here found nothing to take: looked at again.
-        if self.view.get_or_init(|| view).availability() != Next::None {
-            queue.notify_non_empty(index);
+        if view.availability() != Next::None {
+            self.queue.notify_non_empty(self.index);
         }
         Ok(())
+    }
+
+    pub(crate) fn not_found(&self, what: &str) -> ExchangeError {
+        ExchangeError::PartitionNotFound {
+            peer: "this process".to_owned(),
+            detail: format!(
+                "subpartition {} of partition {} {what}",
+                self.subpartition, self.partition
+            ),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    /// The first failure counts; what can be taken is read before it.
+    fn fail(&self, cause: ExchangeError) {
+        if !self.released.load(Ordering::Acquire) {
+            self.failure.get_or_init(|| cause);
+            self.queue.notify_non_empty(self.index);
+        }
+    }
+
+    pub(super) fn tell(&self, message: UpstreamMessage) {
+        let Some(view) = self.view.get().filter(|_| !self.released.load(Ordering::Acquire)) else {
+            return;
+        };
+        match message {
+            UpstreamMessage::TaskEvent(event) => {
+                if let Err(error) = view.task_event(&event) {
+                    self.fail(error);
+                }
+            }
+            UpstreamMessage::Acknowledge => view.acknowledge(),
+            UpstreamMessage::BufferSize(size) => view.set_buffer_size(size.get()),
+        }
+    }
+
+    pub(super) fn resume(&self) -> Result<()> {
+        let not_blocked = ExchangeError::State("the channel is not blocked by a barrier");
+        let view = self.view.get().ok_or(not_blocked)?;
+        view.resume()?;
+        // The subpartition tells nobody of what arrived while it was blocked.
+        if view.availability() != Next::None {
+            self.queue.notify_non_empty(self.index);
+        }
+        Ok(())
+    }
+
     pub(crate) fn take(&self) -> Result<Option<Taken>> {
         let Some(view) = self.view.get() else {
-            return Ok(None);
+            return self.failure.get().cloned().map_or(Ok(None), Err);
         };
         let polled = view.poll().map_err(|cause| match cause {
             ExchangeError::Aborted(text) => ExchangeError::ProducerFailed(text),
@@ -76,6 +193,9 @@ impl LocalChannel {
         })?;
         fail_point!("local.taken", error => return Err(error));
         let Some(polled) = polled else {
+            if let Some(failure) = self.failure.get() {
+                return Err(failure.clone());
+            }
             return if view.is_released() && !self.released.load(Ordering::Acquire) {
                 Err(ExchangeError::PeerLost {
                     peer: self.name.clone(),
@@ -94,19 +214,15 @@ impl LocalChannel {
             super::remote::compare_totals(&received, &sent, &self.name)?;
             totals = Some(sent);
         }
-        Ok(Some(Taken {
-            buffer: polled.buffer,
-            data_type: polled.data_type,
-            sequence: polled.sequence,
-            totals,
-            more: polled.next != Next::None,
-        }))
+        let more = polled.next != Next::None || self.failure.get().is_some();
+        let (data_type, sequence) = (polled.data_type, polled.sequence);
+        Ok(Some(Taken { buffer: polled.buffer, data_type, sequence, totals, more }))
     }
 
     /// After its end, or instead of it: the producer need not keep anything for this channel.
     pub(crate) fn release(&self) {
-        if let Some(view) = self.view.get()
-            && !self.released.swap(true, Ordering::AcqRel)
+        if !self.released.swap(true, Ordering::AcqRel)
+            && let Some(view) = self.view.get()
         {
             view.consumed();
         }

@@ -6,6 +6,7 @@ mod pool;
 mod queue;
 mod remote;
 mod union;
+mod upstream;
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Poll;
@@ -19,11 +20,13 @@ use crate::stats::ChannelStats;
 
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
+pub(crate) use local::LocalRequest;
 pub(crate) use pool::GatePool;
 pub(crate) use queue::GateQueue;
 use queue::Slot;
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
 pub use union::UnionInputGate;
+pub(crate) use upstream::{Upstream, UpstreamMessage};
 
 /// One buffer out of a channel, and whether there is more.
 pub(crate) struct Taken {
@@ -35,7 +38,7 @@ pub(crate) struct Taken {
 }
 
 pub(crate) enum Channel {
-    Local(LocalChannel),
+    Local(Box<LocalChannel>),
     Remote(Arc<RemoteChannel>),
 }
 
@@ -51,6 +54,21 @@ impl Channel {
         match self {
             Self::Local(channel) => channel.release(),
             Self::Remote(channel) => channel.release(),
+        }
+    }
+
+    /// Tells the producer something; nothing happens once the channel is released.
+    fn tell(&self, message: UpstreamMessage) {
+        match self {
+            Self::Local(channel) => channel.tell(message),
+            Self::Remote(channel) => channel.tell(message),
+        }
+    }
+
+    fn resume(&self) -> Result<()> {
+        match self {
+            Self::Local(channel) => channel.resume(),
+            Self::Remote(channel) => channel.resume(),
         }
     }
 
@@ -111,7 +129,10 @@ impl InputGate {
         };
         let channel = Arc::new(make(index)?);
         match place {
-            Place::New => state.channels.push(Slot::new(Some(Arc::clone(&channel)))),
+            Place::New => {
+                state.channels.push(Slot::new(Some(Arc::clone(&channel))));
+                self.queue.upstream.added();
+            }
             Place::Unknown(_) => state.channels[index].channel = Some(Arc::clone(&channel)),
         }
         Ok(Some((index, channel)))
@@ -121,6 +142,7 @@ impl InputGate {
     pub(crate) fn take_back(&self, place: Place, index: usize) {
         match place {
             Place::New => {
+                self.queue.upstream.given_up();
                 if let Ok(Some(channel)) = self.queue.end(index) {
                     channel.release();
                 }
@@ -142,6 +164,8 @@ impl InputGate {
         let mut state = self.queue.lock();
         let index = state.check_addable()?;
         state.channels.push(Slot::new(None));
+        drop(state);
+        self.queue.upstream.added();
         Ok(index)
     }
 
@@ -157,10 +181,22 @@ impl InputGate {
         Ok(state.is_unknown(channel))
     }
 
+    fn channel(&self, index: usize) -> Result<Arc<Channel>> {
+        let state = self.queue.lock();
+        let slot = state.channels.get(index).ok_or(ExchangeError::State("no such channel"))?;
+        slot.channel.clone().ok_or(ExchangeError::State("the channel's producer is not known yet"))
+    }
+
+    fn check_open(&self) -> Result<()> {
+        let closed = self.queue.lock().closed;
+        if closed { Err(ExchangeError::Closed("input gate")) } else { Ok(()) }
+    }
+
     /// No further channel will be added.
     pub fn seal(&self) {
         fail_point!("gate.sealed");
         self.queue.change(|state| state.sealed = true);
+        self.queue.upstream.sealed();
     }
 
     /// Wakes the reader with this cause, unless it failed before.
@@ -209,6 +245,7 @@ impl InputGate {
         for channel in self.queue.close() {
             channel.release();
         }
+        self.queue.upstream.close();
         self.pool.close();
     }
 

@@ -43,8 +43,10 @@ impl GatePool {
         let (exclusive, floating) =
             (buffers.buffers_per_channel, buffers.floating_buffers_per_gate);
         let segment_size = global.segment_size();
-        let local = global.create_local_pool(0, floating).map_err(|source| {
-            ExchangeError::PoolTooSmall { what: "an input gate", needed: 0, segment_size, source }
+        // Without exclusive segments one of the floating ones is certain, so that data can flow.
+        let needed = usize::from(exclusive == 0);
+        let local = global.create_local_pool(needed, floating).map_err(|source| {
+            ExchangeError::PoolTooSmall { what: "an input gate", needed, segment_size, source }
         })?;
         Ok(Arc::new_cyclic(|this| Self {
             local,
@@ -62,6 +64,9 @@ impl GatePool {
     /// Promises a new channel its exclusive segments, or as many as there are, at least one, and
     /// waits until they are there.
     pub(crate) fn admit(&self, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
+        if self.exclusive == 0 {
+            return Ok(Vec::new());
+        }
         let _admission = Admission::new(self);
         let exclusive = self.promise()?;
         let segments = self.collect(exclusive, interrupt);
@@ -114,10 +119,18 @@ impl GatePool {
 
     /// The channel needs its exclusive segments no more.
     pub(crate) fn dismiss(&self, exclusive: usize) {
+        if exclusive == 0 {
+            return;
+        }
         let mut promised = lock(&self.promised);
         *promised -= exclusive;
         let lowered = self.local.set_minimum(*promised, *promised + self.floating, 0);
         debug_assert!(lowered.is_ok(), "less is always granted");
+    }
+
+    /// Bytes of a segment.
+    pub(crate) fn segment_size(&self) -> usize {
+        self.segment_size
     }
 
     pub(super) fn want(&self, channel: &Arc<RemoteChannel>, urgent: bool) {

@@ -7,7 +7,7 @@ use headgate_protocol::{PrioritizedDeque, Sequence};
 use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus};
+use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, Upstream};
 use crate::lock::lock;
 
 type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
@@ -233,6 +233,8 @@ impl State {
 pub(crate) struct GateQueue {
     state: Mutex<State>,
     pub(super) arrived: Condvar,
+    /// What goes to the producers.
+    pub(crate) upstream: Upstream,
 }
 
 impl GateQueue {

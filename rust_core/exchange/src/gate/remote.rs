@@ -11,7 +11,7 @@ use headgate_protocol::{
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GatePool, GateQueue, Taken};
+use crate::gate::{GatePool, GateQueue, Taken, UpstreamMessage};
 use crate::lock::lock;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
@@ -20,6 +20,10 @@ pub(crate) trait CreditSink: Send + Sync {
     fn credit_available(&self, channel: Arc<RemoteChannel>);
     /// Nothing more is wanted from the producer.
     fn cancel(&self, channel: Arc<RemoteChannel>);
+    /// The producer may go on behind a barrier.
+    fn resume(&self, channel: Arc<RemoteChannel>);
+    /// The channel has something else to say to its producer.
+    fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage);
 }
 
 /// The consumer's end of a subpartition of another process.
@@ -48,6 +52,8 @@ struct State {
     totals: Option<Totals>,
     failure: Option<ExchangeError>,
     released: bool,
+    /// The reader took a barrier that stops the producer, and has not resumed it.
+    blocked: bool,
 }
 
 /// Where the payload of an announced buffer goes.
@@ -87,6 +93,7 @@ impl RemoteChannel {
                 totals: None,
                 failure: None,
                 released: false,
+                blocked: false,
             }),
             queued: AtomicBool::new(false),
             this: this.clone(),
@@ -110,9 +117,8 @@ impl RemoteChannel {
     }
 
     /// What the partition request announces.
-    pub(crate) fn initial_credit(&self) -> NonZeroU32 {
-        let exclusive = u32::try_from(self.exclusive).expect("a handful");
-        NonZeroU32::new(exclusive).expect("a channel has at least one segment")
+    pub(crate) fn initial_credit(&self) -> u32 {
+        u32::try_from(self.exclusive).expect("a handful")
     }
 
     /// A header arrived: says where its payload goes, and spends the credit it used.
@@ -123,6 +129,12 @@ impl RemoteChannel {
         }
         let arrival = state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
         let Some(kind) = arrival.buffer else {
+            if header.data_type.blocks_upstream() && state.receive.ledger_mut().on_blocked() > 0 {
+                // The producer forgets its credit for them when it goes on.
+                let given_up = std::mem::take(&mut state.free);
+                drop(state);
+                drop(given_up);
+            }
             return Ok(Target::Event(vec![0; header.size as usize]));
         };
         if kind == BufferKind::Exclusive {
@@ -167,6 +179,16 @@ impl RemoteChannel {
         Ok(())
     }
 
+    /// Data waits for a channel that has no segments of its own, so no header could say so.
+    pub(crate) fn on_backlog(&self, backlog: NonZeroU32) {
+        let mut state = self.lock();
+        if !state.released && state.failure.is_none() {
+            state.receive.ledger_mut().on_backlog(backlog.get());
+        }
+        drop(state);
+        self.ask_for_segments();
+    }
+
     /// The credit that the producer does not know of yet.
     pub(crate) fn take_credit(&self) -> Option<NonZeroU32> {
         fail_point!("credit.announced");
@@ -194,9 +216,34 @@ impl RemoteChannel {
         let Some((buffer, data_type, sequence)) = state.received.poll() else {
             return state.failure.clone().map_or(Ok(None), Err);
         };
+        state.blocked |= data_type.blocks_upstream();
         let more = !state.received.is_empty() || state.failure.is_some();
         let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
+    }
+
+    /// Tells the producer something, unless the channel is over.
+    pub(crate) fn tell(&self, message: UpstreamMessage) {
+        if !self.is_over() {
+            self.sink.tell(self.me(), message);
+        }
+    }
+
+    /// Lets the producer go on behind a barrier.
+    pub(crate) fn resume(&self) -> Result<()> {
+        if !std::mem::take(&mut self.lock().blocked) {
+            return Err(ExchangeError::State("the channel is not blocked by a barrier"));
+        }
+        if !self.is_over() {
+            self.sink.resume(self.me());
+        }
+        Ok(())
+    }
+
+    /// Whether there is nobody left to tell anything.
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.released || state.totals.is_some() || state.failure.is_some()
     }
 
     /// Gives all free segments back; tells the producer if it might still send.

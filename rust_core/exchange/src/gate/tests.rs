@@ -20,6 +20,10 @@ impl CreditSink for NoSink {
     fn credit_available(&self, _channel: Arc<RemoteChannel>) {}
 
     fn cancel(&self, _channel: Arc<RemoteChannel>) {}
+
+    fn resume(&self, _channel: Arc<RemoteChannel>) {}
+
+    fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
 }
 
 fn pool() -> GlobalPool {
@@ -37,10 +41,13 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
     let partition = ResultPartition::new(id, &options, &buffers, pool, copies, &disk).unwrap();
-    let make = |_| Ok(Channel::Local(LocalChannel::new(Arc::clone(&partition), 0)));
-    let (index, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
-    let Channel::Local(channel) = &*channel else { panic!("made local") };
-    channel.attach(gate.queue(), index).unwrap();
+    let make = |index| {
+        let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
+        Ok(Channel::Local(Box::new(local)))
+    };
+    let (_, in_gate) = gate.place_channel(Place::New, make).unwrap().unwrap();
+    let Channel::Local(channel) = &*in_gate else { panic!("made local") };
+    channel.attach(&partition, &in_gate).unwrap();
     partition
 }
 

@@ -80,6 +80,7 @@ impl Driver {
             }
             self.peers.serve_all(now);
             self.peers.expire(now);
+            self.peers.beat(now);
         }
     }
 

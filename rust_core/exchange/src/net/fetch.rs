@@ -39,6 +39,10 @@ impl Fetch {
         self.channels.insert(channel.id(), channel);
     }
 
+    pub(crate) fn contains(&self, channel: ChannelId) -> bool {
+        self.channels.contains_key(&channel)
+    }
+
     pub(crate) fn close(&mut self, channel: ChannelId) -> bool {
         self.channels.remove(&channel).is_some()
     }
@@ -50,6 +54,13 @@ impl Fetch {
             Frame::Error(error) => {
                 let cause = |name: &str| wire_error::decode(&error, name);
                 match error.channel() {
+                    Some(channel) if wire_error::is_refused_event(&error) => {
+                        // The producer goes on until the channel is cancelled.
+                        if let Some(channel) = self.channels.get(&channel) {
+                            channel.fail(cause(channel.name()));
+                        }
+                        Ok(())
+                    }
                     Some(channel) => {
                         if let Some(channel) = self.channels.remove(&channel) {
                             channel.fail(cause(channel.name()));
@@ -59,6 +70,13 @@ impl Fetch {
                     None => Err(cause(&format!("producer {peer}"))),
                 }
             }
+            Frame::BacklogAnnouncement { backlog, channel } => {
+                if let Some(channel) = self.channels.get(&channel) {
+                    channel.on_backlog(backlog);
+                }
+                Ok(())
+            }
+            Frame::Heartbeat => Ok(()),
             _ => Err(ExchangeError::Protocol {
                 peer: format!("producer {peer}"),
                 detail: "a consumer's frame from a producer".to_owned(),

@@ -3,11 +3,12 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use headgate_protocol::{ChannelId, PartitionRequest};
+use headgate_protocol::{ChannelId, PartitionId, PartitionRequest};
 use mio::{Registry, Token, Waker};
 
-use crate::gate::{CreditSink, RemoteChannel};
+use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
 use crate::lock::lock;
 
 /// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
@@ -28,6 +29,14 @@ pub(crate) enum Command {
     Credit(Arc<RemoteChannel>),
     /// The channel wants nothing more.
     Cancel(Arc<RemoteChannel>),
+    /// A channel tells its producer something.
+    Tell(Arc<RemoteChannel>, UpstreamMessage),
+    /// A channel goes on behind a barrier.
+    Resume(Arc<RemoteChannel>),
+    /// The partition that a channel of a consumer connected here asked for appeared.
+    PartitionCreated { connection: usize, channel: ChannelId },
+    /// A channel within this process waits so long for its partition.
+    AwaitPartition { timeout: Duration, id: PartitionId, request: Arc<LocalRequest> },
     /// A subpartition served on this connection has something, or failed.
     Data { connection: usize, channel: ChannelId },
     /// Accept connections here.
@@ -89,5 +98,13 @@ impl CreditSink for Mailbox {
 
     fn cancel(&self, channel: Arc<RemoteChannel>) {
         self.post(Command::Cancel(channel));
+    }
+
+    fn resume(&self, channel: Arc<RemoteChannel>) {
+        self.post(Command::Resume(channel));
+    }
+
+    fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage) {
+        self.post(Command::Tell(channel, message));
     }
 }

@@ -17,7 +17,9 @@ mod mailbox;
 mod outbox;
 mod peer_error;
 mod peers;
+mod requests;
 mod serve;
+mod task_event;
 mod tcp;
 mod wire_error;
 
@@ -28,6 +30,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use headgate_protocol::{HandshakeConfig, Key};
 
@@ -67,6 +70,10 @@ pub(crate) struct Context {
     pub(crate) key: Key,
     pub(crate) handshake: HandshakeConfig,
     pub(crate) partitions: Arc<PartitionManager>,
+    /// As in [`Config`](crate::Config).
+    pub(crate) partition_request_timeout: Duration,
+    /// As in [`Config`](crate::Config).
+    pub(crate) idle_timeout: Duration,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) mailbox: Arc<Mailbox>,
 }

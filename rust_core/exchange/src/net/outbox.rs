@@ -3,13 +3,26 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
+use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{Frame, FrameMask};
+use headgate_protocol::{ChannelId, Frame, FrameMask, TaskEventHeader};
+
+use crate::checksum;
 
 /// Pieces per vectored write.
 const MAX_SLICES: usize = 64;
 /// With this much waiting, nothing more is taken from the subpartitions.
 const HIGH_WATER: usize = 1 << 20;
+
+/// More of a consumer's messages than this means that its producer does not read.
+const MESSAGE_LIMIT: usize = 16 << 20;
+
+/// What a consumer sends: a frame, or a task event with its payload.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Frame(Frame),
+    TaskEvent { channel: ChannelId, payload: Bytes },
+}
 
 enum Piece {
     Head(Vec<u8>),
@@ -56,6 +69,24 @@ impl Outbox {
         let mut bytes = Vec::new();
         frame.encode(self.mask, &mut bytes);
         self.push(bytes);
+    }
+
+    /// Whether the peer takes so little that no further task event should wait for it.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.bytes >= MESSAGE_LIMIT
+    }
+
+    pub(crate) fn push_message(&mut self, message: &Message) {
+        match message {
+            Message::Frame(frame) => self.push_frame(frame),
+            Message::TaskEvent { channel, payload } => {
+                let size = u32::try_from(payload.len()).expect("an event fits a segment");
+                let mut header = TaskEventHeader { channel: *channel, size, crc: 0 };
+                header.crc = self.mask.apply(checksum::of_task_event(&header, payload));
+                self.push(header.encode().to_vec());
+                self.push_body(Buffer::from(payload.clone()));
+            }
+        }
     }
 
     pub(crate) fn push_body(&mut self, body: Buffer) {
@@ -107,7 +138,6 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     /// Takes `quota` bytes, then blocks.
     struct Narrow {

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use headgate_protocol::{FrameError, HandshakeError};
 
@@ -62,6 +63,13 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
         _ => error.to_string(),
     };
     ExchangeError::PeerLost { peer: name, detail }
+}
+
+/// The peer's process runs no more, though its host answers.
+pub(crate) fn silent(role: Role, peer: SocketAddr, silence: Duration) -> ExchangeError {
+    let peer = format!("{} {peer}", role.name());
+    let detail = format!("no sign of life for {} s", silence.as_secs());
+    ExchangeError::PeerLost { peer, detail }
 }
 
 /// The peer broke a rule.

@@ -6,11 +6,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
-use headgate_protocol::ChannelId;
+use headgate_protocol::{ChannelId, HEARTBEAT_INTERVAL, HeartbeatMonitor, PartitionId};
 
 use crate::error::{ExchangeError, Result};
+use crate::gate::LocalRequest;
+use crate::manager::PartitionListener;
 use crate::net::connection::Connection;
 use crate::net::mailbox::FIRST_CONNECTION;
 use crate::net::{Command, Context};
@@ -43,6 +46,12 @@ pub(crate) struct Peers<L: Link> {
     dialed: HashMap<SocketAddr, usize>,
     /// The connection each channel is read on.
     channels: HashMap<ChannelId, usize>,
+    /// Channels within this process that wait for their partition, and until when.
+    local_requests: Vec<(Instant, PartitionId, Arc<LocalRequest>)>,
+    /// Who of the peers we have channels with has fallen silent.
+    monitor: HeartbeatMonitor,
+    /// When the next round of heartbeats ends; none while nobody is watched.
+    round: Option<Instant>,
     pub(crate) context: Context,
 }
 
@@ -54,6 +63,9 @@ impl<L: Link> Peers<L> {
             next_token: FIRST_CONNECTION,
             dialed: HashMap::new(),
             channels: HashMap::new(),
+            local_requests: Vec::new(),
+            monitor: HeartbeatMonitor::default(),
+            round: None,
             context,
         }
     }
@@ -71,9 +83,15 @@ impl<L: Link> Peers<L> {
         self.connections.values().any(|connection| connection.readable)
     }
 
-    /// When the next peer that has not proved itself is dropped.
+    /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.connections.values().filter_map(Connection::deadline).min()
+        let local = self.local_requests.iter().map(|(deadline, ..)| *deadline);
+        self.connections
+            .values()
+            .filter_map(Connection::deadline)
+            .chain(local)
+            .chain(self.round)
+            .min()
     }
 
     /// Does what another thread asked for.
@@ -104,6 +122,24 @@ impl<L: Link> Peers<L> {
                 if let Some(connection) = self.connections.get_mut(&connection) {
                     connection.on_data(channel);
                 }
+            }
+            Command::Tell(channel, message) => {
+                if let Some(connection) = self.connection_of(channel.id()) {
+                    connection.tell(&channel, message);
+                }
+            }
+            Command::Resume(channel) => {
+                if let Some(connection) = self.connection_of(channel.id()) {
+                    connection.resume(&channel);
+                }
+            }
+            Command::PartitionCreated { connection, channel } => {
+                if let Some(connection) = self.connections.get_mut(&connection) {
+                    connection.on_created(channel, &self.context, now);
+                }
+            }
+            Command::AwaitPartition { timeout, id, request } => {
+                self.local_requests.push((now + timeout, id, request));
             }
             Command::Listen(_) | Command::Shutdown => unreachable!("handled by the driver"),
         }
@@ -165,17 +201,65 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Drops who has not proved itself in time.
+    /// Drops who has not proved itself in time, and requests whose partition has not appeared.
     pub(crate) fn expire(&mut self, now: Instant) {
         let expired =
             |c: &Connection<L::Stream>| c.deadline().is_some_and(|deadline| deadline <= now);
-        let late: Vec<_> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| expired(connection))
-            .map(|(token, connection)| (*token, connection.expired()))
-            .collect();
+        let mut late = Vec::new();
+        for (token, connection) in self.connections.iter_mut().filter(|(_, c)| expired(c)) {
+            if let Err(cause) = connection.expire(now, &self.context) {
+                late.push((*token, cause));
+            }
+        }
         for (token, cause) in late {
+            self.disconnect(token, &cause);
+        }
+        for (_, id, request) in self.local_requests.extract_if(.., |(at, ..)| *at <= now) {
+            let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
+            self.context.partitions.forget(id, &listener);
+            request.timed_out();
+        }
+    }
+
+    /// Ends a round of heartbeats if it is due: watches who has channels with us, beats where there
+    /// was nothing else to say, and drops who has fallen silent.
+    pub(crate) fn beat(&mut self, now: Instant) {
+        if self.round.is_some_and(|end| now < end) {
+            return;
+        }
+        // Counted in rounds, so that a process that was itself stopped takes nobody for silent.
+        let quiet = self.context.idle_timeout.as_nanos() / 4 / HEARTBEAT_INTERVAL.as_nanos();
+        let quiet = u32::try_from(quiet.max(1)).unwrap_or(u32::MAX);
+        let ends = self.round.is_some();
+        for (token, connection) in &mut self.connections {
+            let name = *token as u64;
+            match (connection.is_watched(), self.monitor.is_monitored(name)) {
+                (true, false) => self.monitor.monitor(name, self.context.idle_timeout),
+                (false, true) => self.monitor.unmonitor(name),
+                _ => {}
+            }
+            if ends && connection.end_round(quiet) {
+                self.monitor.heard(name);
+            }
+        }
+        if ends {
+            self.monitor.end_round();
+            self.drop_silent();
+        }
+        let next = (!self.connections.is_empty()).then_some(now + HEARTBEAT_INTERVAL);
+        self.round = next.filter(|_| !self.monitor.is_idle());
+    }
+
+    fn drop_silent(&mut self) {
+        let mut lost = Vec::new();
+        for (token, connection) in &mut self.connections {
+            if let Some(silence) = self.monitor.silence(*token as u64) {
+                lost.push((*token, connection.silent(silence)));
+            } else if let Err(cause) = connection.flush(&self.context) {
+                lost.push((*token, cause));
+            }
+        }
+        for (token, cause) in lost {
             self.disconnect(token, &cause);
         }
     }
@@ -188,6 +272,7 @@ impl<L: Link> Peers<L> {
             self.dialed.remove(&connection.peer());
         }
         self.channels.retain(|_, on| *on != token);
+        self.monitor.unmonitor(token as u64);
         fail_point!("connection.ended");
         L::close(connection.stream_mut());
         connection.disconnected(cause);

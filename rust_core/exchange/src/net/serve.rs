@@ -1,14 +1,21 @@
 //! The producer's end of a connection: serves subpartitions by turns, as credit allows (spec 9.4).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Instant;
 
+use bytes::Bytes;
 use headgate_protocol::{
     BufferHeader, ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue,
 };
 
 use crate::error::{ExchangeError, Result};
+use crate::manager::{Lookup, PartitionListener};
 use crate::net::outbox::Outbox;
+use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
+use crate::net::task_event::IncomingEvent;
 use crate::net::{Command, Context, Mailbox, wire_error};
+use crate::partition::ResultPartition;
 use crate::view::{DataListener, Polled, SubpartitionView};
 
 struct Reader {
@@ -33,6 +40,9 @@ impl DataListener for ToMailbox {
 pub(crate) struct Serve {
     connection: usize,
     queue: SendQueue<Reader>,
+    waiting: WaitingRequests,
+    /// A task event of which the payload is due next.
+    incoming: Option<IncomingEvent>,
     /// What the consumer's segments hold.
     max_segment: usize,
     /// The consumer said that it needs nothing more.
@@ -40,23 +50,57 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub(crate) fn new(connection: usize, max_segment: u32) -> Self {
-        let max_segment = max_segment as usize;
-        Self { connection, queue: SendQueue::new(), max_segment, goodbye: false }
+    pub(crate) fn new(connection: usize, max_segment: u32, context: &Context) -> Self {
+        Self {
+            connection,
+            queue: SendQueue::new(),
+            waiting: WaitingRequests::new(Arc::clone(&context.partitions)),
+            incoming: None,
+            max_segment: max_segment as usize,
+            goodbye: false,
+        }
+    }
+
+    /// Takes the payload of a task event off the input, if one is due; says whether it was.
+    pub(crate) fn take_payload(&mut self, input: &mut &[u8], outbox: &mut Outbox) -> Result<bool> {
+        let Some(incoming) = &mut self.incoming else {
+            return Ok(false);
+        };
+        if incoming.take(input)
+            && let Some(complete) = self.incoming.take()
+        {
+            let (channel, event) = complete.finish(outbox.mask)?;
+            self.task_event(channel, &event, outbox);
+        }
+        Ok(true)
+    }
+
+    fn task_event(&mut self, channel: ChannelId, event: &Bytes, outbox: &mut Outbox) {
+        let taken = if let Some(reader) = self.queue.view(channel) {
+            reader.view.task_event(event)
+        } else if !self.waiting.contains(channel) || self.waiting.keep_event(channel, event) {
+            // Of a channel that is gone: the event crossed its end.
+            Ok(())
+        } else {
+            let detail = "too many task events wait for a partition to appear";
+            Err(ExchangeError::TaskEvent(detail.to_owned()))
+        };
+        if let Err(refusal) = taken {
+            // The consumer fails its channel and cancels it: until then it is served as before.
+            outbox.push_frame(&wire_error::encode(channel, &refusal));
+        }
     }
 
     pub(crate) fn handle(
         &mut self,
         frame: Frame,
         context: &Context,
+        now: Instant,
         outbox: &mut Outbox,
     ) -> Result<(), String> {
         match frame {
-            Frame::PartitionRequest(request) => {
-                if let Err(refusal) = self.open(&request, context) {
-                    outbox.push_frame(&refusal);
-                }
-            }
+            Frame::PartitionRequest(request) => self.request(request, context, now, outbox),
+            Frame::TaskEvent(header) => self.incoming = Some(IncomingEvent::new(header)),
             Frame::AddCredit { credit, channel } => {
                 // Cancels and credits of one channel may cross: then it is simply gone.
                 let Some(reader) = self.queue.view(channel) else {
@@ -68,30 +112,131 @@ impl Serve {
             }
             Frame::CancelPartitionRequest { channel } => {
                 fail_point!("end.acknowledged", error => return Err(error.to_string()));
+                self.waiting.remove(channel);
                 if let Some(reader) = self.queue.cancel(channel) {
                     reader.view.consumed();
                 }
             }
+            Frame::ResumeConsumption { channel } => {
+                let Some(reader) = self.queue.view(channel) else {
+                    return Ok(());
+                };
+                reader.view.resume().map_err(|error| format!("channel {channel}: {error}"))?;
+                // The subpartition tells nobody of what arrived while it was blocked.
+                let next = reader.view.availability();
+                self.queue.resume(channel, next).map_err(|error| error.to_string())?;
+                self.announce_backlog(channel, next, outbox);
+            }
+            Frame::AckAllUserRecordsProcessed { channel } => {
+                if let Some(reader) = self.queue.view(channel) {
+                    reader.view.acknowledge();
+                }
+            }
+            Frame::NewBufferSize { size, channel } => {
+                if let Some(reader) = self.queue.view(channel) {
+                    reader.view.set_buffer_size(size.get());
+                }
+            }
+            Frame::Heartbeat => {}
             Frame::CloseRequest => self.goodbye = true,
-            Frame::Buffer(_) | Frame::Error(_) => {
+            Frame::Buffer(_) | Frame::Error(_) | Frame::BacklogAnnouncement { .. } => {
                 return Err("a producer's frame from a consumer".to_owned());
             }
         }
         Ok(())
     }
 
-    fn open(&mut self, request: &PartitionRequest, context: &Context) -> Result<(), Frame> {
+    /// Opens a channel, now or once its partition appears.
+    fn request(
+        &mut self,
+        request: PartitionRequest,
+        context: &Context,
+        now: Instant,
+        outbox: &mut Outbox,
+    ) {
+        let channel = request.channel;
+        let opened = if self.waiting.contains(channel) || self.queue.view(channel).is_some() {
+            Err(not_found(channel, format!("channel {channel} is open already")))
+        } else {
+            self.find(request, context, now)
+        };
+        if let Some(reader) = self.queue.view(channel) {
+            self.announce_backlog(channel, reader.view.availability(), outbox);
+        }
+        if let Err(refusal) = opened {
+            outbox.push_frame(&refusal);
+        }
+    }
+
+    fn find(
+        &mut self,
+        request: PartitionRequest,
+        context: &Context,
+        now: Instant,
+    ) -> Result<(), Frame> {
         let channel = request.channel;
         fail_point!("partition.requested", error => return Err(wire_error::encode(channel, &error)));
-        let refuse = |detail: String| {
-            fail_point!("partition.not_found");
-            let peer = String::new();
-            wire_error::encode(channel, &ExchangeError::PartitionNotFound { peer, detail })
+        let listener: Arc<dyn PartitionListener> = Arc::new(RequestListener {
+            mailbox: Arc::clone(&context.mailbox),
+            connection: self.connection,
+            channel,
+        });
+        let timeout = context.partition_request_timeout;
+        match context.partitions.find_or_wait(request.partition, &listener) {
+            Lookup::Found(partition) => self.open(&request, &partition, context),
+            Lookup::Gone => {
+                Err(not_found(channel, format!("partition {} was released", request.partition)))
+            }
+            Lookup::Waiting if timeout.is_zero() || self.waiting.is_full() => {
+                context.partitions.forget(request.partition, &listener);
+                Err(not_found(channel, format!("partition {} is not here", request.partition)))
+            }
+            Lookup::Waiting => {
+                let deadline = now + timeout;
+                let events = Vec::new();
+                self.waiting.add(WaitingRequest { request, deadline, listener, events });
+                Ok(())
+            }
+        }
+    }
+
+    /// The partition of a waiting request appeared.
+    pub(crate) fn on_created(
+        &mut self,
+        channel: ChannelId,
+        context: &Context,
+        now: Instant,
+        outbox: &mut Outbox,
+    ) {
+        let Some(WaitingRequest { request, events, .. }) = self.waiting.remove(channel) else {
+            return;
         };
-        let partition = context
-            .partitions
-            .find(request.partition)
-            .ok_or_else(|| refuse(format!("partition {} is not here", request.partition)))?;
+        self.request(request, context, now, outbox);
+        for event in events {
+            self.task_event(channel, &event, outbox);
+        }
+    }
+
+    /// When the next waiting request has waited long enough.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.waiting.deadline()
+    }
+
+    /// Refuses what waited too long.
+    pub(crate) fn expire(&mut self, now: Instant, outbox: &mut Outbox) {
+        for request in self.waiting.expired(now) {
+            let detail = format!("partition {} is not here", request.partition);
+            outbox.push_frame(&not_found(request.channel, detail));
+        }
+    }
+
+    fn open(
+        &mut self,
+        request: &PartitionRequest,
+        partition: &Arc<ResultPartition>,
+        context: &Context,
+    ) -> Result<(), Frame> {
+        let channel = request.channel;
         let expected = (request.schema_hash != [0; 32]).then_some(request.schema_hash);
         if let (Some(written), Some(expected)) = (partition.schema_hash(), expected)
             && written != expected
@@ -107,10 +252,13 @@ impl Serve {
         let view = partition
             .create_view(request.subpartition as usize, Arc::new(listener))
             .map_err(|error| wire_error::encode(channel, &error))?;
+        if request.initial_credit == 0 {
+            view.give_empty_buffers();
+        }
         let next = view.availability();
         let reader = Reader { view, generation: request.generation };
-        if self.queue.open(channel, request.initial_credit.get(), reader).is_err() {
-            return Err(refuse(format!("channel {channel} is open already")));
+        if self.queue.open(channel, request.initial_credit, reader).is_err() {
+            return Err(not_found(channel, format!("channel {channel} is open already")));
         }
         self.queue.notify(channel, next);
         Ok(())
@@ -133,6 +281,17 @@ impl Serve {
         }
         let next = view.availability();
         self.queue.notify(channel, next);
+        self.announce_backlog(channel, next, outbox);
+    }
+
+    /// Tells a consumer without buffers of its own what waits for its credit.
+    fn announce_backlog(&self, channel: ChannelId, next: Next, outbox: &mut Outbox) {
+        if self.queue.announces_backlog(channel, next)
+            && let Some(reader) = self.queue.view(channel)
+            && let Some(backlog) = NonZeroU32::new(reader.view.backlog())
+        {
+            outbox.push_frame(&Frame::BacklogAnnouncement { backlog, channel });
+        }
     }
 
     /// Fills the outbox, one buffer of each available channel in turn.
@@ -180,6 +339,7 @@ impl Serve {
 
     /// The connection is gone; what was not taken to its end has lost its consumer.
     pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
+        self.waiting.clear();
         for (_, Reader { view, .. }) in self.queue.drain() {
             if self.goodbye {
                 view.consumed();
@@ -189,9 +349,21 @@ impl Serve {
         }
     }
 
+    /// Whether requests wait for their partition.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether no channel is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
+}
+
+fn not_found(channel: ChannelId, detail: String) -> Frame {
+    fail_point!("partition.not_found");
+    let peer = String::new();
+    wire_error::encode(channel, &ExchangeError::PartitionNotFound { peer, detail })
 }
 
 fn closed_early() -> ExchangeError {

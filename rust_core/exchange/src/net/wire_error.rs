@@ -7,6 +7,7 @@ use crate::error::ExchangeError;
 const PROTOCOL: u16 = 3004;
 const INTEGRITY: u16 = 3005;
 const PARTITION_NOT_FOUND: u16 = 3006;
+const TASK_EVENT: u16 = 3009;
 const SCHEMA_MISMATCH: u16 = 4003;
 const PRODUCER_FAILED: u16 = 6002;
 
@@ -19,6 +20,7 @@ pub(crate) fn schema_mismatch(channel: ChannelId) -> Frame {
 pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
     let (code, text) = match error {
         ExchangeError::PartitionNotFound { detail, .. } => (PARTITION_NOT_FOUND, detail.clone()),
+        ExchangeError::TaskEvent(text) => (TASK_EVENT, text.clone()),
         ExchangeError::ProducerFailed(text) | ExchangeError::Aborted(text) => {
             (PRODUCER_FAILED, text.clone())
         }
@@ -43,9 +45,15 @@ pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
     let detail = frame.text().to_owned();
     match frame.code() {
         PARTITION_NOT_FOUND => ExchangeError::PartitionNotFound { peer: peer.to_owned(), detail },
+        TASK_EVENT => ExchangeError::TaskEvent(format!("{peer}: {detail}")),
         SCHEMA_MISMATCH => ExchangeError::SchemaRefused { peer: peer.to_owned(), detail },
         INTEGRITY => ExchangeError::Integrity { channel: peer.to_owned(), detail },
         PROTOCOL => ExchangeError::Protocol { peer: peer.to_owned(), detail },
         _ => ExchangeError::ProducerFailed(detail),
     }
+}
+
+/// Whether it says only that a task event was not taken: the channel is served as before.
+pub(crate) fn is_refused_event(frame: &ErrorFrame) -> bool {
+    frame.code() == TASK_EVENT
 }

@@ -6,6 +6,8 @@ mod pipelined_view;
 mod progress;
 mod segments;
 mod stored;
+mod task_events;
+mod upstream;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,6 +29,8 @@ use pipelined_view::PipelinedView;
 use progress::{Loss, Progress};
 
 pub use options::{PartitionKind, PartitionOptions};
+pub use task_events::TaskEvent;
+use task_events::TaskEvents;
 
 /// N subpartitions that one writer fills.
 pub struct ResultPartition {
@@ -45,6 +49,7 @@ pub struct ResultPartition {
     back_pressured_ns: AtomicU64,
     progress: Mutex<Progress>,
     changed: Condvar,
+    task_events: TaskEvents,
 }
 
 impl ResultPartition {
@@ -61,7 +66,11 @@ impl ResultPartition {
         copies: Arc<Copies>,
         disk: &Arc<SpillManager>,
     ) -> Result<Arc<Self>> {
-        let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size } = options;
+        let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size, .. } = options;
+        let task_events = TaskEvents::default();
+        for name in &options.task_events {
+            task_events.subscribe(name);
+        }
         let built = wanted.iter().filter(|wanted| **wanted).count();
         let min = built + 1;
         // Beside the page being written, for both.
@@ -90,14 +99,15 @@ impl ResultPartition {
                 subpartition.release();
             }
         }
-        let closed = wanted.iter().map(|wanted| !wanted).collect();
-        let store = match kind {
-            PartitionKind::Pipelined | PartitionKind::PipelinedBounded => None,
-            PartitionKind::Blocking | PartitionKind::Hybrid => {
-                let disk = Arc::clone(disk);
-                let store = Store::new(id, *kind, *max_spill_size, &subpartitions, global, disk)?;
-                Some(Arc::new(store))
-            }
+        let closed: Vec<bool> = wanted.iter().map(|wanted| !wanted).collect();
+        let acknowledged = closed.clone();
+        let progress = Progress { open: built, closed, acknowledged, ..Progress::default() };
+        let store = if kind.is_stored() {
+            let disk = Arc::clone(disk);
+            let store = Store::new(id, *kind, *max_spill_size, &subpartitions, global, disk)?;
+            Some(Arc::new(store))
+        } else {
+            None
         };
         let partition = Arc::new(Self {
             id,
@@ -110,8 +120,9 @@ impl ResultPartition {
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
             back_pressured_ns: AtomicU64::new(0),
-            progress: Mutex::new(Progress { open: built, closed, ..Progress::default() }),
+            progress: Mutex::new(progress),
             changed: Condvar::new(),
+            task_events,
         });
         if partition.kind == PartitionKind::Blocking {
             partition.collect_all(wanted)?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use headgate_protocol::PartitionId;
+
 /// When a partition is read, and where its data waits (spec 4.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PartitionKind {
@@ -17,11 +19,22 @@ pub enum PartitionKind {
     Hybrid,
 }
 
+impl PartitionKind {
+    /// Whether its data may wait on disk.
+    pub(crate) fn is_stored(self) -> bool {
+        matches!(self, Self::Blocking | Self::Hybrid)
+    }
+}
+
 /// How a result partition is built; its caller checks the values.
 #[derive(Debug, Clone)]
 pub struct PartitionOptions {
     /// One per consumer: whether its subpartition is built. Rows for the others are dropped.
     pub wanted: Vec<bool>,
+    /// Its name, unique for good; random if not given.
+    pub id: Option<PartitionId>,
+    /// Names of the task events it takes from the start.
+    pub task_events: Vec<String>,
     /// How long whoever knows why a consumer vanished has to say so; zero fails the partition at once.
     /// A blocking one waits for the next consumer instead.
     pub lost_consumer_timeout: Duration,
@@ -38,6 +51,8 @@ impl PartitionOptions {
     pub fn all(count: usize) -> Self {
         Self {
             wanted: vec![true; count],
+            id: None,
+            task_events: Vec::new(),
             lost_consumer_timeout: Duration::ZERO,
             kind: PartitionKind::default(),
             max_spill_size: 0,

@@ -41,6 +41,30 @@ impl SubpartitionView for PipelinedView {
         self.subpartition().failure()
     }
 
+    fn backlog(&self) -> u32 {
+        self.subpartition().backlog()
+    }
+
+    fn resume(&self) -> Result<()> {
+        self.subpartition().resume()
+    }
+
+    fn give_empty_buffers(&self) {
+        self.subpartition().give_empty_buffers();
+    }
+
+    fn set_buffer_size(&self, size: u32) {
+        self.subpartition().set_buffer_size(size);
+    }
+
+    fn acknowledge(&self) {
+        self.partition.acknowledged(self.index);
+    }
+
+    fn task_event(&self, event: &[u8]) -> Result<()> {
+        self.partition.publish_task_event(self.index, event)
+    }
+
     fn consumed(&self) {
         self.partition.consumed(self.index);
     }

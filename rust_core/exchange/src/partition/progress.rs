@@ -10,6 +10,8 @@ pub(super) struct Progress {
     /// Subpartitions that are neither taken to the end nor released.
     pub(super) open: usize,
     pub(super) closed: Vec<bool>,
+    /// Consumers that processed all records up to the end of data.
+    pub(super) acknowledged: Vec<bool>,
     /// Consumers that vanished; a subpartition that is closed since then needs none.
     pub(super) lost: Vec<Loss>,
     pub(super) failure: Option<ExchangeError>,

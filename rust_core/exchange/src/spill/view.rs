@@ -260,6 +260,12 @@ impl StoredView {
         true
     }
 
+    fn backlog_of(&self, state: &State, index: &Index) -> u32 {
+        let queued = if self.has_tail() { self.lane().subpartition.backlog() } else { 0 };
+        let left = index.data() - state.data_taken;
+        u32::try_from(left).unwrap_or(u32::MAX).saturating_add(queued)
+    }
+
     /// Tells the reader, outside the locks, of a failure that came while it looked.
     fn tell_failure(&self, failed: bool) {
         if failed {
@@ -309,9 +315,7 @@ impl SubpartitionView for StoredView {
         let taken = if self.has_tail() { index.forget_before(state.next) } else { Vec::new() };
         let sequence = state.next_sequence;
         state.next_sequence = sequence.next();
-        let queued = if self.has_tail() { self.lane().subpartition.backlog() } else { 0 };
-        let left = u32::try_from(index.data() - state.data_taken).unwrap_or(u32::MAX);
-        let backlog = left.saturating_add(queued);
+        let backlog = self.backlog_of(state, &index);
         let next = self.next(state, &index);
         let failed = state.failure.is_some();
         drop(index);
@@ -342,6 +346,19 @@ impl SubpartitionView for StoredView {
     fn failure(&self) -> Option<ExchangeError> {
         let own = self.lock().failure.clone();
         own.or_else(|| self.failure_of_tail())
+    }
+
+    fn backlog(&self) -> u32 {
+        let (state, index) = lock_in_order(self);
+        self.backlog_of(&state, &index)
+    }
+
+    fn acknowledge(&self) {
+        self.partition.acknowledged(self.lane);
+    }
+
+    fn task_event(&self, event: &[u8]) -> Result<()> {
+        self.partition.publish_task_event(self.lane, event)
     }
 
     fn consumed(&self) {

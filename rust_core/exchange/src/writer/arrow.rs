@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use headgate_protocol::DataType;
+use headgate_record::StopMode;
 use headgate_record::{
     Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, encode_rows, encoded_len,
 };
@@ -10,6 +12,7 @@ use headgate_record::{
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::event::data_type_of;
 use crate::partition::{PartitionKind, ResultPartition};
 use crate::writer::flusher::TimedFlush;
 use crate::writer::pages::{OpenPages, Rows};
@@ -32,6 +35,8 @@ pub struct ArrowWriter {
     flush_always: bool,
     /// Only with a timeout, and until it is finished.
     timed: Option<Arc<TimedFlush>>,
+    /// The records are over, the partition is not.
+    ended: bool,
     finished: bool,
 }
 
@@ -66,6 +71,7 @@ impl ArrowWriter {
             counters,
             flush_always: false,
             timed: None,
+            ended: false,
             finished: false,
         })
     }
@@ -175,9 +181,28 @@ impl ArrowWriter {
     /// # Errors
     /// After [`finish`](Self::finish), or an event that cannot be encoded.
     pub fn broadcast_event(&mut self, event: &Event) -> Result<()> {
+        self.broadcast_event_as(event, data_type_of(event, false))
+    }
+
+    /// Like [`broadcast_event`](Self::broadcast_event), with a type that says how it travels: ahead
+    /// of the data, or blocking the subpartitions until their consumers resume.
+    pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
         self.check_open()?;
         self.pages.flush();
-        broadcast_event(&self.partition, event)
+        broadcast_event(&self.partition, event, data_type)
+    }
+
+    /// Says that the user's records are over; only events follow before [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// When it was said before.
+    pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
+        if self.ended {
+            return Err(ExchangeError::State("the end of data was announced before"));
+        }
+        self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
+        self.ended = true;
+        Ok(())
     }
 
     /// Sends every open page, full or not.
@@ -309,7 +334,7 @@ impl ArrowWriter {
     /// Waits where the consumers are behind, so that a batch that is begun is rarely held up in its
     /// middle: until then none of it is emitted, and the wait can be ended without a loss.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_open()?;
+        self.check_emits()?;
         self.partition.wait_available(None, interrupt).map(|_| ())
     }
 
@@ -319,6 +344,10 @@ impl ArrowWriter {
         }
         self.check_flusher()?;
         self.partition.check()
+    }
+
+    fn check_emits(&self) -> Result<()> {
+        super::check_emits(self.ended).and_then(|()| self.check_open())
     }
 
     fn num_subpartitions(&self) -> u32 {

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use headgate_protocol::DataType;
+use headgate_record::StopMode;
 use headgate_record::{Event, Selection, Selector, SplitMix64};
 
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::event::data_type_of;
 use crate::partition::{PartitionKind, ResultPartition};
 use crate::writer::flusher::TimedFlush;
 use crate::writer::stream::StreamWriter;
@@ -24,6 +27,8 @@ pub struct BytesWriter {
     flush_always: bool,
     /// Only with a timeout, and until it is finished.
     timed: Option<Arc<TimedFlush>>,
+    /// The records are over, the partition is not.
+    ended: bool,
     finished: bool,
 }
 
@@ -43,8 +48,17 @@ impl BytesWriter {
         let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
         let counters = Arc::default();
         let choices = random_choices()?;
-        let (flush_always, timed, finished) = (false, None, false);
-        Ok(Self { partition, stream, selector, choices, counters, flush_always, timed, finished })
+        Ok(Self {
+            partition,
+            stream,
+            selector,
+            choices,
+            counters,
+            flush_always: false,
+            timed: None,
+            ended: false,
+            finished: false,
+        })
     }
 
     /// The same writer with another timeout than [`BufferTimeout::Never`].
@@ -112,6 +126,7 @@ impl BytesWriter {
     }
 
     fn write(&mut self, lane: Lane, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
+        super::check_emits(self.ended)?;
         self.check_open()?;
         if !lane.is_wanted(&self.partition) {
             return self.partition.check();
@@ -136,9 +151,32 @@ impl BytesWriter {
     /// # Errors
     /// After [`finish`](Self::finish), or an event that cannot be encoded.
     pub fn broadcast_event(&mut self, event: &Event) -> Result<()> {
+        self.broadcast_event_as(event, data_type_of(event, false))
+    }
+
+    /// Like [`broadcast_event`](Self::broadcast_event), with a type that says how it travels: ahead
+    /// of the data in the subpartitions, or blocking them until their consumers resume.
+    ///
+    /// # Errors
+    /// As [`broadcast_event`](Self::broadcast_event).
+    pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
         self.check_open()?;
         self.end_all();
-        broadcast_event(&self.partition, event)
+        broadcast_event(&self.partition, event, data_type)
+    }
+
+    /// Says that the user's records are over; nothing but events can follow before
+    /// [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// When it was said before, or as [`broadcast_event`](Self::broadcast_event).
+    pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
+        if self.ended {
+            return Err(ExchangeError::State("the end of data was announced before"));
+        }
+        self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
+        self.ended = true;
+        Ok(())
     }
 
     /// Shows everything emitted so far to the consumers.

@@ -15,10 +15,10 @@ pub(crate) use flusher::OutputFlusher;
 
 use std::ops::Range;
 
+use headgate_protocol::DataType;
 use headgate_record::{Event, SplitMix64};
 
 use crate::error::{ExchangeError, Result};
-use crate::event::data_type_of;
 use crate::partition::ResultPartition;
 use crate::random::random;
 
@@ -64,15 +64,29 @@ impl Lane {
 
 /// Appends an event to every subpartition; uses no pool segment, yet must fit one, since nothing
 /// larger crosses a connection.
-fn broadcast_event(partition: &ResultPartition, event: &Event) -> Result<()> {
+fn broadcast_event(partition: &ResultPartition, event: &Event, data_type: DataType) -> Result<()> {
+    let overtakes_or_blocks = data_type.has_priority() || data_type.blocks_upstream();
+    if overtakes_or_blocks && partition.kind().is_stored() {
+        return Err(ExchangeError::State(
+            "a blocking or hybrid partition takes no barrier and no event with priority: what is on \
+             disk cannot be overtaken",
+        ));
+    }
     let bytes = event.encode().map_err(|error| ExchangeError::Event(error.to_string()))?;
     let (size, limit) = (bytes.len() as u64, partition.segment_size() as u64);
     if size > limit {
         return Err(ExchangeError::EventTooLarge { size, limit });
     }
-    let data_type = data_type_of(event, false);
     for subpartition in partition.subpartitions() {
         subpartition.add_event(bytes.clone(), data_type);
+    }
+    Ok(())
+}
+
+/// Nothing is emitted behind the end of data.
+fn check_emits(ended: bool) -> Result<()> {
+    if ended {
+        return Err(ExchangeError::State("the end of data was announced: no record can follow"));
     }
     Ok(())
 }

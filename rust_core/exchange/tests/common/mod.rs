@@ -40,6 +40,8 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         buffers: BufferOptions::default(),
         spill_threshold: 5_000,
         temp_directories: Vec::new(),
+        partition_request_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(10),
     }
 }
 

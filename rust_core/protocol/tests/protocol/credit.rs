@@ -1,5 +1,7 @@
 //! Credit is neither made nor lost.
 
+use std::num::NonZeroU32;
+
 use headgate_protocol::{
     BufferKind, CreditError, LedgerError, ReceiveLedger, Recycled, SendCredit,
 };
@@ -36,7 +38,7 @@ fn numbers(ledger: &ReceiveLedger) -> (u32, u32, bool) {
 }
 
 #[test]
-fn fewer_buffers_than_required() {
+fn spec_8_07_fewer_buffers_than_required() {
     // The pool has 14 floating buffers, 2 of them in use.
     let mut ledger = channel_in_use(2);
     assert_eq!(ledger.on_backlog(14), 15);
@@ -66,7 +68,7 @@ fn fewer_buffers_than_required() {
 }
 
 #[test]
-fn exactly_as_many_as_required() {
+fn spec_8_08_exactly_as_many_as_required() {
     let mut ledger = channel_in_use(1);
     assert_eq!(ledger.on_backlog(12), 13);
     ledger.on_floating(13);
@@ -267,4 +269,49 @@ proptest! {
         }
         prop_assert_eq!(heaps.pool, initial + pool);
     }
+}
+
+#[test]
+fn spec_8_10_a_barrier_takes_the_credit_of_channels_without_buffers_of_their_own() {
+    for (exclusive, [backlog_2, blocked, backlog_4]) in [(2, [4, 4, 6]), (0, [2, 0, 4])] {
+        let mut ledger = ReceiveLedger::new(exclusive);
+        let floating = ledger.on_backlog(2);
+        ledger.on_floating(floating);
+        assert_eq!(ledger.available(), backlog_2);
+        assert_eq!(ledger.on_blocked(), backlog_2 - blocked);
+        assert_eq!(ledger.available(), blocked);
+        assert_eq!(ledger.take_unannounced().is_some(), exclusive > 0);
+        let floating = ledger.on_backlog(4);
+        ledger.on_floating(floating);
+        assert_eq!((ledger.available(), ledger.required()), (backlog_4, backlog_4));
+    }
+}
+
+#[test]
+fn spec_8_11_each_data_buffer_lowers_what_is_required() {
+    for (exclusive, counts) in [(2, vec![4, 3, 2, 1, 0]), (0, vec![2, 1, 0])] {
+        let mut ledger = ReceiveLedger::new(exclusive);
+        let floating = ledger.on_backlog(2);
+        ledger.on_floating(floating);
+        let _ = ledger.take_unannounced();
+        let mut seen = vec![ledger.required()];
+        while ledger.announced() > 0 {
+            ledger.on_spent().unwrap();
+            seen.push(ledger.required());
+        }
+        assert_eq!(seen, counts);
+        assert_eq!(ledger.on_spent(), Err(LedgerError::NoCredit));
+    }
+}
+
+#[test]
+fn spec_9_10_credits_that_come_together_are_announced_together() {
+    let mut ledger = ReceiveLedger::new(0);
+    assert_eq!(ledger.on_backlog(5), 5);
+    ledger.on_floating(2);
+    ledger.on_floating(3);
+    assert_eq!(ledger.take_unannounced().map(NonZeroU32::get), Some(5));
+    assert_eq!(ledger.take_unannounced(), None, "nothing is announced as 0");
+    ledger.on_recycled(BufferKind::Floating).map(drop).unwrap();
+    assert_eq!(ledger.take_unannounced(), None);
 }

@@ -2,12 +2,13 @@
 
 use headgate_protocol::{
     ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameKind, FrameMask, Limits,
-    MAX_ERROR_TEXT, Side,
+    MAX_ERROR_TEXT, Side, TaskEventHeader,
 };
 use proptest::prelude::*;
 
 use crate::frames::{
-    crc32c_by_bits, credit, decode_pieces, header, request, sealed, to_consumer, to_producer, wire,
+    crc32c_by_bits, credit, decode_pieces, header, payload_len, request, sealed, to_consumer,
+    to_producer, wire,
 };
 
 const LIMITS: Limits = Limits { max_frame: 4096, max_payload: 1024 };
@@ -20,6 +21,10 @@ fn decoder(side: Side) -> FrameDecoder {
 
 fn data(size: u32) -> Vec<u8> {
     wire(&Frame::Buffer(header(1, 0, DataType::DataBuffer, size)))
+}
+
+fn task_event(size: u32) -> Vec<u8> {
+    wire(&Frame::TaskEvent(TaskEventHeader { channel: ChannelId(1), size, crc: 0 }))
 }
 
 fn add_credit() -> Vec<u8> {
@@ -47,8 +52,8 @@ fn every_defect_has_its_error() {
     let credit_kind = FrameKind::AddCredit;
     let cases: Vec<(Side, Vec<u8>, FrameError)> = vec![
         (c, patched(data(1), 4, &[0xBB]), E::BadMagic { got: 0xBBDC_0FFE }),
-        (p, patched(add_credit(), 8, &[3]), E::UnknownId { id: 3 }),
-        (p, patched(add_credit(), 8, &[7]), E::UnknownId { id: 7 }),
+        (p, patched(add_credit(), 8, &[11]), E::UnknownId { id: 11 }),
+        (p, patched(add_credit(), 8, &[13]), E::UnknownId { id: 13 }),
         (p, data(1), E::WrongDirection { kind: FrameKind::Buffer, side: p }),
         (p, error.clone(), E::WrongDirection { kind: FrameKind::Error, side: p }),
         (c, add_credit(), E::WrongDirection { kind: credit_kind, side: c }),
@@ -98,8 +103,12 @@ fn every_defect_has_its_error() {
         (p, sealed(patched(add_credit(), 13, &all)), E::ReservedChannel),
         (p, sealed(patched(cancel, 9, &all)), E::ReservedChannel),
         (p, sealed(patched(open.clone(), 29, &all)), E::ReservedChannel),
-        (p, sealed(patched(add_credit(), 9, &zero)), E::ZeroCredit),
-        (p, sealed(patched(open, 37, &zero)), E::ZeroCredit),
+        (p, sealed(patched(add_credit(), 9, &zero)), E::Zero { kind: FrameKind::AddCredit }),
+        (p, patched(task_event(1), 3, &[23]), E::SizeMismatch { channel, length: 23, size: 1 }),
+        (p, patched(task_event(1), 9, &all), E::ReservedChannel),
+        (p, patched(patched(task_event(1), 3, &[21]), 16, &[0]), E::EmptyTaskEvent { channel }),
+        (p, task_event(1025), E::TooLong { kind: FrameKind::TaskEvent, length: 1046, limit: 1045 }),
+        (c, task_event(1), E::WrongDirection { kind: FrameKind::TaskEvent, side: Side::Consumer }),
         (c, patched(error.clone(), 16, &[3]), E::TextMismatch { length: 23, text: 3 }),
         (c, patched(error.clone(), 16, &[1]), E::TextMismatch { length: 23, text: 1 }),
         (c, sealed(patched(error, 17, &[0xFF])), E::TextNotUtf8),
@@ -125,6 +134,12 @@ fn control_frames() -> Vec<(Side, Frame)> {
         (Side::Producer, Frame::CancelPartitionRequest { channel }),
         (Side::Producer, Frame::CloseRequest),
         (Side::Producer, Frame::AddCredit { credit: credit(7), channel }),
+        (Side::Producer, Frame::ResumeConsumption { channel }),
+        (Side::Producer, Frame::AckAllUserRecordsProcessed { channel }),
+        (Side::Consumer, Frame::BacklogAnnouncement { backlog: credit(7), channel }),
+        (Side::Producer, Frame::NewBufferSize { size: credit(7), channel }),
+        (Side::Consumer, Frame::Heartbeat),
+        (Side::Producer, Frame::Heartbeat),
     ]
 }
 
@@ -263,12 +278,12 @@ proptest! {
     #[test]
     fn missing_bytes_end_where_the_frame_ends(frame in prop_oneof![to_consumer(), to_producer()]) {
         let side = match frame {
-            Frame::Buffer(_) | Frame::Error(_) => Side::Consumer,
+            Frame::Buffer(_) | Frame::Error(_) | Frame::BacklogAnnouncement { .. } => Side::Consumer,
             _ => Side::Producer,
         };
         let mut decoder = decoder(side);
         let bytes = wire(&frame);
-        let payload = if let Frame::Buffer(header) = &frame { header.size as usize } else { 0 };
+        let payload = payload_len(&frame);
         let mut rest = bytes.as_slice();
         let decoded = loop {
             prop_assert!(decoder.missing() > 0);

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameMask,
-    Generation, PartitionId, PartitionRequest, Sequence,
+    Generation, PartitionId, PartitionRequest, Sequence, TaskEventHeader,
 };
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ pub(crate) fn request() -> PartitionRequest {
         subpartition: 7,
         channel: ChannelId(3),
         generation: Generation(2),
-        initial_credit: credit(5),
+        initial_credit: 5,
         schema_hash: [0x5A; 32],
     }
 }
@@ -39,10 +39,17 @@ pub(crate) fn request() -> PartitionRequest {
 pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
     frame.encode(FrameMask::default(), &mut out);
-    if let Frame::Buffer(header) = frame {
-        out.resize(out.len() + header.size as usize, 0xEE);
-    }
+    out.resize(out.len() + payload_len(frame), 0xEE);
     out
+}
+
+/// Bytes that follow a frame.
+pub(crate) fn payload_len(frame: &Frame) -> usize {
+    match frame {
+        Frame::Buffer(header) => header.size as usize,
+        Frame::TaskEvent(header) => header.size as usize,
+        _ => 0,
+    }
 }
 
 /// CRC32C bit by bit, as its definition has it.
@@ -83,9 +90,7 @@ pub(crate) fn decode_pieces<'a>(
                 assert!(piece.is_empty(), "bytes are left though the decoder wants more");
                 break;
             };
-            if let Frame::Buffer(header) = &frame {
-                payload = header.size as usize;
-            }
+            payload = payload_len(&frame);
             frames.push(frame);
         }
     }
@@ -117,13 +122,19 @@ pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
     let errors = (proptest::option::of(channels()), any::<u16>(), ".{0,40}");
     let errors =
         errors.prop_map(|(channel, code, text)| Frame::Error(ErrorFrame::new(channel, code, text)));
-    prop_oneof![buffers(), errors]
+    let backlogs = (1..=u32::MAX, channels()).prop_map(|(backlog, channel)| {
+        Frame::BacklogAnnouncement { backlog: credit(backlog), channel }
+    });
+    prop_oneof![buffers(), errors, backlogs, Just(Frame::Heartbeat)]
 }
 
 /// Any frame that arrives at a producer.
 pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
     let credits = (1..=u32::MAX).prop_map(credit);
-    let requests = (any::<[u8; 16]>(), any::<[u32; 2]>(), channels(), credits.clone());
+    let requests = (any::<[u8; 16]>(), any::<[u32; 2]>(), channels(), any::<u32>());
+    let task_events = (channels(), 1u32..=64, any::<u32>())
+        .prop_map(|(channel, size, crc)| Frame::TaskEvent(TaskEventHeader { channel, size, crc }));
+    let sizes = (credits.clone(), channels());
     let requests = (requests, any::<[u8; 32]>()).prop_map(|(request, schema_hash)| {
         let (partition, [subpartition, generation], channel, initial_credit) = request;
         Frame::PartitionRequest(PartitionRequest {
@@ -140,5 +151,10 @@ pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
         channels().prop_map(|channel| Frame::CancelPartitionRequest { channel }),
         Just(Frame::CloseRequest),
         (credits, channels()).prop_map(|(credit, channel)| Frame::AddCredit { credit, channel }),
+        task_events,
+        channels().prop_map(|channel| Frame::ResumeConsumption { channel }),
+        channels().prop_map(|channel| Frame::AckAllUserRecordsProcessed { channel }),
+        sizes.prop_map(|(size, channel)| Frame::NewBufferSize { size, channel }),
+        Just(Frame::Heartbeat),
     ]
 }

@@ -3,7 +3,8 @@
 use headgate_protocol::{
     BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ChannelId, DataType, ErrorFrame, Frame,
     FrameDecoder, FrameError, FrameKind, FrameMask, Generation, Limits, MAX_ERROR_TEXT,
-    MAX_PAYLOAD, Sequence, Side, Totals, TotalsError,
+    MAX_PAYLOAD, Sequence, Side, TASK_EVENT_CRC_OFFSET, TASK_EVENT_HEADER_LEN, TaskEventHeader,
+    Totals, TotalsError,
 };
 
 use crate::frames::{credit, header, request, sealed};
@@ -17,7 +18,7 @@ fn check(frame: &Frame, side: Side, text: &str) {
     let mut got = Vec::new();
     frame.encode(FrameMask::default(), &mut got);
     assert_eq!(got, want, "{frame:?}");
-    if !matches!(frame, Frame::Buffer(_)) {
+    if !matches!(frame, Frame::Buffer(_) | Frame::TaskEvent(_)) {
         assert_eq!(sealed(got), want, "the CRC as it is computed here");
     }
     let decoded =
@@ -70,6 +71,32 @@ fn cancel_close_and_credit() {
     check(&Frame::CloseRequest, Side::Producer, "0000000D BADC0FFE 05 9D5E7E77");
     let grant = Frame::AddCredit { credit: credit(2), channel: ChannelId(3) };
     check(&grant, Side::Producer, "00000015 BADC0FFE 06 00000002 00000003 BDA81B9C");
+}
+
+#[test]
+fn task_event() {
+    let (channel, size, crc) = (ChannelId(0x0102_0304), 0x0000_0102, 0x4142_4344);
+    let header = TaskEventHeader { channel, size, crc };
+    let text = "00000117 BADC0FFE 03 01020304 00000102 41424344";
+    check(&Frame::TaskEvent(header), Side::Producer, text);
+    assert_eq!(header.encode().len(), TASK_EVENT_HEADER_LEN);
+    assert_eq!(header.encode()[..TASK_EVENT_CRC_OFFSET], header.prefix_for_crc());
+}
+
+#[test]
+fn resume_acknowledge_backlog_size_and_heartbeat() {
+    let channel = ChannelId(3);
+    let resume = Frame::ResumeConsumption { channel };
+    check(&resume, Side::Producer, "00000011 BADC0FFE 07 00000003 E91AB63B");
+    let acknowledge = Frame::AckAllUserRecordsProcessed { channel };
+    check(&acknowledge, Side::Producer, "00000011 BADC0FFE 08 00000003 840BB3EE");
+    let backlog = Frame::BacklogAnnouncement { backlog: credit(2), channel };
+    check(&backlog, Side::Consumer, "00000015 BADC0FFE 09 00000002 00000003 C2BB2711");
+    let size = Frame::NewBufferSize { size: credit(4096), channel };
+    check(&size, Side::Producer, "00000015 BADC0FFE 0A 00001000 00000003 6B3AC45E");
+    for side in [Side::Consumer, Side::Producer] {
+        check(&Frame::Heartbeat, side, "0000000D BADC0FFE 0C E5ECA5BB");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn send_data(queue: &mut SendQueue<&'static str>, next: Next) -> Option<ChannelI
 }
 
 #[test]
-fn two_channels_alternate() {
+fn spec_9_07_two_channels_alternate() {
     let mut queue = queue(&[(A, 10), (B, 10)]);
     queue.notify(A, Next::Data);
     queue.notify(B, Next::Data);
@@ -36,7 +36,7 @@ fn two_channels_alternate() {
 }
 
 #[test]
-fn data_stops_at_the_credit_and_events_pass() {
+fn spec_9_04_data_stops_at_the_credit_and_events_pass() {
     let mut queue = queue(&[(A, 2)]);
     queue.notify(A, Next::Data);
     assert_eq!(send_data(&mut queue, Next::Data), Some(A));
@@ -49,6 +49,33 @@ fn data_stops_at_the_credit_and_events_pass() {
     queue.grant(A, credit(1), Next::Data).unwrap();
     assert_eq!(send_data(&mut queue, Next::Data), Some(A));
     assert_eq!(queue.poll(), None, "one credit, one buffer");
+}
+
+#[test]
+fn spec_9_05_a_channel_without_initial_credit_announces_its_backlog() {
+    let mut queue = queue(&[(A, 0), (B, 1)]);
+    assert!(queue.announces_backlog(A, Next::Data) && !queue.announces_backlog(B, Next::Data));
+    assert!(!queue.announces_backlog(A, Next::None) && !queue.announces_backlog(A, Next::Event));
+    queue.notify(A, Next::Data);
+    assert_eq!(queue.poll(), None, "and no data before there is credit");
+    queue.grant(A, credit(2), Next::Data).unwrap();
+    assert!(!queue.announces_backlog(A, Next::Data), "headers tell the backlog now");
+    assert_eq!(send_data(&mut queue, Next::Data), Some(A));
+    assert_eq!(send_data(&mut queue, Next::Data), Some(A));
+    assert!(queue.announces_backlog(A, Next::Data));
+    assert!(!queue.announces_backlog(ChannelId(9), Next::Data));
+}
+
+#[test]
+fn a_resumed_channel_keeps_credit_only_with_buffers_of_its_own() {
+    let mut queue = queue(&[(A, 0), (B, 2)]);
+    queue.grant(A, credit(3), Next::None).unwrap();
+    queue.resume(A, Next::Data).unwrap();
+    queue.resume(B, Next::Data).unwrap();
+    assert_eq!((queue.credit(A), queue.credit(B)), (Some(0), Some(2)));
+    assert_eq!((queue.poll(), queue.poll()), (Some(B), None));
+    let unknown = SendQueueError::UnknownChannel { channel: ChannelId(9) };
+    assert_eq!(queue.resume(ChannelId(9), Next::Data), Err(unknown));
 }
 
 #[test]
@@ -74,7 +101,7 @@ fn a_turn_without_a_buffer_costs_nothing() {
 }
 
 #[test]
-fn nothing_is_sent_after_a_cancel() {
+fn spec_9_08_nothing_is_sent_after_a_cancel() {
     let mut queue = queue(&[(A, 5), (B, 5)]);
     queue.notify(A, Next::Data);
     queue.notify(B, Next::Data);

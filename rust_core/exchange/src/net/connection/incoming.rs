@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::time::Instant;
 
-use headgate_protocol::{FrameDecoder, Limits, Peer, Side, Step};
+use headgate_protocol::{Frame, FrameDecoder, Limits, Peer, Side, Step};
 
 use crate::error::{ExchangeError, Result};
 use crate::net::Context;
@@ -20,12 +20,14 @@ impl<S: Read + Write> Connection<S> {
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
         fail_point!("connection.reads", error => return Err(error));
         self.floods.tick(now);
+        self.heard = now;
         let mut quota = READ_QUOTA;
         while quota > 0 {
             match self.read_once(context) {
                 Ok(0) => return Err(peer_error::ended(self.role(), self.peer)),
                 Ok(count) => {
                     context.traffic.add_received(count);
+                    self.pulse.heard();
                     quota = quota.saturating_sub(count);
                 }
                 Err(Trouble::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
@@ -98,6 +100,9 @@ impl<S: Read + Write> Connection<S> {
                         let frame = frame.map_err(|error| peer_error::frame(&error, self.peer))?;
                         let Some(frame) = frame else { continue };
                         self.floods.charge(&frame, self.peer)?;
+                        if frame == Frame::Heartbeat {
+                            self.pulse.beaten();
+                        }
                         fetch.handle(frame, self.peer)?;
                     }
                     fetch.complete(&mut self.outbox)?;
@@ -116,11 +121,17 @@ impl<S: Read + Write> Connection<S> {
 
     fn serve(&mut self, input: &mut &[u8], context: &Context) -> Result<()> {
         let Phase::Serving(serve, decoder) = &mut self.phase else { return Ok(()) };
+        if serve.take_payload(input, &mut self.outbox)? {
+            return Ok(());
+        }
         let frame = decoder.decode(input).map_err(|e| peer_error::frame(&e, self.peer))?;
         let Some(frame) = frame else { return Ok(()) };
         self.floods.charge(&frame, self.peer)?;
+        if frame == Frame::Heartbeat {
+            self.pulse.beaten();
+        }
         serve
-            .handle(frame, context, &mut self.outbox)
+            .handle(frame, context, self.heard, &mut self.outbox)
             .map_err(|e| peer_error::protocol(&e, self.peer))
     }
 
@@ -147,13 +158,13 @@ impl<S: Read + Write> Connection<S> {
                 return Err(ExchangeError::Handshake { peer: self.peer, detail });
             }
             Phase::Dialing { fetch, waiting, .. } => {
-                for frame in waiting.drain(..) {
-                    self.outbox.push_frame(&frame);
+                for message in waiting.drain(..) {
+                    self.outbox.push_message(&message);
                 }
                 Phase::Fetching(std::mem::take(fetch), decoder(Side::Consumer))
             }
             _ => {
-                let serve = Serve::new(self.token, peer.max_segment);
+                let serve = Serve::new(self.token, peer.max_segment, context);
                 Phase::Serving(serve, decoder(Side::Producer))
             }
         };

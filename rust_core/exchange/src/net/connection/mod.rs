@@ -1,23 +1,28 @@
 //! One connection: handshake, then frames in the direction it was dialed for.
 
 mod incoming;
+mod pulse;
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headgate_protocol::{ClientHandshake, Frame, FrameDecoder, PartitionRequest, ServerHandshake};
+use headgate_protocol::{
+    ChannelId, ClientHandshake, Frame, FrameDecoder, PartitionRequest, ServerHandshake,
+};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::RemoteChannel;
+use crate::gate::{RemoteChannel, UpstreamMessage};
 use crate::net::Context;
 use crate::net::fetch::Fetch;
 use crate::net::flood::FloodGuard;
-use crate::net::outbox::Outbox;
+use crate::net::outbox::{Message, Outbox};
 use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
 use crate::random::random;
+
+use pulse::Pulse;
 
 /// A peer that has not proved itself by then is dropped. Longer than a process may be stopped without
 /// being taken for lost: either end may be in the middle of it.
@@ -32,7 +37,7 @@ enum Phase {
         /// Who should answer: another process may have the port by now.
         process: [u8; 16],
         fetch: Fetch,
-        waiting: Vec<Frame>,
+        waiting: Vec<Message>,
     },
     /// We accepted.
     Answering(ServerHandshake),
@@ -54,6 +59,9 @@ pub(crate) struct Connection<S> {
     /// The socket may have bytes.
     pub(crate) readable: bool,
     opened: Instant,
+    /// When bytes came last.
+    heard: Instant,
+    pulse: Pulse,
     floods: FloodGuard,
 }
 
@@ -100,6 +108,8 @@ impl<S: Read + Write> Connection<S> {
             writable: false,
             readable: false,
             opened: now,
+            heard: now,
+            pulse: Pulse::default(),
             floods: FloodGuard::new(now),
         }
     }
@@ -112,11 +122,13 @@ impl<S: Read + Write> Connection<S> {
         self.peer
     }
 
-    /// When an unproved peer is dropped; `None` once it has proved itself.
+    /// When [`expire`](Self::expire) has something to do: an unproved peer is dropped, or a request
+    /// has waited long enough for its partition.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.phase {
+        match &self.phase {
             Phase::Dialing { .. } | Phase::Answering(_) => Some(self.opened + HANDSHAKE_DEADLINE),
-            Phase::Fetching(..) | Phase::Serving(..) => None,
+            Phase::Fetching(..) => None,
+            Phase::Serving(serve, _) => serve.deadline(),
         }
     }
 
@@ -134,6 +146,32 @@ impl<S: Read + Write> Connection<S> {
         unused && self.outbox.is_empty()
     }
 
+    /// Whether the peer must give signs of life: there are channels between us.
+    pub(crate) fn is_watched(&self) -> bool {
+        match &self.phase {
+            Phase::Fetching(fetch, _) => !fetch.is_idle(),
+            Phase::Serving(serve, _) => !serve.is_idle() || serve.has_waiting(),
+            Phase::Dialing { .. } | Phase::Answering(_) => false,
+        }
+    }
+
+    /// Ends a round of heartbeats; says whether the peer was heard in it. We beat when we have said
+    /// nothing for so many rounds.
+    pub(crate) fn end_round(&mut self, quiet_rounds: u32) -> bool {
+        let heard = self.pulse.end_round();
+        let proved = matches!(self.phase, Phase::Fetching(..) | Phase::Serving(..));
+        // What waits already says as much, once the peer reads it.
+        if proved && self.pulse.is_due(self.is_watched(), quiet_rounds) && self.outbox.is_empty() {
+            self.outbox.push_frame(&Frame::Heartbeat);
+        }
+        heard
+    }
+
+    /// What is said of a peer that gave no sign of life for so long.
+    pub(crate) fn silent(&self, silence: Duration) -> ExchangeError {
+        peer_error::silent(self.role(), self.peer, silence)
+    }
+
     pub(crate) fn can_write(&mut self) {
         self.writable = true;
     }
@@ -144,7 +182,7 @@ impl<S: Read + Write> Connection<S> {
         match &mut self.phase {
             Phase::Dialing { fetch, waiting, .. } => {
                 fetch.open(channel);
-                waiting.push(frame);
+                waiting.push(Message::Frame(frame));
             }
             Phase::Fetching(fetch, _) => {
                 fetch.open(channel);
@@ -159,7 +197,8 @@ impl<S: Read + Write> Connection<S> {
     /// Announces all credit the channel has gathered.
     pub(crate) fn announce(&mut self, channel: &RemoteChannel) {
         if let Some(credit) = channel.take_credit() {
-            self.send_or_queue(Frame::AddCredit { credit, channel: channel.id() });
+            let frame = Frame::AddCredit { credit, channel: channel.id() };
+            self.send_or_queue(Message::Frame(frame));
         }
     }
 
@@ -170,19 +209,68 @@ impl<S: Read + Write> Connection<S> {
             Phase::Answering(_) | Phase::Serving(..) => false,
         };
         if known {
-            self.send_or_queue(Frame::CancelPartitionRequest { channel: id });
+            self.send_or_queue(Message::Frame(Frame::CancelPartitionRequest { channel: id }));
         }
     }
 
-    fn send_or_queue(&mut self, frame: Frame) {
+    /// Lets the producer go on behind a barrier.
+    pub(crate) fn resume(&mut self, channel: &RemoteChannel) {
+        if self.fetches(channel) {
+            let frame = Frame::ResumeConsumption { channel: channel.id() };
+            self.send_or_queue(Message::Frame(frame));
+        }
+    }
+
+    /// Tells the producer of a channel something, unless the channel is over.
+    pub(crate) fn tell(&mut self, channel: &RemoteChannel, message: UpstreamMessage) {
+        if !self.fetches(channel) {
+            return;
+        }
+        let id = channel.id();
+        match message {
+            UpstreamMessage::TaskEvent(_) if self.outbox.is_congested() => {
+                let detail = format!("{} does not read: no task event can be sent", self.peer);
+                channel.fail(ExchangeError::TaskEvent(detail));
+            }
+            UpstreamMessage::TaskEvent(payload) => {
+                self.send_or_queue(Message::TaskEvent { channel: id, payload });
+            }
+            UpstreamMessage::BufferSize(size) => {
+                let frame = Frame::NewBufferSize { size, channel: id };
+                self.send_or_queue(Message::Frame(frame));
+            }
+            UpstreamMessage::Acknowledge => {
+                let frame = Frame::AckAllUserRecordsProcessed { channel: id };
+                self.send_or_queue(Message::Frame(frame));
+            }
+        }
+    }
+
+    fn fetches(&self, channel: &RemoteChannel) -> bool {
+        match &self.phase {
+            Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => {
+                fetch.contains(channel.id())
+            }
+            Phase::Answering(_) | Phase::Serving(..) => false,
+        }
+    }
+
+    fn send_or_queue(&mut self, message: Message) {
         match &mut self.phase {
-            Phase::Dialing { waiting, .. } => waiting.push(frame),
-            _ => self.outbox.push_frame(&frame),
+            Phase::Dialing { waiting, .. } => waiting.push(message),
+            _ => self.outbox.push_message(&message),
+        }
+    }
+
+    /// The partition that a channel served here waits for appeared.
+    pub(crate) fn on_created(&mut self, channel: ChannelId, context: &Context, now: Instant) {
+        if let Phase::Serving(serve, _) = &mut self.phase {
+            serve.on_created(channel, context, now, &mut self.outbox);
         }
     }
 
     /// A subpartition served here has something, or failed.
-    pub(crate) fn on_data(&mut self, channel: headgate_protocol::ChannelId) {
+    pub(crate) fn on_data(&mut self, channel: ChannelId) {
         if let Phase::Serving(serve, _) = &mut self.phase {
             serve.on_data(channel, &mut self.outbox);
         }
@@ -207,6 +295,9 @@ impl<S: Read + Write> Connection<S> {
             fail_point!("connection.writes", error => return Err(error));
             let written = self.outbox.write_to(&mut self.stream).map_err(|e| self.lost(&e))?;
             context.traffic.add_sent(written);
+            if written > 0 {
+                self.pulse.sent();
+            }
             if !self.outbox.is_empty() {
                 self.writable = false;
                 return Ok(());
@@ -214,11 +305,15 @@ impl<S: Read + Write> Connection<S> {
         }
     }
 
-    /// The deadline passed.
-    pub(crate) fn expired(&self) -> ExchangeError {
+    /// The deadline passed: refuses requests that waited too long, or ends an unproved connection.
+    pub(crate) fn expire(&mut self, now: Instant, context: &Context) -> Result<()> {
+        if let Phase::Serving(serve, _) = &mut self.phase {
+            serve.expire(now, &mut self.outbox);
+            return self.flush(context);
+        }
         let seconds = HANDSHAKE_DEADLINE.as_secs();
         let detail = format!("no proof within {seconds} s");
-        ExchangeError::Handshake { peer: self.peer, detail }
+        Err(ExchangeError::Handshake { peer: self.peer, detail })
     }
 
     fn lost(&self, error: &io::Error) -> ExchangeError {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
@@ -39,6 +39,8 @@ impl Process {
             buffers: BufferOptions::default(),
             spill_threshold: 1 << 20,
             temp_directories: Vec::new(),
+            partition_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");

@@ -12,7 +12,7 @@ use crate::hex;
 /// The REJECT of everybody who does not prove what it has to.
 const REFUSED: &str = "48444754 05 02 0000 0000";
 /// Of the frames behind this handshake; from another implementation of HMAC.
-const MASK: FrameMask = FrameMask::new([0x30, 0x50, 0xBF, 0xE6]);
+const MASK: FrameMask = FrameMask::new([0xD8, 0x4B, 0xF4, 0x0D]);
 const EXCHANGE: [u8; 16] = [0x11; 16];
 const CLIENT: HandshakeConfig = HandshakeConfig {
     exchange: EXCHANGE,
@@ -65,7 +65,7 @@ fn session() -> Session {
         panic!("the server does not accept");
     };
     let (process, max_segment) = (CLIENT.process, 32768);
-    assert_eq!(peer, Peer { process, version: 1, max_segment, mask: MASK });
+    assert_eq!(peer, Peer { process, version: 2, max_segment, mask: MASK });
     let peer = Peer { process: SERVER.process, ..peer };
     let done = client.handle(&mut accept.as_slice());
     assert_eq!(done, Ok(Step::Done { peer, send: Vec::new() }));
@@ -83,20 +83,20 @@ fn golden_bytes() {
     // Proofs and key come from another implementation of HKDF and HMAC.
     let session = session();
     let hello = format!(
-        "48444754 01 0001 0001 01 {} 00000003 00000004 {} 00010000 {}",
+        "48444754 01 0002 0002 01 {} 00000003 00000004 {} 00010000 {}",
         "11".repeat(16),
         "C1".repeat(16),
         "C2".repeat(32)
     );
     assert_eq!(session.hello, hex(&hello));
     let challenge = format!(
-        "48444754 02 0001 {} 00008000 {} {}",
+        "48444754 02 0002 {} 00008000 {} {}",
         "51".repeat(16),
         "52".repeat(32),
-        "facb64dfd532b15d37f8b0264c7d9036597bcbfcf80ea5feb7f88c86ca662355"
+        "cbb9de38d94a808b02d9385a2ebd5e87ad7c8b5bba85b63b552fbad1dd98f56a"
     );
     assert_eq!(session.challenge, hex(&challenge));
-    let proof = "eb633de69d69b67125ae58c404913241e19150b7d33a2e5e9ae056c93069bd35";
+    let proof = "5a5496a23e77fdb393073f75ec47940040d9a0bf04b61c13df613bf62202bed7";
     assert_eq!(session.proof, proof_message(&hex(proof)));
     assert_eq!(session.accept, hex("48444754 04"));
     assert!(session.hello.len() + session.proof.len() <= MAX_HANDSHAKE_LEN);
@@ -173,7 +173,7 @@ fn the_highest_common_version_is_taken() {
         .handle(&mut hello.as_slice());
     assert!(matches!(step, Err(HandshakeError::Version { .. })));
     let mut challenge = session().challenge;
-    challenge[6] = 2;
+    challenge[6] = 3;
     let step = client(CLIENT).0.handle(&mut challenge.as_slice());
     assert!(matches!(step, Err(HandshakeError::Version { .. })));
 }

@@ -10,7 +10,8 @@ use std::hash::{Hash, Hasher};
 
 use headgate_protocol::DataType;
 use headgate_protocol::DataType::{
-    DataBuffer as DATA, EndOfPartition as END, EventBuffer as EVENT,
+    AlignedCheckpointBarrier as BARRIER, DataBuffer as DATA, EndOfPartition as END,
+    EventBuffer as EVENT,
 };
 
 use setup::Setup;
@@ -55,6 +56,28 @@ const SHORT: [&[DataType]; 2] = [&[DATA, DATA, END], &[DATA, DATA, END]];
 const EVENTS_LAST: [&[DataType]; 2] = [&[DATA, EVENT, EVENT, END], &[DATA, EVENT, EVENT, END]];
 const ONE_EACH: Setup =
     Setup { scripts: DATA_ONLY, exclusive: 1, pool: 0, reads: true, cancels: false };
+
+const BARRIERS: [&[DataType]; 2] = [&[DATA, BARRIER, DATA, END], &[BARRIER, EVENT, DATA, END]];
+/// No buffer of their own: the backlog is announced.
+const NONE_OF_THEIR_OWN: Setup = Setup { exclusive: 0, pool: 1, ..ONE_EACH };
+
+#[test]
+fn a_barrier_blocks_until_it_is_resumed() {
+    let seen = Setup { scripts: BARRIERS, ..ONE_EACH }.search();
+    assert!(seen.resumes > 0 && seen.events_without_credit > 0, "{seen:?}");
+    let seen = Setup { scripts: BARRIERS, pool: 1, cancels: true, ..ONE_EACH }.search();
+    assert!(seen.resumes > 0 && seen.discarded > 0, "{seen:?}");
+}
+
+#[test]
+fn spec_9_05_channels_without_buffers_of_their_own_never_stand_still() {
+    let seen = NONE_OF_THEIR_OWN.search();
+    assert!(seen.announcements > 0 && seen.waits > 0, "{seen:?}");
+    let seen = Setup { scripts: BARRIERS, ..NONE_OF_THEIR_OWN }.search();
+    assert!(seen.announcements > 0 && seen.resumes > 0, "{seen:?}");
+    let seen = Setup { scripts: SHORT, pool: 2, cancels: true, ..NONE_OF_THEIR_OWN }.search();
+    assert!(seen.announcements > 0 && seen.discarded > 0, "{seen:?}");
+}
 
 #[test]
 fn one_credit_each() {

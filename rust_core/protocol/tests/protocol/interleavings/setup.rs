@@ -32,6 +32,7 @@ pub(super) enum Action {
     Cancel,
     Read(usize),
     ReceiveAtConsumer,
+    Resume(usize),
     ReceiveAtProducer,
     Send,
     Write(usize),
@@ -39,14 +40,13 @@ pub(super) enum Action {
 
 impl Setup {
     pub(super) fn start(&self) -> World {
-        let initial_credit = NonZeroU32::new(self.exclusive).unwrap();
         let request = |channel| {
             let request = Frame::PartitionRequest(PartitionRequest {
                 partition: PartitionId([0; 16]),
                 subpartition: channel as u32,
                 channel: id(channel),
                 generation: Generation(1),
-                initial_credit,
+                initial_credit: self.exclusive,
                 schema_hash: [0; 32],
             });
             transfer(&request, &[], Side::Producer)
@@ -63,6 +63,9 @@ impl Setup {
             waiters: VecDeque::new(),
             pool: self.pool,
             cancelled: false,
+            blocked: [false; 2],
+            to_resume: [false; 2],
+            revoked: [false; 2],
         }
     }
 
@@ -82,6 +85,8 @@ impl Setup {
             add(self.reads && !world.unread[channel].is_empty(), Action::Read(channel));
             let unannounced = world.channels[channel].ledger().unannounced();
             add(unannounced > 0, Action::Announce(channel));
+            let open = !self.closed(world, channel);
+            add(open && world.to_resume[channel], Action::Resume(channel));
         }
         add(world.queue.has_available(), Action::Send);
         add(!world.to_consumer.is_empty(), Action::ReceiveAtConsumer);
@@ -109,31 +114,71 @@ impl Setup {
             }
             Action::Read(channel) => self.read(world, channel, seen),
             Action::ReceiveAtConsumer => self.receive(world, seen),
-            Action::ReceiveAtProducer => self.serve(world),
+            Action::Resume(channel) => {
+                world.to_resume[channel] = false;
+                seen.resumes += 1;
+                let resume = Frame::ResumeConsumption { channel: id(channel) };
+                world.to_producer.push_back(transfer(&resume, &[], Side::Producer));
+            }
+            Action::ReceiveAtProducer => self.serve(world, seen),
             Action::Send => self.send(world, seen),
             Action::Write(channel) => {
                 world.written[channel] += 1;
                 world.queue.notify(id(channel), self.next(world, channel));
+                self.announce_backlog(world, channel, seen);
             }
         }
     }
 
+    /// As the producer's end does whenever a channel has something new.
+    fn announce_backlog(&self, world: &mut World, channel: usize, seen: &mut Seen) {
+        if !world.queue.announces_backlog(id(channel), self.next(world, channel)) {
+            return;
+        }
+        let taken = *world.queue.view(id(channel)).unwrap();
+        let backlog = NonZeroU32::new(self.backlog(world, channel, taken)).unwrap();
+        let announcement = Frame::BacklogAnnouncement { backlog, channel: id(channel) };
+        world.to_consumer.push_back(transfer(&announcement, &[], Side::Consumer));
+        seen.announcements += 1;
+    }
+
+    /// Data behind the first `taken` buffers of a channel.
+    fn backlog(&self, world: &World, channel: usize, taken: usize) -> u32 {
+        let behind = &self.scripts[channel][taken..world.written[channel]];
+        behind.iter().filter(|data_type| data_type.is_buffer()).count() as u32
+    }
+
     fn next(&self, world: &World, channel: usize) -> Next {
+        if world.blocked[channel] {
+            return Next::None;
+        }
         let taken = world.queue.view(id(channel)).copied().unwrap_or(0);
         let ready = &self.scripts[channel][..world.written[channel]];
         Next::from(ready.get(taken).copied())
     }
 
-    fn serve(&self, world: &mut World) {
+    fn serve(&self, world: &mut World, seen: &mut Seen) {
         match world.to_producer.pop_front().unwrap().frame {
             Frame::PartitionRequest(request) => {
                 let channel = request.subpartition as usize;
-                world.queue.open(request.channel, request.initial_credit.get(), 0).unwrap();
+                world.queue.open(request.channel, request.initial_credit, 0).unwrap();
                 world.queue.notify(request.channel, self.next(world, channel));
+                self.announce_backlog(world, channel, seen);
             }
             Frame::AddCredit { credit, channel } => {
                 let next = self.next(world, channel.0 as usize);
                 world.queue.grant(channel, credit, next).unwrap();
+            }
+            Frame::ResumeConsumption { channel } => {
+                let at = channel.0 as usize;
+                if world.queue.view(channel).is_none() {
+                    return;
+                }
+                assert!(std::mem::take(&mut world.blocked[at]), "only what is blocked is resumed");
+                world.revoked[at] = false;
+                let next = self.next(world, at);
+                world.queue.resume(channel, next).unwrap();
+                self.announce_backlog(world, at, seen);
             }
             Frame::CancelPartitionRequest { channel } => {
                 world.queue.cancel(channel).expect("no channel is cancelled twice");
@@ -154,8 +199,9 @@ impl Setup {
         };
         let sequence = Sequence(*taken as u32);
         *taken += 1;
-        let behind = &self.scripts[at][*taken..world.written[at]];
-        let backlog = behind.iter().filter(|data_type| data_type.is_buffer()).count() as u32;
+        let taken = *taken;
+        world.blocked[at] = data_type.blocks_upstream();
+        let backlog = if world.blocked[at] { 0 } else { self.backlog(world, at, taken) };
         let header = BufferHeader {
             channel,
             generation: Generation(1),
@@ -176,7 +222,18 @@ impl Setup {
 
     fn receive(&self, world: &mut World, seen: &mut Seen) {
         let Packet { frame, payload } = world.to_consumer.pop_front().unwrap();
-        let Frame::Buffer(header) = frame else { panic!("{frame:?} is not sent here") };
+        let header = match frame {
+            Frame::Buffer(header) => header,
+            Frame::BacklogAnnouncement { backlog, channel } => {
+                let channel = channel.0 as usize;
+                if !self.closed(world, channel) {
+                    let wanted = world.channels[channel].ledger_mut().on_backlog(backlog.get());
+                    world.take_floating(channel, wanted, seen);
+                }
+                return;
+            }
+            frame => panic!("{frame:?} is not sent here"),
+        };
         let channel = header.channel.0 as usize;
         if world.cancelled && channel == 0 {
             seen.discarded += 1;
@@ -184,6 +241,10 @@ impl Setup {
         }
         let arrival = world.channels[channel].on_buffer(&header).unwrap();
         world.unread[channel].push_back((arrival.buffer, payload));
+        if header.data_type.blocks_upstream() {
+            world.revoked[channel] = self.exclusive == 0;
+            world.give_up(channel);
+        }
         world.take_floating(channel, arrival.floating_wanted, seen);
     }
 
@@ -199,6 +260,7 @@ impl Setup {
         } else {
             assert_eq!(bytes, payload(channel, at), "in order, none missing, none twice");
         }
+        world.to_resume[channel] |= self.scripts[channel][at].blocks_upstream();
         assert_eq!(kind.is_some(), self.scripts[channel][at].is_buffer());
         if let Some(kind) = kind {
             world.recycle(channel, kind, seen);
@@ -214,7 +276,7 @@ impl Setup {
     pub(super) fn check(&self, world: &World) {
         for channel in CHANNELS {
             // A closed channel has given its credit back; the producer may not know yet.
-            if !self.closed(world, channel) {
+            if !self.closed(world, channel) && !world.revoked[channel] {
                 let announced = world.channels[channel].ledger().announced();
                 assert_eq!(world.credit_under_way(channel), announced, "credit is conserved");
             }

@@ -24,6 +24,12 @@ pub(super) struct World {
     pub(super) waiters: VecDeque<usize>,
     pub(super) pool: u32,
     pub(super) cancelled: bool,
+    /// The producer's subpartition gave a barrier and waits for the consumer.
+    pub(super) blocked: [bool; 2],
+    /// The consumer read a barrier and has not resumed the channel.
+    pub(super) to_resume: [bool; 2],
+    /// The consumer took its credit back at a barrier; the producer does not know yet.
+    pub(super) revoked: [bool; 2],
 }
 
 /// What travels: one frame and the payload behind it.
@@ -43,6 +49,8 @@ pub(super) struct Seen {
     pub(super) waits: usize,
     pub(super) swaps: usize,
     pub(super) discarded: usize,
+    pub(super) resumes: usize,
+    pub(super) announcements: usize,
 }
 
 pub(super) fn id(channel: usize) -> ChannelId {
@@ -59,6 +67,12 @@ impl World {
             self.waiters.push_back(channel);
             seen.waits += 1;
         }
+    }
+
+    /// A barrier arrived at a channel without buffers of its own.
+    pub(super) fn give_up(&mut self, channel: usize) {
+        self.pool += self.channels[channel].ledger_mut().on_blocked();
+        self.offer(&mut Seen::default());
     }
 
     pub(super) fn recycle(&mut self, channel: usize, kind: BufferKind, seen: &mut Seen) {
@@ -91,9 +105,7 @@ impl World {
     /// Credit of a channel wherever it is: at the producer, in a grant, in data that travels.
     pub(super) fn credit_under_way(&self, channel: usize) -> u32 {
         let of_channel = |packet: &Packet| match &packet.frame {
-            Frame::PartitionRequest(open) if open.channel == id(channel) => {
-                open.initial_credit.get()
-            }
+            Frame::PartitionRequest(open) if open.channel == id(channel) => open.initial_credit,
             Frame::AddCredit { credit, channel: of } if *of == id(channel) => credit.get(),
             Frame::Buffer(header) if header.channel == id(channel) => {
                 u32::from(header.data_type.is_buffer())

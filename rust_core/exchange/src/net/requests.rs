@@ -1,0 +1,104 @@
+//! Partition requests that wait for their partition to appear (spec 4.8, 9.4).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use headgate_protocol::{ChannelId, PartitionRequest};
+
+use crate::manager::{PartitionListener, PartitionManager};
+use crate::net::{Command, Mailbox};
+use crate::partition::ResultPartition;
+
+/// Requests of one connection that may wait; others are refused.
+const MAX_WAITING: usize = 16_384;
+/// Task events that a waiting channel keeps for its producer.
+const MAX_EVENTS: usize = 64;
+
+/// Tells the I/O thread that the partition of a request appeared.
+pub(super) struct RequestListener {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) connection: usize,
+    pub(super) channel: ChannelId,
+}
+
+impl PartitionListener for RequestListener {
+    fn partition_created(&self, _partition: &Arc<ResultPartition>) {
+        let (connection, channel) = (self.connection, self.channel);
+        self.mailbox.post(Command::PartitionCreated { connection, channel });
+    }
+}
+
+/// A request that waits, and what came for its channel meanwhile.
+pub(super) struct WaitingRequest {
+    pub(super) request: PartitionRequest,
+    pub(super) deadline: Instant,
+    pub(super) listener: Arc<dyn PartitionListener>,
+    pub(super) events: Vec<Bytes>,
+}
+
+/// The waiting requests of one connection.
+pub(super) struct WaitingRequests {
+    requests: BTreeMap<ChannelId, WaitingRequest>,
+    partitions: Arc<PartitionManager>,
+}
+
+impl WaitingRequests {
+    pub(super) fn new(partitions: Arc<PartitionManager>) -> Self {
+        Self { requests: BTreeMap::new(), partitions }
+    }
+
+    pub(super) fn contains(&self, channel: ChannelId) -> bool {
+        self.requests.contains_key(&channel)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.requests.len() >= MAX_WAITING
+    }
+
+    /// Adds a request whose listener is registered.
+    pub(super) fn add(&mut self, waiting: WaitingRequest) {
+        self.requests.insert(waiting.request.channel, waiting);
+    }
+
+    /// Takes a request out; its listener is told no more.
+    pub(super) fn remove(&mut self, channel: ChannelId) -> Option<WaitingRequest> {
+        let waiting = self.requests.remove(&channel)?;
+        self.partitions.forget(waiting.request.partition, &waiting.listener);
+        Some(waiting)
+    }
+
+    /// Keeps an event for the channel's producer; false if it does not wait, or has too many.
+    pub(super) fn keep_event(&mut self, channel: ChannelId, event: &Bytes) -> bool {
+        let room = |waiting: &&mut WaitingRequest| waiting.events.len() < MAX_EVENTS;
+        let Some(waiting) = self.requests.get_mut(&channel).filter(room) else {
+            return false;
+        };
+        waiting.events.push(event.clone());
+        true
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.requests.values().map(|waiting| waiting.deadline).min()
+    }
+
+    /// Takes out what waited too long.
+    pub(super) fn expired(&mut self, now: Instant) -> Vec<PartitionRequest> {
+        let late = |(_, waiting): &(&ChannelId, &WaitingRequest)| waiting.deadline <= now;
+        let late: Vec<_> = self.requests.iter().filter(late).map(|(channel, _)| *channel).collect();
+        let requests = late.into_iter().filter_map(|channel| self.remove(channel));
+        requests.map(|waiting| waiting.request).collect()
+    }
+
+    /// Forgets all of them: the connection is over.
+    pub(super) fn clear(&mut self) {
+        for waiting in std::mem::take(&mut self.requests).into_values() {
+            self.partitions.forget(waiting.request.partition, &waiting.listener);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Events from the consumers to the task that produces (spec 8.4, 11).
+//!
+//! The I/O thread and readers put them here; the writer's own thread takes them and calls who asked
+//! for them. So a handler never runs on the I/O thread, nor at the same time as the writer.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use headgate_record::Event;
+
+use crate::error::{ExchangeError, Result};
+use crate::lock::lock;
+
+/// Events that may wait for the writer.
+const MAX_PENDING: usize = 1024;
+/// Bytes of their bodies; one event may be larger than that alone.
+const MAX_PENDING_BYTES: usize = 4 << 20;
+
+/// What a consumer told the task that produces for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskEvent {
+    /// Who sent it: the consumer of this subpartition.
+    pub subpartition: usize,
+    /// What kind of event it is.
+    pub name: String,
+    /// Its content.
+    pub body: Bytes,
+}
+
+#[derive(Default)]
+struct State {
+    names: HashSet<String>,
+    pending: VecDeque<TaskEvent>,
+    /// Bytes of the bodies in `pending`.
+    bytes: usize,
+}
+
+/// The task events of one partition.
+#[derive(Default)]
+pub(super) struct TaskEvents {
+    state: Mutex<State>,
+    /// Whether `pending` has any, to look at without the lock; changes under it only.
+    some: AtomicBool,
+}
+
+impl TaskEvents {
+    /// Takes events of this name from now on; false if it did already.
+    pub(super) fn subscribe(&self, name: &str) -> bool {
+        lock(&self.state).names.insert(name.to_owned())
+    }
+
+    /// Queues an encoded event for the writer's thread.
+    pub(super) fn publish(&self, subpartition: usize, event: &[u8]) -> Result<()> {
+        let refused = |detail: String| Err(ExchangeError::TaskEvent(detail));
+        let (name, body) = match Event::decode(event) {
+            Ok(Event::Custom { name, body }) => (name, body),
+            Ok(other) => return refused(format!("{other:?} is no task event")),
+            Err(error) => return refused(error.to_string()),
+        };
+        let mut state = lock(&self.state);
+        if !state.names.contains(&name) {
+            return refused(format!("the producer has no handler for task events named {name:?}"));
+        }
+        let full = state.bytes.saturating_add(body.len()) > MAX_PENDING_BYTES;
+        if state.pending.len() >= MAX_PENDING || (full && !state.pending.is_empty()) {
+            let (count, bytes) = (state.pending.len(), state.bytes);
+            return refused(format!(
+                "{count} task events of {bytes} bytes wait for the producer already, \
+                 which may hold {MAX_PENDING} of {MAX_PENDING_BYTES} bytes"
+            ));
+        }
+        state.bytes += body.len();
+        state.pending.push_back(TaskEvent { subpartition, name, body });
+        self.some.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether [`take`](Self::take) would give one.
+    pub(super) fn has_pending(&self) -> bool {
+        self.some.load(Ordering::Acquire)
+    }
+
+    /// The oldest event that nobody took.
+    pub(super) fn take(&self) -> Option<TaskEvent> {
+        let mut state = lock(&self.state);
+        let event = state.pending.pop_front()?;
+        state.bytes -= event.body.len();
+        self.some.store(!state.pending.is_empty(), Ordering::Release);
+        Some(event)
+    }
+}

@@ -1,0 +1,180 @@
+"""Barriers, what overtakes, and the end of data (spec 4.3, 8.7, 9.4)."""
+
+import struct
+
+import pytest
+import wire
+from plane import SECRET, Task, wait_until
+
+import headgate as hg
+
+
+class Reading:
+    """A reader in a thread of its own that notes what comes."""
+
+    def __init__(self, gate):
+        self.got = []
+        note = lambda event: self.got.append((event.name, event.channel))  # noqa: E731
+        self._reader = hg.RecordReader(gate, serializer="bytes", on_event=note)
+        self.task = Task(self._run)
+
+    def _run(self):
+        for record in self._reader:
+            self.got.append(record)
+
+    def expect(self, *items):
+        wait_until(lambda: len(self.got) >= len(items))
+        assert self.got == list(items)
+
+
+def opened(link, n=1):
+    producer, consumer = link()
+    partition = producer.create_result_partition(n)
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    return partition, writer, [consumer.create_input_gate([partition.address(i)]) for i in range(n)]
+
+
+def test_spec_4_8_a_barrier_holds_back_what_is_behind_it(link):
+    partition, writer, (gate,) = opened(link)
+    reading = Reading(gate)
+    writer.emit(b"before")
+    writer.broadcast_event("barrier", is_barrier=True)
+    writer.emit(b"behind")
+    writer.broadcast_event("event")
+    writer.finish()
+    reading.expect(b"before", ("barrier", 0))
+    with pytest.raises(AssertionError, match="hangs"):
+        reading.task.join(0.2)
+    reading.expect(b"before", ("barrier", 0))
+    gate.resume_consumption(0)
+    reading.task.result()
+    reading.expect(b"before", ("barrier", 0), b"behind", ("event", 0))
+    assert Task(partition.wait_consumed, 10).result()
+
+
+def test_spec_4_8_what_comes_after_the_resume_is_told(link):
+    _, writer, (gate,) = opened(link)
+    reading = Reading(gate)
+    expected = []
+    for turn in range(5):
+        writer.broadcast_event("barrier", is_barrier=True)
+        expected.append(("barrier", 0))
+        reading.expect(*expected)
+        gate.resume_consumption(0)
+        writer.emit(b"%d" % turn)
+        writer.flush()
+        expected.append(b"%d" % turn)
+        reading.expect(*expected)
+    writer.finish()
+    reading.task.result()
+
+
+def test_spec_4_8_resume_of_what_is_not_blocked_is_refused(link):
+    _, writer, (gate,) = opened(link)
+    with pytest.raises(hg.errors.ClosedError, match="not blocked"):
+        gate.resume_consumption(0)
+    with pytest.raises(hg.errors.ClosedError, match="no such channel"):
+        gate.resume_consumption(1)
+    writer.broadcast_event("barrier", is_barrier=True)
+    Reading(gate).expect(("barrier", 0))
+    gate.resume_consumption(0)
+    with pytest.raises(hg.errors.ClosedError, match="not blocked"):
+        gate.resume_consumption(0)
+
+
+def test_one_blocked_channel_leaves_others_alone(link):
+    _, writer, gates = opened(link, 2)
+    readings = [Reading(gate) for gate in gates]
+    writer.broadcast_event("barrier", is_barrier=True)
+    for reading in readings:
+        reading.expect(("barrier", 0))
+    gates[1].resume_consumption(0)
+    for _ in range(20):
+        writer.emit(b"x")
+    writer.finish()
+    readings[1].task.result()
+    readings[1].expect(("barrier", 0), *[b"x"] * 10)
+    readings[0].expect(("barrier", 0))
+    gates[0].resume_consumption(0)
+    readings[0].task.result()
+
+
+def test_closing_a_gate_releases_what_a_barrier_held_back(link):
+    partition, writer, (gate,) = opened(link)
+    writer.broadcast_event("barrier", is_barrier=True)
+    reading = Reading(gate)
+    reading.expect(("barrier", 0))
+    writer.emit(b"behind")
+    writer.finish()
+    gate.close()
+    reading.task.error()
+    assert Task(partition.wait_consumed, 10).result()
+
+
+def test_a_priority_event_overtakes_records(link):
+    _, writer, (gate,) = opened(link)
+    for _ in range(3):
+        writer.emit(b"x" * 60_000)
+    writer.broadcast_event("ordinary")
+    writer.broadcast_event("first", is_priority=True)
+    writer.broadcast_event("second", is_priority=True)
+    writer.finish()
+    reading = Reading(gate)
+    reading.task.result()
+    events = [item[0] for item in reading.got if isinstance(item, tuple)]
+    assert events == ["first", "second", "ordinary"]
+    if link.kind == "local":  # nothing had been taken before
+        assert reading.got[0] == ("first", 0)
+
+
+def test_priority_and_barrier_at_once_are_refused(link):
+    _, writer, _ = opened(link)
+    with pytest.raises(hg.errors.OptionError, match="is_barrier"):
+        writer.broadcast_event("x", is_priority=True, is_barrier=True)
+
+
+def test_the_end_of_data_is_acknowledged(link):
+    partition, writer, gates = opened(link, 2)
+    readings = [Reading(gate) for gate in gates]
+    writer.end_of_data()
+    for reading in readings:
+        reading.expect(("EndOfData(Drain)", 0))
+    assert not partition.wait_all_data_processed(0.1)
+    gates[0].acknowledge_all_records_processed(0)
+    assert not partition.wait_all_data_processed(0.1)
+    gates[1].acknowledge_all_records_processed(0)
+    assert Task(partition.wait_all_data_processed).result()
+    writer.broadcast_event("last")
+    with pytest.raises(hg.errors.ClosedError, match="end of data"):
+        writer.emit(b"late")
+    with pytest.raises(hg.errors.ClosedError, match="before"):
+        writer.end_of_data()
+    writer.finish()
+    for reading in readings:
+        reading.task.result()
+        reading.expect(("EndOfData(Drain)", 0), ("last", 0))
+
+
+def test_who_is_gone_need_not_acknowledge(link):
+    partition, writer, gates = opened(link, 2)
+    writer.end_of_data("no_drain")
+    reading = Reading(gates[0])
+    reading.expect(("EndOfData(NoDrain)", 0))
+    gates[0].acknowledge_all_records_processed(0)
+    gates[1].close()
+    assert Task(partition.wait_all_data_processed, 10).result()
+    with pytest.raises(hg.errors.OptionError, match="half"):
+        writer.end_of_data("half")
+
+
+def test_a_resume_that_nobody_waits_for_breaks_the_protocol(environment):
+    partition = environment().create_result_partition(1)
+    address = partition.address(0)
+    link, _ = wire.consumer(address, SECRET)
+    with link:
+        link.send_frames(wire.partition_request(address))
+        link.send_frames(wire.frame(7, struct.pack(">I", 5)))  # of no channel: ignored
+        link.send_frames(wire.frame(12))  # a heartbeat
+        link.send_frames(wire.frame(7, struct.pack(">I", 0)))
+        answer = wire.receive(link, 17)
+        assert struct.unpack(">IH", answer[9:15]) == (0xFFFFFFFF, 3004)
