@@ -127,7 +127,7 @@ def test_the_wish_of_all_pools_is_a_number(environment):
 @pytest.mark.parametrize(
     ("option", "value", "limit"),
     [
-        ("buffers_per_channel", 0, "1"),
+        ("buffers_per_channel", -1, "0"),
         ("floating_buffers_per_gate", 0, "1"),
         ("max_buffers_per_channel", 0, "1"),
         ("max_overdraft_buffers", -1, "0"),

@@ -37,7 +37,10 @@ pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
 pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     let event = Event::decode(bytes).map_err(|error| ExchangeError::Event(error.to_string()))?;
     let expected = data_type_of(&event, data_type.has_priority());
-    if expected == data_type {
+    // Whether an event of the user's blocks its channel is up to who sends it, like its priority.
+    let is_own_barrier =
+        matches!(event, Event::Custom { .. }) && data_type == DataType::AlignedCheckpointBarrier;
+    if expected == data_type || is_own_barrier {
         Ok(event)
     } else {
         let detail = format!("an event came as {data_type:?} that travels as {expected:?}");
@@ -114,7 +117,9 @@ mod tests {
             let bytes = event.encode().unwrap();
             for value in 2..=11 {
                 let came_as = DataType::try_from(value).unwrap();
-                let fits = came_as == data_type || came_as.has_priority();
+                let is_own_barrier = matches!(event, Event::Custom { .. })
+                    && came_as == DataType::AlignedCheckpointBarrier;
+                let fits = came_as == data_type || came_as.has_priority() || is_own_barrier;
                 match decode(&bytes, came_as) {
                     Ok(decoded) => assert!(fits && decoded == event),
                     Err(error) => {
@@ -126,6 +131,6 @@ mod tests {
             }
             decode(&bytes[..3], data_type).unwrap_err();
         }
-        assert_eq!(refused, 20 * 8);
+        assert_eq!(refused, 20 * 8 - 1);
     }
 }
