@@ -76,6 +76,26 @@ def test_help_lists_every_target():
         assert f"make {target} " in said
 
 
+def test_the_example_of_the_exchange_runs():
+    page = (ROOT / "docs" / "exchange-and-flink.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", example], check=True, capture_output=True, text=True, timeout=60
+    )
+    rows = [{"user": "a", "n": 1}, {"user": "a", "n": 3}]
+    assert sorted(done.stdout.splitlines()) == [str(rows), str([{"user": "b", "n": 2}])]
+
+
+def test_the_checks_that_are_named_exist():
+    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    named = {name.removesuffix("*") for name in re.findall(r"`((?:test_)?spec_\w+\*?)`", page)}
+    sources = [*(ROOT / "rust_core").rglob("*.rs"), *(ROOT / "tests").rglob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    missing = {name for name in named if f"fn {name}" not in text and f"def {name}" not in text}
+    assert len(named) > 40
+    assert not missing
+
+
 @pytest.mark.timeout(180)
 def test_the_examples_run(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

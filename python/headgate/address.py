@@ -19,6 +19,14 @@ class ChannelAddress:
         process_id: 16 bytes, the producer's process; equal to the reader's own where no
             connection is needed.
         schema: the Arrow schema of the batches as an IPC message, or None if it is not known yet.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(2)
+        ...     address = partition.address(1)
+        ...     address.process_id == env.process_id, address.subpartition
+        (True, 1)
     """
 
     host: str

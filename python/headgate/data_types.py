@@ -49,7 +49,19 @@ class DataType(IntEnum):
 
 
 class EndOfDataStatus(Enum):
-    """Whether all producers of a gate have said that their records are over."""
+    """Whether all producers of a gate have said that their records are over.
+
+    >>> import headgate as hg
+    >>> with hg.ShuffleEnvironment() as env:
+    ...     partition = env.create_result_partition(1)
+    ...     gate = env.create_input_gate([partition.address(0)])
+    ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...         writer.emit(b"last")
+    ...         writer.end_of_data()
+    ...     records = list(hg.RecordReader(gate, serializer="bytes"))
+    ...     gate.end_of_data_status
+    <EndOfDataStatus.DRAINED: 1>
+    """
 
     NOT_END_OF_DATA = 0
     """One has not."""

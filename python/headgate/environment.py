@@ -60,6 +60,13 @@ class ShuffleEnvironment:
 
     Raises:
         OptionError: a value outside its limits.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment(memory="8m", segment_size="64k") as env:
+        ...     segments = env.stats()["segments"]
+        ...     segments["total"], segments["held"]
+        (128, 0)
     """
 
     def __init__(

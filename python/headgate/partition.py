@@ -38,6 +38,19 @@ class ResultPartition:
     """N subpartitions that one :class:`~headgate.RecordWriter` fills, each for one consumer.
 
     Made by :meth:`ShuffleEnvironment.create_result_partition`.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(2, kind="hybrid")
+        ...     gates = [env.create_input_gate([partition.address(i)]) for i in range(2)]
+        ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...         for record in (b"a", b"b", b"c"):
+        ...             writer.emit(record)
+        ...     [list(hg.RecordReader(gate, serializer="bytes")) for gate in gates]
+        ...     partition.wait_consumed(timeout=10)
+        [[b'a', b'c'], [b'b']]
+        True
     """
 
     def __init__(

@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """An event that a producer broadcast: a control message in its place among the records."""
+    """An event that a producer broadcast: a control message in its place among the records.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(1)
+        ...     gate = env.create_input_gate([partition.address(0)])
+        ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...         writer.emit(b"before")
+        ...         writer.broadcast_event("watermark", b"12:00")
+        ...     list(hg.RecordReader(gate, serializer="bytes", on_event=print))
+        Event(channel=0, name='watermark', body=b'12:00')
+        [b'before']
+    """
 
     channel: int
     name: str
@@ -35,6 +48,15 @@ class Buffer(NamedTuple):
         data: its bytes; of an event, as :doc:`the protocol </protocol>` encodes it.
         sequence_number: its number on its channel, events included, from 0; priority events are
             read before what has smaller numbers.
+
+    Example:
+        >>> import headgate as hg
+        >>> with hg.ShuffleEnvironment() as env:
+        ...     partition = env.create_result_partition(1)
+        ...     gate = env.create_input_gate([partition.address(0)])
+        ...     hg.RecordWriter(partition, serializer="bytes").finish()
+        ...     [(buffer.channel, buffer.data_type.name) for buffer in hg.BufferReader(gate)]
+        [(0, 'END_OF_PARTITION')]
     """
 
     channel: int

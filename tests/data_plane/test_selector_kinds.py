@@ -1,6 +1,5 @@
 """The selectors beside hash, round robin and broadcast; key groups are in test_key_groups.py."""
 
-import doctest
 from collections import Counter
 from itertools import pairwise
 
@@ -9,7 +8,6 @@ import pytest
 from plane import NUMBERS, emit_all, exchange, numbers
 
 import headgate as hg
-from headgate import key_groups, selectors, writer
 
 N = 4
 
@@ -156,10 +154,3 @@ def test_random_emit_goes_to_one_and_reaches_all(link, kind):
     flat = sorted(row for some in rows for row in some)
     expected = range(400) if kind == "arrow" else range(200)
     assert flat == ([n.to_bytes(1) for n in expected] if kind == "bytes" else [*expected])
-
-
-@pytest.mark.parametrize("module", [key_groups, selectors, writer], ids=lambda m: m.__name__)
-def test_the_examples_run(module):
-    results = doctest.testmod(module)
-    assert results.attempted > 0
-    assert results.failed == 0

@@ -67,7 +67,7 @@ fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {
 
 fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
     let (channel, generation) = (ChannelId(7), Generation(1));
-    let credit = 3.try_into()?;
+    let credit = 3_u32;
     let buffer = |sequence, data_type, size| {
         let sequence = Sequence(sequence);
         Frame::Buffer(BufferHeader {
@@ -94,7 +94,7 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
             initial_credit: credit,
             schema_hash: [4; 32],
         }),
-        Frame::AddCredit { credit, channel },
+        Frame::AddCredit { credit: credit.try_into()?, channel },
         Frame::CancelPartitionRequest { channel },
         Frame::CloseRequest,
     ];

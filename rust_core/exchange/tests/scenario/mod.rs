@@ -6,11 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use headgate_exchange::{
-    Address, BufferTimeout, ExchangeError, InputGate, PartitionId, PartitionKind, PartitionOptions,
-    RecordReader, ResultPartition,
+    Address, BufferTimeout, Config, ExchangeError, InputGate, PartitionId, PartitionKind,
+    PartitionOptions, RecordReader, ResultPartition,
 };
 
-use crate::common::{Env, batch, page_schema, writer};
+use crate::common::{Env, batch, config, page_schema, writer};
 
 /// Rows of one partition in [`play`].
 pub(crate) const ROWS: usize = 2_000;
@@ -140,7 +140,11 @@ fn store_and_read(producer: &Env, consumer: &Env) -> Result<usize, ExchangeError
 
 /// Two producers and two consumers: remote channels, a local one, one that asks for nothing there is.
 pub(crate) fn exchange() -> Vec<Outcome> {
-    let envs = [Env::new(24, 4096), Env::new(24, 4096), Env::new(24, 4096)];
+    let envs = [(); 3].map(|()| {
+        // What is not there is asked for as well, and need not be waited for long.
+        let partition_request_timeout = Duration::from_millis(100);
+        Env::with(Config { partition_request_timeout, ..config(24, 4096) })
+    });
     let all = &envs;
     let [first, second, third] = all;
     let made = catch_unwind(AssertUnwindSafe(|| {

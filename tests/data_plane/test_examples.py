@@ -1,0 +1,29 @@
+"""Each public class has an example in its docstring, and each example shows what happens."""
+
+import doctest
+import importlib
+
+import pytest
+
+import headgate as hg
+from headgate import key_groups
+
+CLASSES = [
+    value
+    for value in (getattr(hg, name) for name in hg.__all__)
+    if isinstance(value, type) and not issubclass(value, (Exception, Warning))
+]
+MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__})
+
+
+@pytest.mark.parametrize("public", CLASSES, ids=lambda one: one.__name__)
+def test_a_public_class_has_an_example(public):
+    written = [public.__doc__, *(getattr(value, "__doc__", "") for value in vars(public).values())]
+    assert any(">>>" in (text or "") for text in written)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_are_true(name):
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0
