@@ -140,7 +140,7 @@ def test_a_subpartition_is_read_once(link):
 
 @pytest.mark.parametrize("field", ["partition_id", "subpartition"])
 def test_partitions_that_do_not_exist(link, field):
-    producer, consumer = link()
+    producer, consumer = link(partition_request_timeout="100ms")
     address = filled(producer, 5).address(0)
     wrong = {"partition_id": bytes(16), "subpartition": 7}[field]
     address = dataclasses.replace(address, **{field: wrong})
