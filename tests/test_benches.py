@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
     [
         ("scatter", ["scatter", "scatter_string"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
+        ("channels", ["channels", "channels_blocked"]),
         # It compares the answers of all contestants, too.
         ("pipeline", ["pipeline", "pipeline_sql"]),
     ],
@@ -55,4 +56,4 @@ def test_an_unknown_bench_is_refused():
         command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "scatter, loopback, spark, pipeline, straggler" in done.stderr
+    assert "scatter, loopback, channels, spark, pipeline, straggler" in done.stderr
