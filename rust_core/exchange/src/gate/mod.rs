@@ -7,15 +7,16 @@ mod queue;
 mod remote;
 mod union;
 mod upstream;
+mod wait;
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Sequence, Totals};
 use headgate_record::Event;
 
-use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::error::{ExchangeError, Interrupt, Result};
 use crate::stats::ChannelStats;
 
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
@@ -27,6 +28,7 @@ use queue::Slot;
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
 pub use union::UnionInputGate;
 pub(crate) use upstream::{Upstream, UpstreamMessage};
+use wait::wait_until;
 
 /// One buffer out of a channel, and whether there is more.
 pub(crate) struct Taken {
@@ -288,23 +290,8 @@ impl InputGate {
     }
 
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
-        let mut state = self.queue.lock();
-        loop {
-            if let Poll::Ready(channel) = state.poll_channel()? {
-                return Ok(channel);
-            }
-            let (next, waited) = self
-                .queue
-                .arrived
-                .wait_timeout(state, INTERRUPT_PERIOD)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            if waited.timed_out() {
-                drop(state);
-                interrupt()?;
-                state = self.queue.lock();
-            }
-        }
+        let GateQueue { state, arrived, .. } = &*self.queue;
+        wait_until(state, arrived, interrupt, |state| state.poll_channel())
     }
 }
 

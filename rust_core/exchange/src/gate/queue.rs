@@ -231,7 +231,7 @@ impl State {
 /// What channels and their listeners know of their gate.
 #[derive(Default)]
 pub(crate) struct GateQueue {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     pub(super) arrived: Condvar,
     /// What goes to the producers.
     pub(crate) upstream: Upstream,

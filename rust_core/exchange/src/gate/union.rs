@@ -1,11 +1,12 @@
 //! Several gates read as one (spec 8.5).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::task::Poll;
 
 use headgate_protocol::PrioritizedDeque;
 
-use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::wait::wait_until;
 use crate::gate::{AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received};
 use crate::lock::lock;
 
@@ -204,23 +205,8 @@ impl UnionInputGate {
     }
 
     fn wait_for_gate(&self, interrupt: Interrupt<'_>) -> Result<Option<usize>> {
-        let mut state = self.queue.lock();
-        loop {
-            if let Poll::Ready(gate) = self.poll_gate(&mut state)? {
-                return Ok(gate);
-            }
-            let (next, waited) = self
-                .queue
-                .arrived
-                .wait_timeout(state, INTERRUPT_PERIOD)
-                .unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            if waited.timed_out() {
-                drop(state);
-                interrupt()?;
-                state = self.queue.lock();
-            }
-        }
+        let UnionQueue { state, arrived } = &*self.queue;
+        wait_until(state, arrived, interrupt, |state| self.poll_gate(state))
     }
 }
 

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use headgate_protocol::DataType;
-use headgate_record::StopMode;
 use headgate_record::{
-    Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, encode_rows, encoded_len,
+    Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, StopMode, encode_rows,
+    encoded_len,
 };
 
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
-use crate::partition::{PartitionKind, ResultPartition};
-use crate::writer::flusher::TimedFlush;
+use crate::partition::ResultPartition;
 use crate::writer::pages::{OpenPages, Rows};
+use crate::writer::state::WriterState;
 use crate::writer::stream::StreamWriter;
 use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
@@ -31,13 +31,7 @@ pub struct ArrowWriter {
     ids: Vec<u32>,
     scatter: Scatter,
     counters: Arc<Counters>,
-    /// Flush after each record.
-    flush_always: bool,
-    /// Only with a timeout, and until it is finished.
-    timed: Option<Arc<TimedFlush>>,
-    /// The records are over, the partition is not.
-    ended: bool,
-    finished: bool,
+    state: WriterState,
 }
 
 impl ArrowWriter {
@@ -61,6 +55,7 @@ impl ArrowWriter {
         Ok(Self {
             pages: Arc::new(OpenPages::new(parts.0, parts.1, parts.2)),
             stream: StreamWriter::new(partition.num_subpartitions(), max_record_size),
+            state: WriterState::new(Arc::clone(&partition)),
             partition,
             schema,
             selector,
@@ -69,10 +64,6 @@ impl ArrowWriter {
             ids: Vec::new(),
             scatter: Scatter::new(),
             counters,
-            flush_always: false,
-            timed: None,
-            ended: false,
-            finished: false,
         })
     }
 
@@ -85,16 +76,8 @@ impl ArrowWriter {
         timeout: BufferTimeout,
         environment: &ShuffleEnvironment,
     ) -> Result<Self> {
-        self.flush_always = timeout == BufferTimeout::EveryRecord;
-        self.timed = None;
-        // Of a blocking partition nobody waits for anything before its end.
-        let timed = self.partition.kind() != PartitionKind::Blocking;
-        if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
-            let pages = Arc::clone(&self.pages);
-            let timed = TimedFlush::new(Arc::clone(&self.partition), move || pages.flush_by_time());
-            let timed = self.timed.insert(Arc::new(timed));
-            environment.flusher().register(timed, timeout)?;
-        }
+        let pages = Arc::clone(&self.pages);
+        self.state.set_timeout(timeout, environment, move || pages.flush_by_time())?;
         Ok(self)
     }
 
@@ -187,7 +170,7 @@ impl ArrowWriter {
     /// Like [`broadcast_event`](Self::broadcast_event), with a type that says how it travels: ahead
     /// of the data, or blocking the subpartitions until their consumers resume.
     pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
-        self.check_open()?;
+        self.state.check_open()?;
         self.pages.flush();
         broadcast_event(&self.partition, event, data_type)
     }
@@ -197,11 +180,9 @@ impl ArrowWriter {
     /// # Errors
     /// When it was said before.
     pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
-        if self.ended {
-            return Err(ExchangeError::State("the end of data was announced before"));
-        }
+        self.state.check_not_ended()?;
         self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
-        self.ended = true;
+        self.state.end();
         Ok(())
     }
 
@@ -210,7 +191,7 @@ impl ArrowWriter {
     /// # Errors
     /// Why the output flusher failed.
     pub fn flush(&mut self) -> Result<()> {
-        self.check_flusher()?;
+        self.state.check_flusher()?;
         self.pages.flush();
         Ok(())
     }
@@ -221,9 +202,8 @@ impl ArrowWriter {
     /// Why the output flusher failed, or a disk that cannot be written; the partition has failed as
     /// well then.
     pub fn finish(&mut self) -> Result<()> {
-        self.check_flusher()?;
-        if !std::mem::replace(&mut self.finished, true) {
-            self.timed = None;
+        self.state.check_flusher()?;
+        if self.state.finish() {
             self.pages.flush();
             self.partition.finish()?;
         }
@@ -322,32 +302,16 @@ impl ArrowWriter {
     }
 
     fn emitted(&self) {
-        if self.flush_always {
+        if self.state.flush_always {
             self.pages.flush();
         }
-    }
-
-    fn check_flusher(&self) -> Result<()> {
-        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
     }
 
     /// Waits where the consumers are behind, so that a batch that is begun is rarely held up in its
     /// middle: until then none of it is emitted, and the wait can be ended without a loss.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        self.check_emits()?;
+        self.state.check_emits()?;
         self.partition.wait_available(None, interrupt).map(|_| ())
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.finished {
-            return Err(ExchangeError::Closed("record writer"));
-        }
-        self.check_flusher()?;
-        self.partition.check()
-    }
-
-    fn check_emits(&self) -> Result<()> {
-        super::check_emits(self.ended).and_then(|()| self.check_open())
     }
 
     fn num_subpartitions(&self) -> u32 {

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headgate_protocol::DataType;
-use headgate_record::StopMode;
-use headgate_record::{Event, Selection, Selector, SplitMix64};
+use headgate_record::{Event, Selection, Selector, SplitMix64, StopMode};
 
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
-use crate::partition::{PartitionKind, ResultPartition};
-use crate::writer::flusher::TimedFlush;
+use crate::partition::ResultPartition;
+use crate::writer::state::WriterState;
 use crate::writer::stream::StreamWriter;
 use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
@@ -23,13 +22,7 @@ pub struct BytesWriter {
     selector: Selector,
     choices: SplitMix64,
     counters: Arc<Counters>,
-    /// Flush after each record.
-    flush_always: bool,
-    /// Only with a timeout, and until it is finished.
-    timed: Option<Arc<TimedFlush>>,
-    /// The records are over, the partition is not.
-    ended: bool,
-    finished: bool,
+    state: WriterState,
 }
 
 impl BytesWriter {
@@ -49,15 +42,12 @@ impl BytesWriter {
         let counters = Arc::default();
         let choices = random_choices()?;
         Ok(Self {
+            state: WriterState::new(Arc::clone(&partition)),
             partition,
             stream,
             selector,
             choices,
             counters,
-            flush_always: false,
-            timed: None,
-            ended: false,
-            finished: false,
         })
     }
 
@@ -70,17 +60,8 @@ impl BytesWriter {
         timeout: BufferTimeout,
         environment: &ShuffleEnvironment,
     ) -> Result<Self> {
-        self.flush_always = timeout == BufferTimeout::EveryRecord;
-        self.timed = None;
-        // Of a blocking partition nobody waits for anything before its end.
-        let timed = self.partition.kind() != PartitionKind::Blocking;
-        if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
-            let partition = Arc::clone(&self.partition);
-            let flush = move || StreamWriter::flush(&partition);
-            let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
-            let timed = self.timed.insert(Arc::new(timed));
-            environment.flusher().register(timed, timeout)?;
-        }
+        let partition = Arc::clone(&self.partition);
+        self.state.set_timeout(timeout, environment, move || StreamWriter::flush(&partition))?;
         Ok(self)
     }
 
@@ -119,15 +100,14 @@ impl BytesWriter {
     pub fn emit_to(&mut self, index: u32, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
         let count = self.num_subpartitions();
         if index >= count {
-            self.check_open()?;
+            self.state.check_open()?;
             return Err(ExchangeError::OutOfRange { row: 0, channel: index.into(), count });
         }
         self.write(Lane::One(index as usize), record, interrupt)
     }
 
     fn write(&mut self, lane: Lane, record: Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        super::check_emits(self.ended)?;
-        self.check_open()?;
+        self.state.check_emits()?;
         if !lane.is_wanted(&self.partition) {
             return self.partition.check();
         }
@@ -138,7 +118,7 @@ impl BytesWriter {
         let completed = self.stream.write(&self.partition, lane, record, 1, interrupt)?;
         let targets = lane.targets(&self.partition);
         self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
-        if self.flush_always {
+        if self.state.flush_always {
             for subpartition in &self.partition.subpartitions()[targets] {
                 subpartition.flush();
             }
@@ -160,7 +140,7 @@ impl BytesWriter {
     /// # Errors
     /// As [`broadcast_event`](Self::broadcast_event).
     pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
-        self.check_open()?;
+        self.state.check_open()?;
         self.end_all();
         broadcast_event(&self.partition, event, data_type)
     }
@@ -171,11 +151,9 @@ impl BytesWriter {
     /// # Errors
     /// When it was said before, or as [`broadcast_event`](Self::broadcast_event).
     pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
-        if self.ended {
-            return Err(ExchangeError::State("the end of data was announced before"));
-        }
+        self.state.check_not_ended()?;
         self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
-        self.ended = true;
+        self.state.end();
         Ok(())
     }
 
@@ -184,7 +162,7 @@ impl BytesWriter {
     /// # Errors
     /// Why the output flusher failed.
     pub fn flush(&self) -> Result<()> {
-        self.check_flusher()?;
+        self.state.check_flusher()?;
         StreamWriter::flush(&self.partition);
         Ok(())
     }
@@ -195,9 +173,8 @@ impl BytesWriter {
     /// Why the output flusher failed, or a disk that cannot be written; the partition has failed as
     /// well then.
     pub fn finish(&mut self) -> Result<()> {
-        self.check_flusher()?;
-        if !std::mem::replace(&mut self.finished, true) {
-            self.timed = None;
+        self.state.check_flusher()?;
+        if self.state.finish() {
             self.end_all();
             self.partition.finish()?;
         }
@@ -217,18 +194,6 @@ impl BytesWriter {
     fn end_all(&mut self) {
         let ended = self.stream.end_all(&self.partition);
         self.counters.add(0, 0, ended);
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.finished {
-            return Err(ExchangeError::Closed("record writer"));
-        }
-        self.check_flusher()?;
-        self.partition.check()
-    }
-
-    fn check_flusher(&self) -> Result<()> {
-        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
     }
 
     fn num_subpartitions(&self) -> u32 {

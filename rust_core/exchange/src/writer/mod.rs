@@ -4,6 +4,7 @@ mod arrow;
 mod bytes;
 mod flusher;
 mod pages;
+mod state;
 mod stream;
 mod timeout;
 
@@ -79,14 +80,6 @@ fn broadcast_event(partition: &ResultPartition, event: &Event, data_type: DataTy
     }
     for subpartition in partition.subpartitions() {
         subpartition.add_event(bytes.clone(), data_type);
-    }
-    Ok(())
-}
-
-/// Nothing is emitted behind the end of data.
-fn check_emits(ended: bool) -> Result<()> {
-    if ended {
-        return Err(ExchangeError::State("the end of data was announced: no record can follow"));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use headgate_protocol::DataType;
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
+use crate::address::Address;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{DataInput, InputGate};
 use crate::net::simulator::plan::{Kind, Plan};
@@ -18,7 +19,6 @@ use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::Reading;
 use crate::net::simulator::wire::{Net, address_of};
 use crate::partition::{PartitionOptions, ResultPartition};
-use crate::{Address, PartitionId};
 
 /// A subpartition as its producer sees it.
 #[derive(Default)]
@@ -248,7 +248,7 @@ impl World {
     fn add_channel(&mut self, number: usize) -> bool {
         let gate = &mut self.gates[number];
         let planned = &self.plan.gates[number];
-        if gate.outcome.is_some() || gate.reading.len() > planned.channels.len() {
+        if gate.outcome.is_some() {
             return false;
         }
         let Some((partition, subpartition)) = planned.channels.get(gate.reading.len()) else {
@@ -267,7 +267,7 @@ impl World {
             host: peer.ip().to_string(),
             port: peer.port(),
             process: producer.env.process(),
-            partition: PartitionId(self.partitions[*partition].inner.id().0),
+            partition: self.partitions[*partition].inner.id(),
             subpartition: u32::try_from(*subpartition).expect("a handful"),
         };
         let script = &self.plan.partitions[*partition].scripts[*subpartition];

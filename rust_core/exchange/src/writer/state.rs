@@ -1,0 +1,100 @@
+//! What writers of pages and of bytes have in common: whether they may still write, and who flushes.
+
+use std::sync::Arc;
+
+use crate::environment::ShuffleEnvironment;
+use crate::error::{ExchangeError, Result};
+use crate::partition::{PartitionKind, ResultPartition};
+use crate::writer::BufferTimeout;
+use crate::writer::flusher::TimedFlush;
+
+/// How far the one writer of a partition is.
+pub(super) struct WriterState {
+    partition: Arc<ResultPartition>,
+    /// Flush after each record.
+    pub(super) flush_always: bool,
+    /// Only with a timeout, and until it is finished.
+    timed: Option<Arc<TimedFlush>>,
+    /// The records are over, the partition is not.
+    ended: bool,
+    finished: bool,
+}
+
+impl WriterState {
+    /// Of a writer that nobody flushes by time.
+    pub(super) fn new(partition: Arc<ResultPartition>) -> Self {
+        Self { partition, flush_always: false, timed: None, ended: false, finished: false }
+    }
+
+    /// Has the environment's output flusher call `flush` as the timeout says.
+    ///
+    /// # Errors
+    /// When the flusher cannot be started.
+    pub(super) fn set_timeout(
+        &mut self,
+        timeout: BufferTimeout,
+        environment: &ShuffleEnvironment,
+        flush: impl Fn() + Send + Sync + 'static,
+    ) -> Result<()> {
+        self.flush_always = timeout == BufferTimeout::EveryRecord;
+        self.timed = None;
+        // Of a blocking partition nobody waits for anything before its end.
+        let timed = self.partition.kind() != PartitionKind::Blocking;
+        if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
+            let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
+            let timed = self.timed.insert(Arc::new(timed));
+            environment.flusher().register(timed, timeout)?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why the output flusher failed.
+    pub(super) fn check_flusher(&self) -> Result<()> {
+        self.timed.as_ref().map_or(Ok(()), |timed| timed.check())
+    }
+
+    /// # Errors
+    /// After the end, or the failure of the flusher or of the partition.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.finished {
+            return Err(ExchangeError::Closed("record writer"));
+        }
+        self.check_flusher()?;
+        self.partition.check()
+    }
+
+    /// # Errors
+    /// As [`check_open`](Self::check_open), and behind the end of data.
+    pub(super) fn check_emits(&self) -> Result<()> {
+        if self.ended {
+            return Err(ExchangeError::State(
+                "the end of data was announced: no record can follow",
+            ));
+        }
+        self.check_open()
+    }
+
+    /// # Errors
+    /// When the end of data was announced before.
+    pub(super) fn check_not_ended(&self) -> Result<()> {
+        if self.ended {
+            return Err(ExchangeError::State("the end of data was announced before"));
+        }
+        Ok(())
+    }
+
+    /// The end of data was announced.
+    pub(super) fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Nothing is written any more, and nobody flushes; true at the first call.
+    pub(super) fn finish(&mut self) -> bool {
+        let first = !std::mem::replace(&mut self.finished, true);
+        if first {
+            self.timed = None;
+        }
+        first
+    }
+}
