@@ -168,6 +168,22 @@ def test_each_run_has_an_enumerator_of_its_own_that_is_closed(spark):
     wait_for(lambda: len(CLOSED) == 2, "two closed enumerators")
 
 
+def test_rows_do_not_wait_in_a_page_while_the_source_has_nothing(spark, tmp_path):
+    seen = tmp_path / "seen"
+
+    def read(part, context):
+        yield from read_at_once(part, context)
+        wait_for(seen.exists, "the first rows to come out")
+
+    def look(batches):
+        for batch in batches:
+            seen.touch()
+            yield batch
+
+    out = exchange(Parts(1, read), by="id", num_partitions=1, reduce=look, spark=spark)
+    assert ids(out) == all_ids(1)
+
+
 def test_a_limit_on_top(spark):
     out = exchange(Parts(50), by="id", spark=spark)
     assert len(out.limit(7).collect()) == 7

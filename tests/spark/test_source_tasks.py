@@ -57,35 +57,17 @@ def give(reading, *numbers):
         reading.handle(Message("ASSIGN", 1, 0, fields))
 
 
-def nothing():
-    """Flush nothing."""
-
-
 def test_a_reader_says_that_it_is_there_asks_reads_and_ends(reading):
     one, control = reading(Parts(2))
     give(one, 0, 1)
     one.handle(Message("NO_MORE_SPLITS"))
-    batches = list(one.records(nothing))
+    batches = list(one.records())
     assert [batch["part"][0].as_py() for batch in batches] == [0, 1]
     assert {batch["reader"][0].as_py() for batch in batches} == {2}
     assert control.kinds[:2] == ["READER", "SPLIT_REQUEST"]
     said = [fields["ids"] for kind, fields in control.sent if kind == "SPLITS_FINISHED"]
     assert [name for ids in said for name in ids] == ["part 0", "part 1"]
     assert not fetchers()
-
-
-def test_rows_do_not_wait_in_a_page_while_the_source_has_nothing(reading):
-    one, _ = reading(Parts(2, reader=StuckReader))
-    give(one, 0, 1)
-    rows, flushed = [], []
-
-    def flush():
-        flushed.extend(rows)
-        one.stop()
-
-    for batch in one.records(flush):
-        rows.append(batch.num_rows)  # noqa: PERF401 - flush() looks at it meanwhile
-    assert flushed == rows == [10]
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -98,7 +80,7 @@ def test_a_reader_that_waits_for_ever_is_stopped_and_failed(reading, number):
         )
         thread.start()
         try:
-            return list(one.records(nothing))
+            return list(one.records())
         finally:
             thread.join()
             one.close()
@@ -118,7 +100,7 @@ def test_events_go_both_ways(reading):
     one.handle(Message("SOURCE_EVENT", 1, 0, answer))
     give(one, 0)
     one.handle(Message("NO_MORE_SPLITS"))
-    assert len(list(one.records(nothing))) == 1
+    assert len(list(one.records())) == 1
     kind, fields = control.sent[1]
     assert kind == "SOURCE_EVENT"
     assert event_of(fields) == SourceEvent("hello", bytes(range(256)) + b"2")
@@ -133,7 +115,7 @@ def test_an_error_of_the_source_carries_the_traceback_of_its_cause(reading):
     one, _ = reading(Parts(2, read))
     give(one, 0, 1)
     with pytest.raises(SourceError, match="part 1") as caught:
-        list(one.records(nothing))
+        list(one.records())
     assert 'raise OSError("the disk is gone")' in caught.value.cause_text
 
 
@@ -147,6 +129,6 @@ def test_the_options_of_the_job_reach_the_reader(reading):
     one, _ = reading(Parts(1, read))
     give(one, 0)
     one.handle(Message("NO_MORE_SPLITS"))
-    assert len(list(one.records(nothing))) == 1
+    assert len(list(one.records())) == 1
     assert seen["num_partitions"] == "2"
     assert seen["readers"] == 3

@@ -146,7 +146,7 @@ class _Sender:
         else:
             self._control.listen(self._handle, self._counts)
             clock.enter(INPUT)
-            batches = _in_hand(self._reading.records(writer.flush))
+            batches = _in_hand(self._reading.records())
             if self._finish.is_set():
                 return self._stopped()
             self._register()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
 import socket
-import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +16,7 @@ from headgate.source.runtime.operator import SourceOperator
 from headgate.spark.wire.source_messages import assigned, event_fields, event_of, finished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headgate.source.api import SourceEvent
     from headgate.spark.tasks.control import Control
@@ -26,9 +24,6 @@ if TYPE_CHECKING:
     from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")
-
-#: Seconds without a batch after which pages are sent that are not full; Flink's default.
-BUFFER_TIMEOUT: Final = 0.1
 
 
 class _Context(SourceReaderContext):
@@ -89,12 +84,8 @@ class Reading:
             report_finished=self._finished,
         )
 
-    def records(self, flush: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+    def records(self) -> Iterator[pa.RecordBatch]:
         """Yield the source's batches; end when there are no more splits, or after :meth:`stop`.
-
-        Args:
-            flush: shows what was made of the batches so far; called when the source has had
-                nothing for a while, so that no row waits in a page for the next one to come.
 
         Raises:
             SourceError: the source failed, or emitted something that is no batch.
@@ -102,7 +93,7 @@ class Reading:
         try:
             self._control.send("READER", {"host": self._context.local_host_name})
             self._operator.start()
-            for record in self._polled(flush):
+            for record in self._polled():
                 if not isinstance(record, pa.RecordBatch):
                     raise SourceError(
                         f"source {self._name!r} emitted a {type(record).__name__}, not a batch",
@@ -117,24 +108,18 @@ class Reading:
                 error.caused_by(text.rstrip("\n"))
             raise
 
-    def _polled(self, flush: Callable[[], object]) -> Iterator[Any]:
+    def _polled(self) -> Iterator[Any]:
         operator, bell = self._operator, Bell()
         operator.attach_wake_up(bell.ring)
-        due = math.inf
         while True:
             bell.clear()
             record = operator.poll()
             if record is not None:
                 yield record
-                due = time.monotonic() + BUFFER_TIMEOUT
             elif operator.is_finished:
                 return
-            elif time.monotonic() >= due:
-                flush()
-                due = math.inf
             else:
-                waits = [s for s in (operator.timeout(), due - time.monotonic()) if s is not None]
-                bell.wait(max(0.0, min(waits)))
+                bell.wait(operator.timeout())
 
     def handle(self, message: Message) -> None:
         """Take a message of the enumerator; called in the control thread."""
