@@ -3,7 +3,17 @@
 import sys
 from importlib import import_module
 
-NAMES = ("scatter", "loopback", "channels", "spark", "pipeline", "straggler")
+NAMES = (
+    "scatter",
+    "broadcast",
+    "loopback",
+    "channels",
+    "keyed",
+    "memory",
+    "spark",
+    "pipeline",
+    "straggler",
+)
 
 
 def main() -> int:

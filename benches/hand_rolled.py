@@ -12,7 +12,7 @@ import json
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +27,7 @@ def exchange(df: DataFrame, key: str, partitions: int, inputs: int) -> DataFrame
     place = driver.getsockname()
 
     def run_producers() -> None:
-        consumers = []
-        for _ in range(partitions):
-            connection, _ = driver.accept()
-            with connection, connection.makefile() as words:
-                consumers.append(json.loads(words.readline()))
+        consumers = [port_of(driver.accept()[0]) for _ in range(partitions)]
         driver.close()
         ports = [port for _, port in sorted(consumers)]
         df.mapInArrow(lambda batches: produce(batches, key, ports), "rows long").collect()
@@ -41,8 +37,15 @@ def exchange(df: DataFrame, key: str, partitions: int, inputs: int) -> DataFrame
     return indexes.mapInArrow(lambda batches: consume(batches, place, inputs), df.schema)
 
 
+def port_of(connection: socket.socket) -> tuple[int, int]:
+    """Return the index and the port that a consumer tells the driver."""
+    with connection, connection.makefile() as words:
+        index, port = json.loads(words.readline())
+    return index, port
+
+
 def produce(
-    batches: Iterator[pa.RecordBatch], key: str, ports: list[int]
+    batches: Iterable[pa.RecordBatch], key: str, ports: list[int]
 ) -> Iterator[pa.RecordBatch]:
     files = [socket.create_connection((HOST, port)).makefile("wb", 256 << 10) for port in ports]
     streams = []

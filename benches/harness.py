@@ -109,9 +109,8 @@ def compare(
                 seconds[name].append(took)
             if sys.stderr.isatty():
                 print(f"  {bench}: turn {turn} of {turns}, {name} {took:.3f} s", file=sys.stderr)
-    described = machine()
     print(f"\n{bench}: {what}")
-    print("machine: " + ", ".join(f"{key} {value}" for key, value in described.items()))
+    print("machine: " + ", ".join(f"{key} {value}" for key, value in machine().items()))
     for name, times in seconds.items():
         median = statistics.median(times)
         print(
@@ -120,19 +119,21 @@ def compare(
         )
     found = [_ratio(ratio, seconds, quick=quick) for ratio in ratios]
     if not quick:
-        record = {
-            "bench": bench,
-            "what": what,
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "commit": commit(),
-            "machine": described,
-            "bytes": size,
-            "seconds": seconds,
-            "ratios": found,
-        }
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{bench}.json"
-        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        store(bench, what=what, bytes=size, seconds=seconds, ratios=found)
+
+
+def store(bench: str, **found: object) -> None:
+    """Keep what a bench found in a file, with the machine, the commit and the date."""
+    record = {
+        "bench": bench,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(),
+        "machine": machine(),
+        **found,
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{bench}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def _ratio(ratio: Ratio, seconds: dict[str, list[float]], *, quick: bool) -> dict[str, object]:

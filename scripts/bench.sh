@@ -4,4 +4,11 @@ source "$(dirname "$0")/env.sh"
 
 scripts/venv.sh bench
 scripts/develop.sh
+# Flink's side of the bench "keyed" is a small Java program.
+case "${1:-}" in
+    "" | -* | keyed)
+        command -v javac >/dev/null || { on_debian_as_root && apt_install openjdk-17-jdk-headless; } ||
+            die "no javac found; the bench keyed needs it" "apt-get install openjdk-17-jdk-headless"
+        ;;
+esac
 exec "$VENV_PYTHON" -m benches "$@"

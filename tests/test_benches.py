@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benches import harness
+from benches import flink_cluster, harness
+from benches.__main__ import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -14,9 +15,12 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("bench", "ratios"),
     [
-        ("scatter", ["scatter", "scatter_string"]),
+        ("scatter", ["scatter", "scatter_string", "scatter_2000"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
         ("channels", ["channels", "channels_blocked"]),
+        ("broadcast", ["broadcast"]),
+        ("memory", ["memory"]),
+        ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # It compares the answers of all contestants, too.
         ("pipeline", ["pipeline", "pipeline_sql"]),
     ],
@@ -56,4 +60,4 @@ def test_an_unknown_bench_is_refused():
         command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "scatter, loopback, channels, spark, pipeline, straggler" in done.stderr
+    assert ", ".join(NAMES) in done.stderr
