@@ -3,6 +3,7 @@
 //! One file per class. Blocking calls release the GIL and ask for signals while they wait; no lock
 //! of ours is ever taken while the GIL is held.
 
+mod batches;
 mod environment;
 mod errors;
 #[cfg(feature = "failpoints")]

@@ -4,6 +4,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
+use arrow_array::RecordBatch;
 use headgate_exchange::{
     Counters, DataInput, Interrupt, Received, Record, RecordReader as Inner, Result,
     ShuffleEnvironment,
@@ -14,8 +15,9 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
-use pyo3_arrow::{PyRecordBatch, PySchema};
+use pyo3_arrow::PySchema;
 
+use crate::batches::PyarrowBatches;
 use crate::errors::to_py;
 use crate::gate::AnyGate;
 use crate::interrupt::{blocking, lock, released};
@@ -24,7 +26,7 @@ use crate::schema::page_schema;
 
 /// What leaves the detached section: owned, so that no lock is held when Python objects are made.
 enum Out {
-    Batch(arrow_array::RecordBatch),
+    Batch(RecordBatch),
     Bytes(Vec<u8>),
     Event(usize, Event),
 }
@@ -83,17 +85,23 @@ pub(crate) struct RecordReader {
     counters: Arc<Counters>,
     input: Arc<dyn DataInput>,
     descriptor: Descriptor,
+    /// Where there is a schema.
+    batches: Option<PyarrowBatches>,
     inner: Mutex<State>,
 }
 
 impl RecordReader {
-    fn record<'py>(py: Python<'py>, record: Option<Out>) -> PyResult<Bound<'py, PyAny>> {
+    fn record<'py>(&self, py: Python<'py>, record: Option<Out>) -> PyResult<Bound<'py, PyAny>> {
         match record {
             None => Ok(py.None().into_bound(py)),
-            Some(Out::Batch(batch)) => PyRecordBatch::new(batch).into_pyarrow(py),
+            Some(Out::Batch(batch)) => self.batch(py, batch),
             Some(Out::Bytes(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
             Some(Out::Event(channel, what)) => event(py, channel, what),
         }
+    }
+
+    fn batch<'py>(&self, py: Python<'py>, batch: RecordBatch) -> PyResult<Bound<'py, PyAny>> {
+        self.batches.as_ref().expect("only a reader with a schema reads batches").import(py, batch)
     }
 }
 
@@ -107,6 +115,7 @@ impl RecordReader {
         schema: Option<PySchema>,
         iterative: bool,
     ) -> PyResult<Self> {
+        let batches = schema.as_ref().map(|schema| PyarrowBatches::new(py, schema)).transpose()?;
         let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
         let environment = Arc::clone(gate.environment());
         let spanning = environment.spanning_options();
@@ -118,7 +127,7 @@ impl RecordReader {
         }
         let counters = Arc::clone(reader.counters());
         let inner = Mutex::new(State { reader, held: None });
-        Ok(Self { environment, counters, input, descriptor: Descriptor::default(), inner })
+        Ok(Self { environment, counters, input, descriptor: Descriptor::default(), batches, inner })
     }
 
     /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
@@ -128,7 +137,7 @@ impl RecordReader {
             self.environment.check()?;
             Ok(lock(&self.inner, interrupt)?.next(interrupt)?.map(Out::from))
         })?;
-        Self::record(py, record)
+        self.record(py, record)
     }
 
     /// Like `next`, but `None` also where that would block.
@@ -137,7 +146,7 @@ impl RecordReader {
             self.environment.check()?;
             Ok(lock(&self.inner, interrupt)?.poll_next()?.map(Out::from))
         })?;
-        Self::record(py, record)
+        self.record(py, record)
     }
 
     /// Copies the next bytes record into `buffer`: its length, a tuple for an event, or `None` at
@@ -185,7 +194,7 @@ impl RecordReader {
                 length.into_bound_py_any(py)
             }
             Some(Record::Event { channel, event: what }) => event(py, channel, what),
-            Some(Record::Batch(batch)) => PyRecordBatch::new(batch).into_pyarrow(py),
+            Some(Record::Batch(batch)) => self.batch(py, batch),
         }
     }
 
