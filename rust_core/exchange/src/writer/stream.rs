@@ -53,8 +53,7 @@ impl StreamWriter {
                     };
                     let mut builder = BufferBuilder::new(segment);
                     // What the consumers wish for, yet all of the first record that fits.
-                    let wish = targets.iter().map(|one| one.buffer_size()).min();
-                    let wish = wish.unwrap_or(usize::MAX);
+                    let wish = partition.buffer_size(lane.targets(partition));
                     builder.trim(wish.max(self.serializer.remaining()));
                     let consumer = builder.consumer().expect("a new builder has its consumer");
                     for subpartition in targets {
