@@ -186,7 +186,7 @@ fn spec_12_04_a_reader_that_does_nothing_with_its_time_gets_the_least() {
         data(&partition, 1);
         data(&partition, 1);
         assert!(poll(&*gate) && poll(&*gate));
-        time.advance(Duration::from_mins(1));
+        time.advance(Duration::from_secs(60));
     }
     let stats = gate.debloat_stats().unwrap();
     assert_eq!(stats.buffer_size, 256);
@@ -224,7 +224,7 @@ fn a_pause_is_no_slowness() {
         time.advance(Duration::from_millis(100));
         data(&two.0, 2_000);
         assert_eq!(poll(input), has_two);
-        time.advance(Duration::from_mins(1));
+        time.advance(Duration::from_secs(60));
         data(&one.0, 2_000);
         assert!(poll(input));
         assert_eq!(buffer_size(&one.1) as usize, SEGMENT, "20,000 bytes in a second");
@@ -234,7 +234,7 @@ fn a_pause_is_no_slowness() {
     data(&one.0, 2_000);
     data(&one.0, 2_000);
     assert!(poll(&union));
-    time.advance(Duration::from_mins(1));
+    time.advance(Duration::from_secs(60));
     assert!(poll(&union));
     assert_eq!(buffer_size(&one.1), 256);
     while poll(&union) {}
@@ -298,8 +298,8 @@ fn without_debloating_there_is_nothing_to_measure() {
     let environment = environment();
     let gate = environment.create_input_gate().unwrap();
     assert_eq!(environment.stats().debloating, [None]);
-    let closed = gate.poll_next();
-    assert!(matches!(closed, Ok(Poll::Pending)), "{closed:?}");
+    let polled = gate.poll_next();
+    assert!(matches!(polled, Ok(Poll::Pending)), "{polled:?}");
     gate.close();
     assert!(matches!(gate.poll_next(), Err(ExchangeError::Closed(_))));
     environment.close();
