@@ -103,6 +103,13 @@ def test_the_defaults():
         "max_buffers_per_channel": 10,
         "max_overdraft_buffers": 5,
         "buffer_timeout": 0.1,
+        "buffer_debloat_enabled": False,
+        "buffer_debloat_target": 1.0,
+        "buffer_debloat_period": 0.2,
+        "buffer_debloat_samples": 20,
+        "buffer_debloat_threshold_percentages": 25,
+        "min_segment_size": 256,
+        "starting_segment_size": None,
         "spill_threshold": 5 << 20,
         "temp_directories": None,
         "max_spill_size": 0,
@@ -163,6 +170,14 @@ def test_directories_are_a_path_or_several(raw, paths):
 
 
 @pytest.mark.parametrize(
+    ("raw", "value"), [(True, True), ("true", True), (" False ", False), ("FALSE", False)]
+)
+def test_a_truth_is_written_in_any_case(raw, value):
+    options = resolve("exchange", {"buffer_debloat_enabled": raw}, environ={})
+    assert options["buffer_debloat_enabled"] is value
+
+
+@pytest.mark.parametrize(
     ("environ", "paths"),
     [
         ({}, ()),
@@ -189,6 +204,8 @@ def test_sparks_local_directories_are_found(environ, paths):
         ("consumer_timeout", "soon", "consumer_timeout='soon' is not a duration"),
         ("num_partitions", 0, "num_partitions=0 is below the limit of 1"),
         ("num_partitions", "two", "num_partitions='two' is not a whole number"),
+        ("buffer_debloat_enabled", 1, "buffer_debloat_enabled=1 is neither true nor false"),
+        ("buffer_debloat_enabled", "yes", "buffer_debloat_enabled='yes' is neither true nor false"),
         ("num_partitions", True, "num_partitions=True is not a whole number"),
         ("num_partitions", 1.5, "num_partitions=1.5 is not a whole number"),
         ("on_no_slots", "eror", "on_no_slots='eror' is not one of its values"),

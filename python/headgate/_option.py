@@ -9,12 +9,15 @@ CONF_PREFIX: Final = "spark.headgate."
 ENV_PREFIX: Final = "HEADGATE_"
 
 Scope = Literal["environment", "exchange"]
-Kind = Literal["address", "choice", "directories", "duration", "int", "schema", "size", "timeout"]
+Kind = Literal[
+    "address", "bool", "choice", "directories", "duration", "int", "schema", "size", "timeout"
+]
 
 
 #: What values of these kinds look like; others have limits.
 _IN_WORDS: Final[dict[Kind, str]] = {
     "address": '"HOST:PORT", port 0 for any free one',
+    "bool": "true or false",
     "directories": "a path, several with commas between them, or a list of paths",
     "schema": "a DDL string or a StructType",
 }

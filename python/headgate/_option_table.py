@@ -95,6 +95,72 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum="1m",
         ),
         Option(
+            "buffer_debloat_enabled",
+            "bool",
+            "false",
+            ("environment", "exchange"),
+            "Whether buffers and pages are made as small as a slow reader needs them, so that what "
+            "waits for it is read within buffer_debloat_target, and large again for a fast one. For "
+            "what is not on disk.",
+        ),
+        Option(
+            "buffer_debloat_target",
+            "duration",
+            "1s",
+            ("environment", "exchange"),
+            "In what time a gate's reader should be done with all buffers that wait for it.",
+            minimum="1ms",
+            maximum="1h",
+        ),
+        Option(
+            "buffer_debloat_period",
+            "duration",
+            "200ms",
+            ("environment", "exchange"),
+            "How often a reader looks at its speed, while it reads: no thread does it.",
+            minimum="10ms",
+            maximum="1h",
+        ),
+        Option(
+            "buffer_debloat_samples",
+            "int",
+            20,
+            ("environment", "exchange"),
+            "Over how many such periods the size is smoothed. Fewer follow faster, and jump more.",
+            minimum=1,
+            maximum=100_000,
+        ),
+        Option(
+            "buffer_debloat_threshold_percentages",
+            "int",
+            25,
+            ("environment", "exchange"),
+            "A size that differs by less from the last one, in percent of it, is not announced, so "
+            "that producers are not told of every little change.",
+            minimum=0,
+            maximum=100,
+        ),
+        Option(
+            "min_segment_size",
+            "size",
+            "256",
+            ("environment", "exchange"),
+            "The least that debloating asks for. A row or record that is larger has a page or "
+            "buffer of its own.",
+            minimum="1",
+            maximum="64m",
+        ),
+        Option(
+            "starting_segment_size",
+            "size",
+            None,
+            ("environment", "exchange"),
+            "What debloating asks for before a reader has shown its speed; segment_size when it is "
+            "not given. From a small one on, a size takes some seconds to grow.",
+            minimum="1",
+            maximum="64m",
+        ),
+        Option(
             "spill_threshold",
             "size",
             "5m",
@@ -224,6 +290,17 @@ OPTIONS: Final[dict[str, Option]] = {
         ),
     )
 }
+
+#: The options of an environment that say how large the buffers of a slow reader are.
+DEBLOAT_OPTIONS: Final = (
+    "buffer_debloat_enabled",
+    "buffer_debloat_target",
+    "buffer_debloat_period",
+    "buffer_debloat_samples",
+    "buffer_debloat_threshold_percentages",
+    "min_segment_size",
+    "starting_segment_size",
+)
 
 #: The options of an environment that say how its pool is shared out.
 BUFFER_OPTIONS: Final = (

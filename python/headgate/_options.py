@@ -17,7 +17,7 @@ from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX, Kind, Option, Scope
 from headgate._option_table import OPTIONS
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
-from headgate._values import parse_address, parse_directories, parse_int
+from headgate._values import parse_address, parse_bool, parse_directories, parse_int
 from headgate.errors import OptionError
 
 
@@ -108,6 +108,7 @@ def describe(name: str, value: Any) -> str:
 #: What reads a value, by kind; others are taken as they are.
 _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "address": parse_address,
+    "bool": parse_bool,
     "directories": parse_directories,
     "duration": parse_duration,
     "int": parse_int,
@@ -160,15 +161,26 @@ def _refuse_unknown(given: Any, known: Mapping[str, Option], what: str) -> None:
             )
 
 
+#: Sizes of which the first is at most the second, where both are given.
+_ORDERED: Final = (
+    ("segment_size", "memory"),
+    ("min_segment_size", "segment_size"),
+    ("starting_segment_size", "segment_size"),
+    ("min_segment_size", "starting_segment_size"),
+)
+
+
 def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
-    memory, segment = values.get("memory"), values.get("segment_size")
-    if memory is not None and segment is not None and segment > memory:
+    for small, large in _ORDERED:
+        size, limit = values.get(small), values.get(large)
+        if size is None or limit is None or size <= limit:
+            continue
         raise OptionError(
-            f"segment_size={size_text(segment)} is larger than memory={size_text(memory)}",
-            asked=f"segment_size={size_text(segment)} ({sources['segment_size']})",
-            have=f"memory={size_text(memory)} ({sources['memory']})",
-            remedy="a larger memory · a smaller segment_size",
-            details={"option": "segment_size", "value": segment, "memory": memory},
+            f"{small}={size_text(size)} is larger than {large}={size_text(limit)}",
+            asked=f"{small}={size_text(size)} ({sources[small]})",
+            have=f"{large}={size_text(limit)} ({sources[large]})",
+            remedy=f"a larger {large} · a smaller {small}",
+            details={"option": small, "value": size, large: limit},
         )
 
 

@@ -1,4 +1,4 @@
-"""Numbers, addresses and paths as options take them."""
+"""Numbers, truths, addresses and paths as options take them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ def parse_int(raw: Any) -> int:
         return int(raw)
     except ValueError:
         raise ValueError("not a whole number") from None
+
+
+def parse_bool(raw: Any) -> bool:
+    """Return True or False, also from ``"true"`` or ``"false"`` in any case.
+
+    Raises:
+        ValueError: something else.
+    """
+    if isinstance(raw, bool):
+        return raw
+    text = raw.strip().lower() if isinstance(raw, str) else ""
+    if text not in {"true", "false"}:
+        raise ValueError("neither true nor false")
+    return text == "true"
 
 
 def parse_address(raw: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate import _native, _options
 from headgate._directories import local_directories
 from headgate._matches import close_matches
-from headgate._option_table import OPTIONS
+from headgate._option_table import DEBLOAT_OPTIONS, OPTIONS
 from headgate.errors import OptionError
 from headgate.gate import InputGate
 from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
@@ -48,6 +48,14 @@ class ShuffleEnvironment:
         buffer_timeout: how long what a writer emitted may wait for its page or buffer to fill, as
             ``"100ms"`` or seconds; 0 sends after each record, -1 never by time. The thread that
             does it starts with the first writer that needs it.
+        buffer_debloat_enabled: whether buffers get as small as slow readers need them, so that what
+            waits for one is read within `buffer_debloat_target`.
+        buffer_debloat_target: that time, ``"1s"`` or seconds.
+        buffer_debloat_period: how often a reader looks at its speed.
+        buffer_debloat_samples: over how many such periods the size is smoothed.
+        buffer_debloat_threshold_percentages: by how much a size must differ to be announced.
+        min_segment_size: the least that is asked for, in bytes.
+        starting_segment_size: what is asked for at first, in bytes; a segment if not given.
         spill_threshold: larger records than this that span segments are put together in temporary
             files, in bytes.
         temp_directories: where those are made, one path or several; by default Spark's local
@@ -85,6 +93,13 @@ class ShuffleEnvironment:
         max_buffers_per_channel: int | None = None,
         max_overdraft_buffers: int | None = None,
         buffer_timeout: str | float | None = None,
+        buffer_debloat_enabled: bool | None = None,
+        buffer_debloat_target: str | float | None = None,
+        buffer_debloat_period: str | float | None = None,
+        buffer_debloat_samples: int | None = None,
+        buffer_debloat_threshold_percentages: int | None = None,
+        min_segment_size: str | int | None = None,
+        starting_segment_size: str | int | None = None,
         spill_threshold: str | int | None = None,
         temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
         max_spill_size: str | int | None = None,
@@ -103,6 +118,13 @@ class ShuffleEnvironment:
                 "max_buffers_per_channel": max_buffers_per_channel,
                 "max_overdraft_buffers": max_overdraft_buffers,
                 "buffer_timeout": buffer_timeout,
+                "buffer_debloat_enabled": buffer_debloat_enabled,
+                "buffer_debloat_target": buffer_debloat_target,
+                "buffer_debloat_period": buffer_debloat_period,
+                "buffer_debloat_samples": buffer_debloat_samples,
+                "buffer_debloat_threshold_percentages": buffer_debloat_threshold_percentages,
+                "min_segment_size": min_segment_size,
+                "starting_segment_size": starting_segment_size,
                 "spill_threshold": spill_threshold,
                 "temp_directories": temp_directories,
                 "max_spill_size": max_spill_size,
@@ -113,6 +135,12 @@ class ShuffleEnvironment:
         native = dict(options)
         #: Seconds, of the writers that do not say otherwise; 0 and -1 as in the option.
         self._buffer_timeout: float = native.pop("buffer_timeout")
+        debloat = {
+            name.removeprefix("buffer_debloat_"): native.pop(name) for name in DEBLOAT_OPTIONS
+        }
+        if debloat["starting_segment_size"] is None:
+            debloat["starting_segment_size"] = options["segment_size"]
+        native["buffer_debloat"] = debloat if debloat["enabled"] else None
         native["temp_directories"] = options["temp_directories"] or local_directories()
         self._max_spill_size: int = native.pop("max_spill_size")
         self._native = _native.Environment(
@@ -272,7 +300,9 @@ class ShuffleEnvironment:
         requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
-        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel).
+        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
+        ``debloating`` (a dict per gate: debloated_buffer_size in bytes and
+        estimated_time_to_consume_buffers_ms; None without ``buffer_debloat_enabled``).
         """
         return self._native.stats()
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from headgate.address import ChannelAddress
 
+#: A wish is 32 bits wide on the wire; a segment is never larger.
+_LARGEST = 2**32 - 1
+
 
 class InputGate:
     """All channels of one consumer; read by one :class:`~headgate.RecordReader`.
@@ -136,6 +139,27 @@ class InputGate:
         """
         self._native.resume_consumption(channel)
 
+    def announce_buffer_size(self, size: int) -> None:
+        """Ask the producers of all channels for buffers and pages of at most so many bytes.
+
+        It holds from the next buffer of each on, also for channels that are added later. The first
+        row or record of a buffer may be larger; what a producer keeps on disk ignores it. With
+        ``buffer_debloat_enabled`` the gate itself does this, and asks anew as its reader's speed
+        changes. Source: Flink's ``InputChannel.announceBufferSize``.
+
+        Args:
+            size: in bytes; as large as a segment, or larger, for buffers as large as can be.
+
+        Raises:
+            OptionError: less than 1 byte.
+        """
+        if size < 1:
+            raise OptionError(
+                f"size={size} is less than 1 byte",
+                remedy="the segment_size of the environment, for buffers as large as can be",
+            )
+        self._native.announce_buffer_size(min(size, _LARGEST))
+
     def acknowledge_all_records_processed(self, channel: int) -> None:
         """Tell the producer of a channel that its records up to the end of data are processed.
 
@@ -217,6 +241,11 @@ class UnionInputGate:
         """Send an event to the tasks behind all gates; see :meth:`InputGate.send_task_event`."""
         for gate in self._gates:
             gate.send_task_event(name, body)
+
+    def announce_buffer_size(self, size: int) -> None:
+        """Ask the producers behind all gates; see :meth:`InputGate.announce_buffer_size`."""
+        for gate in self._gates:
+            gate.announce_buffer_size(size)
 
     @property
     def schema(self) -> pa.Schema | None:

@@ -7,7 +7,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._option_table import BUFFER_OPTIONS
+from headgate._option_table import BUFFER_OPTIONS, DEBLOAT_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.request import Request, check
@@ -79,7 +79,8 @@ def exchange(
         options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
             ``spill_threshold``, ``temp_directories``, ``on_no_slots``, ``progress``,
             ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those that share out
-            the pool, such as ``buffers_per_channel``; see ``docs/options.md``.
+            the pool or keep its buffers small, such as ``buffers_per_channel`` and
+            ``buffer_debloat_enabled``; see ``docs/options.md``.
 
     Raises:
         OptionError: an unknown option, or a value that it does not take; a source that never ends
@@ -157,7 +158,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         "memory": options["memory"],
         "segment_size": options["segment_size"],
         "max_record_size": options["max_record_size"],
-        "buffers": {name: options[name] for name in BUFFER_OPTIONS},
+        "buffers": {name: options[name] for name in (*BUFFER_OPTIONS, *DEBLOAT_OPTIONS)},
         "buffer_timeout": options["buffer_timeout"],
         "spill_threshold": options["spill_threshold"],
         "temp_directories": options["temp_directories"],

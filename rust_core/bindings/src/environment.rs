@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment, Stats,
+    BufferDebloatOptions, BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions,
+    ShuffleEnvironment, Stats,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,6 +15,36 @@ use pyo3::types::{PyBytes, PyDict, PyList};
 use crate::gate::InputGate;
 use crate::interrupt::{blocking, released};
 use crate::partition::ResultPartition;
+
+/// The options of the same names, durations in seconds and sizes in bytes.
+#[derive(FromPyObject)]
+struct BufferDebloat {
+    #[pyo3(item)]
+    target: f64,
+    #[pyo3(item)]
+    period: f64,
+    #[pyo3(item)]
+    samples: u32,
+    #[pyo3(item)]
+    threshold_percentages: u32,
+    #[pyo3(item)]
+    min_segment_size: usize,
+    #[pyo3(item)]
+    starting_segment_size: usize,
+}
+
+impl From<BufferDebloat> for BufferDebloatOptions {
+    fn from(options: BufferDebloat) -> Self {
+        Self {
+            target: Duration::from_secs_f64(options.target),
+            period: Duration::from_secs_f64(options.period),
+            samples: options.samples,
+            threshold_percentages: options.threshold_percentages,
+            min_segment_size: options.min_segment_size,
+            starting_segment_size: options.starting_segment_size,
+        }
+    }
+}
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct Environment {
@@ -26,7 +57,7 @@ impl Environment {
     #[pyo3(signature = (
         *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
         max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
-        partition_request_timeout, idle_timeout, secret, exchange, run, epoch
+        partition_request_timeout, idle_timeout, secret, exchange, run, epoch, buffer_debloat=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
@@ -47,6 +78,7 @@ impl Environment {
         exchange: [u8; 16],
         run: u32,
         epoch: u32,
+        buffer_debloat: Option<BufferDebloat>,
     ) -> PyResult<Self> {
         let buffers = BufferOptions {
             buffers_per_channel,
@@ -68,6 +100,7 @@ impl Environment {
             temp_directories,
             partition_request_timeout: Duration::from_secs_f64(partition_request_timeout),
             idle_timeout: Duration::from_secs_f64(idle_timeout),
+            buffer_debloat: buffer_debloat.map(BufferDebloatOptions::from),
         };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
@@ -186,6 +219,17 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
         }
         gates.append(rows)?;
     }
+    let debloating = PyList::empty(py);
+    for gate in &stats.debloating {
+        let row = gate.map(|gate| {
+            let row = PyDict::new(py);
+            row.set_item("debloated_buffer_size", gate.buffer_size)?;
+            let time = u64::try_from(gate.time_to_consume.as_millis()).unwrap_or(u64::MAX);
+            row.set_item("estimated_time_to_consume_buffers_ms", time)?;
+            PyResult::Ok(row)
+        });
+        debloating.append(row.transpose()?)?;
+    }
     let spilled = PyDict::new(py);
     spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
     spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
@@ -199,5 +243,6 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     out.set_item("spilled", spilled)?;
     out.set_item("partitions", partitions)?;
     out.set_item("gates", gates)?;
+    out.set_item("debloating", debloating)?;
     Ok(out)
 }

@@ -1,5 +1,6 @@
 //! `InputGate`.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -109,6 +110,14 @@ impl InputGate {
         blocking(py, |_| {
             self.environment.check()?;
             self.inner.send_task_event(&name, Bytes::from(body))
+        })
+    }
+
+    fn announce_buffer_size(&self, py: Python<'_>, size: NonZeroU32) -> PyResult<()> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.announce_buffer_size(size);
+            Ok(())
         })
     }
 

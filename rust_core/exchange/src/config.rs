@@ -32,6 +32,25 @@ pub struct Config {
     pub partition_request_timeout: Duration,
     /// Silence after which a peer to which channels are open is taken for lost.
     pub idle_timeout: Duration,
+    /// How buffers follow the speed of their readers; none for buffers as large as they can be.
+    pub buffer_debloat: Option<BufferDebloatOptions>,
+}
+
+/// How large the buffers of a gate are to be, under Flink's names; never more than a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferDebloatOptions {
+    /// In what time a reader should be done with all buffers that wait for it.
+    pub target: Duration,
+    /// Between two samples.
+    pub period: Duration,
+    /// Over how many samples the size is smoothed. At least 1.
+    pub samples: u32,
+    /// Changes by less than this share of the size, in percent, are kept back.
+    pub threshold_percentages: u32,
+    /// The least that buffers are to hold, in bytes.
+    pub min_segment_size: usize,
+    /// What they are to hold at first, in bytes.
+    pub starting_segment_size: usize,
 }
 
 /// How many segments partitions and gates are promised and may have, under Flink's names.

@@ -42,7 +42,7 @@ mod view;
 mod writer;
 
 pub use address::Address;
-pub use config::{BufferOptions, Config};
+pub use config::{BufferDebloatOptions, BufferOptions, Config};
 pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
@@ -57,7 +57,7 @@ pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
-pub use stats::{ChannelStats, SpillStats, Stats, SubpartitionStats};
+pub use stats::{ChannelStats, DebloatStats, SpillStats, Stats, SubpartitionStats};
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};

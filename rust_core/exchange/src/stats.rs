@@ -1,5 +1,7 @@
 //! Snapshots: plain numbers, taken without stopping anything.
 
+use std::time::Duration;
+
 use headgate_memory::PoolStats;
 
 /// How one subpartition is doing.
@@ -24,6 +26,15 @@ pub struct ChannelStats {
     pub credit: Option<u32>,
     /// Buffers waiting for the reader.
     pub queued: usize,
+}
+
+/// How large the buffers of a gate are to be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DebloatStats {
+    /// Bytes that the producers were told last.
+    pub buffer_size: u32,
+    /// How long the reader would take for all buffers in use, if they were full.
+    pub time_to_consume: Duration,
 }
 
 /// What went to disk.
@@ -60,4 +71,6 @@ pub struct Stats {
     pub partitions: Vec<Vec<SubpartitionStats>>,
     /// Of each open gate, its channels.
     pub gates: Vec<Vec<ChannelStats>>,
+    /// Of each open gate, what its buffers are to be; none without debloating.
+    pub debloating: Vec<Option<DebloatStats>>,
 }

@@ -103,6 +103,7 @@ impl State {
         self.reader_waits = true;
         self.items.clear();
         self.data_items = 0;
+        self.buffer_size = None;
     }
 }
 
@@ -318,9 +319,11 @@ impl Subpartition {
         self.lock().gives_empty = true;
     }
 
-    /// Buffers that are begun from now on should hold no more than this many bytes.
+    /// Buffers that are begun from now on should hold no more than this many bytes; ignored once
+    /// nobody reads them.
     pub(crate) fn set_buffer_size(&self, size: u32) {
-        self.lock().buffer_size = Some(size);
+        let mut state = self.lock();
+        state.buffer_size = Some(size).filter(|_| !state.released);
     }
 
     /// What a new buffer should hold, in bytes.

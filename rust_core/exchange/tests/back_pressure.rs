@@ -4,11 +4,15 @@
 
 mod common;
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::{Env, batch, config, drain, nothing, page_schema, writer};
-use headgate_exchange::{BufferOptions, ExchangeError};
+use bytes::Bytes;
+use common::{Env, RECORD_LIMIT, batch, config, drain, nothing, page_schema, writer};
+use headgate_exchange::{BufferOptions, BytesWriter, DataInput, ExchangeError};
+use headgate_record::Selector;
 
 fn env(segments: usize, buffers: BufferOptions) -> Env {
     Env::with(headgate_exchange::Config { buffers, ..config(segments, 4096) })
@@ -37,6 +41,33 @@ fn a_batch_that_is_begun_may_overdraw() {
         assert_eq!(env.0.stats().pool.held, 3 + max_overdraft_buffers);
         assert!(!partition.is_available());
     }
+}
+
+#[test]
+fn spec_section_4_5_a_buffer_that_was_cut_short_is_extended_before_a_record_waits() {
+    let buffers = BufferOptions {
+        buffers_per_channel: 1,
+        floating_buffers_per_gate: 1,
+        max_overdraft_buffers: 0,
+        ..BufferOptions::default()
+    };
+    let env = env(32, buffers);
+    let partition = env.partition(1);
+    let gate = env.0.create_input_gate().unwrap();
+    env.0.add_channel(&gate, &env.address(&partition, 0), [0; 32], &nothing).unwrap();
+    gate.announce_buffer_size(NonZeroU32::new(100).unwrap());
+    let selector = Selector::Broadcast;
+    let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
+    // With its length a record takes 64 bytes: the fifth begins in the last of three segments.
+    let record = Bytes::from(vec![1; 60]);
+    for _ in 0..5 {
+        writer.emit_to(0, record.clone(), &stop).unwrap();
+    }
+    let sixth = writer.emit_to(0, record, &stop).unwrap_err();
+    assert!(matches!(sixth, ExchangeError::Interrupted), "{sixth}");
+    let sizes = [(); 3].map(|()| gate.next(&nothing).unwrap().unwrap().buffer.len());
+    assert_eq!(sizes, [100, 100, 120]);
+    gate.close();
 }
 
 #[test]

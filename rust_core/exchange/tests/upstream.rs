@@ -8,9 +8,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use common::{Env, RECORD_LIMIT, nothing};
-use headgate_exchange::{BytesWriter, DataInput, DataType, ExchangeError, InputGate};
+use common::{Env, RECORD_LIMIT, batch, config, nothing, page_schema, writer};
+use headgate_exchange::{
+    Address, ArrowWriter, BufferOptions, BytesWriter, Config, DataInput, DataType, ExchangeError,
+    InputGate, PartitionId, PartitionOptions, ResultPartition,
+};
 use headgate_record::Selector;
+
+const CLEAR_END: DataType = DataType::DataBufferWithClearEnd;
 
 fn next_size(gate: &InputGate) -> Option<(DataType, usize)> {
     let received = gate.next(&nothing).unwrap()?;
@@ -24,7 +29,7 @@ fn sizes(gate: &InputGate) -> Vec<usize> {
 }
 
 /// Waits until the consumer's event shows that what it said before has come, too.
-fn come(partition: &headgate_exchange::ResultPartition, gates: &[Arc<InputGate>]) {
+fn come(partition: &ResultPartition, gates: &[Arc<InputGate>]) {
     for gate in gates {
         gate.send_task_event("said", Bytes::new()).unwrap();
     }
@@ -34,6 +39,21 @@ fn come(partition: &headgate_exchange::ResultPartition, gates: &[Arc<InputGate>]
             std::thread::yield_now();
         }
     }
+}
+
+/// An environment whose partitions take many small pages that nobody reads yet.
+fn roomy() -> Env {
+    let buffers = BufferOptions {
+        floating_buffers_per_gate: 64,
+        max_buffers_per_channel: 100,
+        ..BufferOptions::default()
+    };
+    Env::with(Config { buffers, ..config(128, 4096) })
+}
+
+fn writer_to_all(partition: &Arc<ResultPartition>) -> ArrowWriter {
+    let partition = Arc::clone(partition);
+    ArrowWriter::new(partition, page_schema(), Selector::Broadcast, RECORD_LIMIT).unwrap()
 }
 
 #[test]
@@ -64,6 +84,95 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
         assert_eq!(sizes(&gates[0]), [10, 10, 24], "the wish is 10");
         assert_eq!(sizes(&gates[1]), [6, 14, 24], "the wish is 6: the first record fits whole");
         assert!(partition.wait_consumed(None, &nothing).unwrap());
+    }
+}
+
+#[test]
+fn spec_4_11_pages_hold_what_their_consumer_wishes_for() {
+    for local in [true, false] {
+        let (producer, other) = (roomy(), roomy());
+        let consumer = if local { &producer } else { &other };
+        let partition = producer.partition(1);
+        partition.subscribe_task_event("said").unwrap();
+        let mut writer = writer(&partition);
+        let gate = consumer.gate(&[producer.address(&partition, 0)]);
+        let announce = |size| {
+            gate.announce_buffer_size(NonZeroU32::new(size).unwrap());
+            come(&partition, &[Arc::clone(&gate)]);
+        };
+        writer.emit(&batch(0, 1, 8), &nothing).unwrap();
+        announce(1_000);
+        // A page that is open is not cut, and those behind it hold what is wished for.
+        writer.emit(&batch(1, 400, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+        // Rows that are wider than the wish, and one that is wider than a segment.
+        writer.emit(&batch(1, 3, 2_000), &nothing).unwrap();
+        writer.emit(&batch(1, 2, 5_000), &nothing).unwrap();
+        announce(u32::MAX);
+        writer.emit(&batch(1, 200, 8), &nothing).unwrap();
+        writer.finish().unwrap();
+        let pages = std::iter::from_fn(|| next_size(&gate)).filter(|(kind, _)| kind.is_buffer());
+        let pages: Vec<_> = pages.collect();
+        let whole = |from: usize, to: usize| {
+            assert!(pages[from..to].iter().all(|(kind, _)| *kind == CLEAR_END), "{pages:?}");
+            pages[from..to].iter().map(|(_, size)| *size).collect::<Vec<_>>()
+        };
+        let spanning = pages.iter().position(|(kind, _)| *kind == DataType::DataBuffer).unwrap();
+        let sizes = whole(0, spanning);
+        let (small, wide) = sizes[1..].split_at(sizes.len() - 3);
+        assert!(sizes[0] > 3_000, "{sizes:?}");
+        assert!(small.len() > 3 && small.iter().all(|size| *size <= 1_000), "{sizes:?}");
+        assert!(wide.iter().all(|size| (2_000..3_000).contains(size)), "{sizes:?}");
+        assert_eq!(pages[spanning + 1].0, DataType::DataBuffer);
+        assert!(whole(spanning + 2, pages.len())[0] > 3_000, "{pages:?}");
+    }
+}
+
+#[test]
+fn spec_12_05_a_wish_holds_for_channels_to_come_and_is_nothing_to_those_that_are_over() {
+    for local in [true, false] {
+        for early in [true, false] {
+            let (producer, other) = (roomy(), roomy());
+            let consumer = if local { &producer } else { &other };
+            let id = PartitionId([5; 16]);
+            let options = PartitionOptions { id: Some(id), ..PartitionOptions::all(2) };
+            let create = || {
+                let partition = producer.0.create_result_partition(&options).unwrap();
+                partition.subscribe_task_event("said").unwrap();
+                partition
+            };
+            let place = producer.0.address().unwrap();
+            let open = |subpartition| {
+                let gate = consumer.0.create_input_gate().unwrap();
+                gate.announce_buffer_size(NonZeroU32::new(500).unwrap());
+                let address = Address {
+                    host: place.ip().to_string(),
+                    port: place.port(),
+                    process: producer.0.process(),
+                    partition: id,
+                    subpartition,
+                };
+                consumer.0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+                gate
+            };
+            let (partition, gates) = if early {
+                // The channels wait for their partition.
+                let gates = [open(0), open(1)];
+                (create(), gates)
+            } else {
+                (create(), [open(0), open(1)])
+            };
+            come(&partition, &gates);
+            gates[1].close();
+            gates[1].announce_buffer_size(NonZeroU32::MIN);
+            let mut writer = writer_to_all(&partition);
+            writer.emit(&batch(0, 80, 8), &nothing).unwrap();
+            writer.finish().unwrap();
+            gates[0].seal();
+            let sizes = sizes(&gates[0]);
+            assert!(sizes.len() > 5 && sizes.iter().all(|size| *size <= 500), "{sizes:?}");
+            assert!(sizes[0] > 100, "what the closed gate wished for counts no more: {sizes:?}");
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -14,12 +15,18 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, batch, keys, nothing, page_schema};
 use headgate_exchange::{
-    ArrowWriter, BufferTimeout, BytesWriter, ExchangeError, Record, RecordReader, ResultPartition,
+    ArrowWriter, BufferTimeout, BytesWriter, ExchangeError, InputGate, Record, RecordReader,
+    ResultPartition,
 };
 use headgate_record::key_group::{key_groups, operator_index};
 use headgate_record::{Event, Selector, SplitMix64, partition_ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
+
+/// What a reader wishes buffers to hold.
+fn wish() -> impl Strategy<Value = NonZeroU32> {
+    prop_oneof![Just(1), 1..600_u32, 1..5_000_u32].prop_map(|size| NonZeroU32::new(size).unwrap())
+}
 
 /// What is done to a writer; numbers are rows, where records have some.
 #[derive(Clone, Debug)]
@@ -293,6 +300,7 @@ fn read(
     partition: &ResultPartition,
     index: u32,
     pages: bool,
+    wishes: &[NonZeroU32],
 ) -> Vec<i64> {
     let gate = env.0.create_input_gate().unwrap();
     let schema = if pages { page_schema().hash() } else { [0; 32] };
@@ -301,9 +309,18 @@ fn read(
     gate.seal();
     let schema = pages.then(page_schema);
     let options = env.0.spanning_options();
-    let mut reader = RecordReader::new(gate, schema, options, Arc::clone(env.0.copies()));
+    let mut reader = RecordReader::new(
+        Arc::<InputGate>::clone(&gate),
+        schema,
+        options,
+        Arc::clone(env.0.copies()),
+    );
     let mut found = Vec::new();
+    let mut wishes = wishes.iter().cycle();
     while let Some(record) = reader.next(&nothing).unwrap() {
+        if let Some(wish) = wishes.next() {
+            gate.announce_buffer_size(*wish);
+        }
         match record {
             Record::Batch(batch) => found.extend(keys(&batch)),
             Record::Bytes(bytes) => {
@@ -330,6 +347,7 @@ proptest! {
         local in any::<bool>(),
         width in prop_oneof![0_usize..20, 100_usize..3_000, Just(9_000)],
         spare in 0_usize..4,
+        wishes in prop::collection::vec(wish(), 0..4),
         timeout in prop_oneof![
             Just(BufferTimeout::Never),
             Just(BufferTimeout::EveryRecord),
@@ -356,9 +374,11 @@ proptest! {
             Writer::Bytes(writer.unwrap().with_buffer_timeout(timeout, &producer.0).unwrap())
         };
         let received = thread::scope(|scope| {
-            let (producer, partition) = (&producer, &partition);
+            let (producer, partition, wishes) = (&producer, &partition, &wishes[..]);
             let reading: Vec<_> = (0..n)
-                .map(|index| scope.spawn(move || read(consumer, producer, partition, index, pages)))
+                .map(|index| scope.spawn(move || {
+                    read(consumer, producer, partition, index, pages, wishes)
+                }))
                 .collect();
             for step in &steps {
                 writer.step(step, &mut model, width).unwrap();

@@ -180,6 +180,12 @@ impl ReceiveLedger {
         self.required
     }
 
+    /// Buffers that the producer has waiting beyond those that the channel has of its own.
+    #[must_use]
+    pub const fn outstanding(&self) -> u32 {
+        self.required.saturating_sub(self.initial)
+    }
+
     /// Free buffers that the producer does not know of.
     #[must_use]
     pub const fn unannounced(&self) -> u32 {

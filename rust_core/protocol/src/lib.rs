@@ -5,7 +5,8 @@
 //! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]). A
 //! CRC32C ([`Crc32c`]) covers every byte of every frame.
 //! The producer's half is one [`SendQueue`] per connection, the consumer's half one
-//! [`ReceiveChannel`] per channel. [`HeartbeatMonitor`] tells who has fallen silent.
+//! [`ReceiveChannel`] per channel. [`HeartbeatMonitor`] tells who has fallen silent,
+//! [`BufferDebloater`] how large buffers should be.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +14,7 @@ mod budget;
 mod crc32c;
 mod credit;
 mod data_type;
+mod debloat;
 mod decoder;
 mod deque;
 mod frame;
@@ -32,6 +34,7 @@ pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
 pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};
 pub use data_type::{DataType, UnknownDataType};
+pub use debloat::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
 pub use decoder::{FrameDecoder, Limits, Side};
 pub use deque::{NotFound, PrioritizedDeque};
 pub use frame::{

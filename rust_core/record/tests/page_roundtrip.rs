@@ -20,12 +20,12 @@ use headgate_record::{
 use proptest::prelude::*;
 use support::Random;
 
-/// Writes rows into pages in targets of `target_len` bytes that are full of `garbage`.
+/// Writes rows into pages of `capacity` in targets of `target_len` bytes that are full of `garbage`.
 fn write(
     schema: &Arc<PageSchema>,
     batch: &RecordBatch,
     rows: &[u32],
-    target_len: usize,
+    (target_len, capacity): (usize, usize),
     garbage: u8,
 ) -> Vec<Vec<u8>> {
     let source = Source::try_new(schema, batch).unwrap();
@@ -33,7 +33,9 @@ fn write(
     let mut pages = Vec::new();
     let (mut done, mut piece) = (0, 1);
     while done < rows.len() {
-        let mut builder = PageBuilder::new(Arc::clone(schema), vec![garbage; target_len], &profile);
+        let target = vec![garbage; target_len];
+        let mut builder = PageBuilder::new(Arc::clone(schema), target, &profile);
+        builder = builder.with_capacity(capacity);
         loop {
             // Appends of growing size, by list or, where the rows are adjacent, by range.
             let next = &rows[done..rows.len().min(done + piece)];
@@ -54,6 +56,7 @@ fn write(
             let row = &rows[done..=done];
             let page = encode_rows(schema, &source, row).unwrap();
             assert!(page.len() as u64 <= encoded_len(schema, &source, row));
+            assert!(encoded_len(schema, &source, row) > target_len as u64 / 64 * 64);
             pages.push(page);
             done += 1;
             continue;
@@ -63,6 +66,7 @@ fn write(
         let (mut target, length) = builder.finish();
         assert_eq!(stats.bytes, length);
         assert!(length <= target_len);
+        assert!(length <= capacity || stats.rows == 1, "{stats:?} of {capacity} bytes");
         target.truncate(length);
         pages.push(target);
     }
@@ -103,6 +107,7 @@ proptest! {
         rows in 1usize..200,
         max_bytes in prop::sample::select(vec![0, 10, 40, 400]),
         target_len in prop_oneof![300usize..3000, 3000usize..100_000],
+        capacity in prop_oneof![Just(usize::MAX), 0usize..3000],
         selected in prop::collection::vec((any::<prop::sample::Index>(), 1usize..12), 1..60),
         slice in any::<bool>(),
     ) {
@@ -120,9 +125,10 @@ proptest! {
             selection.extend((start..rows.min(start + len)).map(|row| u32::try_from(row).unwrap()));
         }
         let page_schema = Arc::new(PageSchema::try_new(schema).unwrap());
-        let pages = write(&page_schema, &batch, &selection, target_len, 0xaa);
+        let lens = (target_len, capacity);
+        let pages = write(&page_schema, &batch, &selection, lens, 0xaa);
         // Nothing of what was in the memory before travels.
-        prop_assert!(pages == write(&page_schema, &batch, &selection, target_len, 0x55));
+        prop_assert!(pages == write(&page_schema, &batch, &selection, lens, 0x55));
         let (rows, columns) = read_all(&page_schema, pages);
         prop_assert_eq!(rows, selection.len());
         let selection = UInt32Array::from(selection);
@@ -138,6 +144,21 @@ proptest! {
 
 fn page_schema(fields: Vec<Field>) -> Arc<PageSchema> {
     Arc::new(PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap())
+}
+
+#[test]
+fn a_page_holds_what_it_is_made_for_and_at_least_a_row() {
+    let schema = page_schema(vec![Field::new("n", DataType::Int32, false)]);
+    let rows: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1_000));
+    let batch = RecordBatch::try_new(schema.schema().clone(), vec![rows]).unwrap();
+    let source = Source::try_new(&schema, &batch).unwrap();
+    // The header takes 64 bytes, and 16 rows 64 more.
+    for (capacity, fit) in [(0, 1), (64, 1), (127, 1), (128, 16), (200, 32), (1024, 240)] {
+        let builder = PageBuilder::new(Arc::clone(&schema), vec![0; 1024], &PageProfile::new());
+        let mut builder = builder.with_capacity(capacity);
+        assert_eq!(builder.append_range(&source, 0, 500), fit, "of {capacity} bytes");
+        assert_eq!(builder.append_range(&source, fit, 500), 0, "it is full");
+    }
 }
 
 #[test]

@@ -29,7 +29,8 @@ class Task:
         memory: bytes of a process's pool.
         segment_size: bytes of a segment.
         max_record_size: bytes of the largest single row.
-        buffers: the options of an environment that share out its pool, by name.
+        buffers: the options of an environment that share out its pool and keep its buffers small,
+            by name.
         buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
         spill_threshold: larger rows than this are put together on disk, in bytes.
         temp_directories: where; None for the local directories of Spark where the task runs.
@@ -41,7 +42,7 @@ class Task:
     memory: int
     segment_size: int
     max_record_size: int
-    buffers: Mapping[str, int]
+    buffers: Mapping[str, Any]
     buffer_timeout: float
     spill_threshold: int
     temp_directories: tuple[str, ...] | None

@@ -1,9 +1,12 @@
-//! An environment without an I/O thread, for tests that choose the order of everything.
+//! What tests choose that an environment decides by itself: the order of everything, and the time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::config::BufferDebloatOptions;
 use crate::environment::ShuffleEnvironment;
+use crate::error::Result;
+use crate::gate::{Clock, Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::net::{Link, Mailbox, Network, Peers};
 
@@ -18,5 +21,16 @@ impl ShuffleEnvironment {
         let peers = Peers::new(link, self.context(Arc::clone(&mailbox)));
         *lock(&self.network) = Some(Network::by_hand(mailbox, address));
         peers
+    }
+
+    /// A gate whose debloating goes by this clock.
+    pub(crate) fn create_debloated_gate(
+        &self,
+        options: &BufferDebloatOptions,
+        clock: Clock,
+    ) -> Result<Arc<InputGate>> {
+        let gate = InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?);
+        let debloating = Debloating::with_clock(options, self.config.segment_size, clock);
+        Ok(Arc::new(gate.debloated(debloating)))
     }
 }

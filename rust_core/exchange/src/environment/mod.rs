@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::copies::Copies;
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GatePool, InputGate};
+use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::net::{Context, Mailbox, Network, Traffic};
@@ -200,7 +200,11 @@ impl ShuffleEnvironment {
     /// After close or fork.
     pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
         self.check()?;
-        let gate = Arc::new(InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?));
+        let mut gate = InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?);
+        if let Some(options) = &self.config.buffer_debloat {
+            gate = gate.debloated(Debloating::new(options, self.config.segment_size));
+        }
+        let gate = Arc::new(gate);
         let mut gates = lock(&self.gates);
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&gate));
@@ -292,6 +296,7 @@ impl ShuffleEnvironment {
             spilled: self.disk.stats(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
+            debloating: gates.iter().map(|gate| gate.debloat_stats()).collect(),
         }
     }
 }

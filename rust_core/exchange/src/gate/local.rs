@@ -172,6 +172,11 @@ impl LocalChannel {
         }
     }
 
+    /// Buffers that wait in the subpartition; none before it is attached.
+    pub(super) fn buffers_in_use(&self) -> usize {
+        self.view.get().map_or(0, |view| view.backlog() as usize)
+    }
+
     pub(super) fn resume(&self) -> Result<()> {
         let not_blocked = ExchangeError::State("the channel is not blocked by a barrier");
         let view = self.view.get().ok_or(not_blocked)?;

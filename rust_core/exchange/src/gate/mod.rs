@@ -1,5 +1,6 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
+mod debloat;
 mod input;
 mod local;
 mod pool;
@@ -19,12 +20,15 @@ use headgate_record::Event;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::stats::ChannelStats;
 
+#[cfg(test)]
+pub(crate) use debloat::Clock;
+pub(crate) use debloat::Debloating;
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
 pub(crate) use local::LocalRequest;
 pub(crate) use pool::GatePool;
 pub(crate) use queue::GateQueue;
-use queue::Slot;
+use queue::{Slot, State, Turn};
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
 pub use union::UnionInputGate;
 pub(crate) use upstream::{Upstream, UpstreamMessage};
@@ -74,6 +78,14 @@ impl Channel {
         }
     }
 
+    /// Buffers that wait, here or at the producer, beyond those that a channel always has.
+    fn buffers_in_use(&self) -> usize {
+        match self {
+            Self::Local(channel) => channel.buffers_in_use(),
+            Self::Remote(channel) => channel.buffers_in_use(),
+        }
+    }
+
     fn name(&self) -> &str {
         match self {
             Self::Local(channel) => channel.name(),
@@ -98,13 +110,15 @@ const UNKNOWN: &str = "unknown channel";
 pub struct InputGate {
     queue: Arc<GateQueue>,
     pool: Arc<GatePool>,
+    /// None where buffers are always as large as they can be.
+    debloating: Option<Debloating>,
     /// The process that made it; a forked child never touches its locks.
     owner: u32,
 }
 
 impl InputGate {
     pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        Self { queue: Arc::default(), pool, owner: std::process::id() }
+        Self { queue: Arc::default(), pool, debloating: None, owner: std::process::id() }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -286,12 +300,24 @@ impl InputGate {
     /// Like `take`; an error ends the gate.
     fn take_or_fail(&self, index: usize, channel: &Channel) -> Result<Option<Received>> {
         // Outside the gate's lock: a local channel takes its producer's.
-        self.take(index, channel).inspect_err(|error| self.fail(error.clone()))
+        let taken = self.take(index, channel).inspect_err(|error| self.fail(error.clone()))?;
+        if let Some(received) = &taken {
+            self.measure(received.buffer.len());
+        }
+        Ok(taken)
+    }
+
+    fn poll_channel(&self, state: &mut State) -> Result<Turn> {
+        let turn = state.poll_channel()?;
+        if !matches!(turn, Poll::Ready(Some(_))) {
+            self.pause_measurement();
+        }
+        Ok(turn)
     }
 
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
         let GateQueue { state, arrived, .. } = &*self.queue;
-        wait_until(state, arrived, interrupt, |state| state.poll_channel())
+        wait_until(state, arrived, interrupt, |state| self.poll_channel(state))
     }
 }
 
@@ -308,7 +334,7 @@ impl DataInput for InputGate {
     fn poll_next(&self) -> Result<Poll<Option<Received>>> {
         loop {
             // The lock is left before the channel's is taken.
-            let polled = self.queue.lock().poll_channel()?;
+            let polled = self.poll_channel(&mut self.queue.lock())?;
             match polled {
                 Poll::Pending => return Ok(Poll::Pending),
                 Poll::Ready(None) => return Ok(Poll::Ready(None)),

@@ -13,7 +13,7 @@ use crate::lock::lock;
 type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
 /// A channel to read and its index; pending when none has anything, `None` when none will have.
-type Turn = Poll<Option<(usize, Arc<Channel>)>>;
+pub(super) type Turn = Poll<Option<(usize, Arc<Channel>)>>;
 
 pub(super) struct Slot {
     /// `None` until its producer is known.

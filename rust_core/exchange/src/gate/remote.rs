@@ -201,6 +201,12 @@ impl RemoteChannel {
         (state.receive.ledger().available(), state.received.len())
     }
 
+    /// Buffers that wait for the reader, and at the producer beyond the channel's own.
+    pub(super) fn buffers_in_use(&self) -> usize {
+        let state = self.lock();
+        state.received.len() + state.receive.ledger().outstanding() as usize
+    }
+
     /// The channel is broken; what arrived intact before is still read.
     pub(crate) fn fail(&self, cause: ExchangeError) {
         let mut state = self.lock();

@@ -33,6 +33,8 @@ struct State {
     /// Gates with something to read, each at most once.
     queue: PrioritizedDeque<usize>,
     closed: bool,
+    /// The gate of what was taken last, until the reader comes back.
+    last: Option<usize>,
     listeners: Arc<[Weak<dyn AvailabilityListener>]>,
     /// The reader found nothing, or the last thing, and its listeners want to be told.
     reader_waits: bool,
@@ -135,6 +137,7 @@ impl UnionInputGate {
             state: Mutex::new(State {
                 queue: PrioritizedDeque::new(),
                 closed: false,
+                last: None,
                 listeners: Arc::new([]),
                 reader_waits: true,
             }),
@@ -175,6 +178,9 @@ impl UnionInputGate {
     }
 
     fn poll_gate(&self, state: &mut State) -> Result<Poll<Option<usize>>> {
+        if let Some(last) = state.last.take() {
+            self.gates[last].pause_unless_available();
+        }
         if state.closed {
             return Err(ExchangeError::Closed("union input gate"));
         }
@@ -198,6 +204,7 @@ impl UnionInputGate {
             state.add(index, received.more_priority_events);
         }
         state.reader_waits = state.queue.is_empty();
+        state.last = Some(index);
         received.channel += self.offsets[index];
         received.more_available = !state.queue.is_empty();
         received.more_priority_events = state.queue.priority_len() > 0;

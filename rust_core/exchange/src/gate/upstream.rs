@@ -35,6 +35,8 @@ struct State {
     closed: bool,
     /// Every event sent so far, as long as a channel may still have to get them.
     events: Vec<Bytes>,
+    /// What buffers should hold, as far as that was said.
+    buffer_size: Option<NonZeroU32>,
 }
 
 impl State {
@@ -45,7 +47,8 @@ impl State {
     }
 }
 
-/// The task events of one gate: each channel gets each of them once, in order.
+/// What one gate tells all its channels: each gets each task event once, in order, and the wish for
+/// a buffer size that holds.
 #[derive(Default)]
 pub(crate) struct Upstream(Mutex<State>);
 
@@ -74,6 +77,9 @@ impl Upstream {
         let mut state = lock(&self.0);
         if state.closed {
             return;
+        }
+        if let Some(size) = state.buffer_size {
+            channel.tell(UpstreamMessage::BufferSize(size));
         }
         for event in &state.events {
             channel.tell(UpstreamMessage::TaskEvent(event.clone()));
@@ -130,10 +136,16 @@ impl InputGate {
         self.channel(channel)?.resume()
     }
 
-    /// Tells the producers of all channels that are requested how many bytes a buffer should hold
-    /// from now on. A wish: the first record of a buffer may be larger, and so are pages.
+    /// Tells the producers of all channels how many bytes a buffer should hold from now on; those of
+    /// channels to come learn it once they are requested. A wish: the first record, or row, of a
+    /// buffer may be larger, and what is on disk ignores it.
     pub fn announce_buffer_size(&self, size: NonZeroU32) {
-        for channel in &lock(&self.queue().upstream.0).requested {
+        let mut state = lock(&self.queue().upstream.0);
+        if state.closed {
+            return;
+        }
+        state.buffer_size = Some(size);
+        for channel in &state.requested {
             channel.tell(UpstreamMessage::BufferSize(size));
         }
     }

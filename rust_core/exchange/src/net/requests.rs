@@ -1,6 +1,7 @@
 //! Partition requests that wait for their partition to appear (spec 4.8, 9.4).
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -36,6 +37,7 @@ pub(super) struct WaitingRequest {
     pub(super) deadline: Instant,
     pub(super) listener: Arc<dyn PartitionListener>,
     pub(super) events: Vec<Bytes>,
+    pub(super) buffer_size: Option<NonZeroU32>,
 }
 
 /// The waiting requests of one connection.
@@ -81,6 +83,13 @@ impl WaitingRequests {
         };
         waiting.events.push(event.clone());
         true
+    }
+
+    /// Keeps the last wish for a buffer size; a channel that does not wait has none.
+    pub(super) fn keep_buffer_size(&mut self, channel: ChannelId, size: NonZeroU32) {
+        if let Some(waiting) = self.requests.get_mut(&channel) {
+            waiting.buffer_size = Some(size);
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

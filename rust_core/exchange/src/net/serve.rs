@@ -133,9 +133,8 @@ impl Serve {
                 }
             }
             Frame::NewBufferSize { size, channel } => {
-                if let Some(reader) = self.queue.view(channel) {
-                    reader.view.set_buffer_size(size.get());
-                }
+                self.waiting.keep_buffer_size(channel, size);
+                self.set_buffer_size(channel, size);
             }
             Frame::Heartbeat => {}
             Frame::CloseRequest => self.goodbye = true,
@@ -144,6 +143,13 @@ impl Serve {
             }
         }
         Ok(())
+    }
+
+    /// Nothing happens where the channel is gone: the wish crossed its end.
+    fn set_buffer_size(&self, channel: ChannelId, size: NonZeroU32) {
+        if let Some(reader) = self.queue.view(channel) {
+            reader.view.set_buffer_size(size.get());
+        }
     }
 
     /// Opens a channel, now or once its partition appears.
@@ -193,8 +199,9 @@ impl Serve {
             }
             Lookup::Waiting => {
                 let deadline = now + timeout;
-                let events = Vec::new();
-                self.waiting.add(WaitingRequest { request, deadline, listener, events });
+                let (events, buffer_size) = (Vec::new(), None);
+                let waiting = WaitingRequest { request, deadline, listener, events, buffer_size };
+                self.waiting.add(waiting);
                 Ok(())
             }
         }
@@ -208,10 +215,14 @@ impl Serve {
         now: Instant,
         outbox: &mut Outbox,
     ) {
-        let Some(WaitingRequest { request, events, .. }) = self.waiting.remove(channel) else {
+        let waited = self.waiting.remove(channel);
+        let Some(WaitingRequest { request, events, buffer_size, .. }) = waited else {
             return;
         };
         self.request(request, context, now, outbox);
+        if let Some(size) = buffer_size {
+            self.set_buffer_size(channel, size);
+        }
         for event in events {
             self.task_event(channel, &event, outbox);
         }

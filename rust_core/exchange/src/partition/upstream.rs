@@ -1,5 +1,6 @@
 //! What consumers tell the writer of a partition, and how it learns of it.
 
+use std::ops::Range;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,12 @@ impl ResultPartition {
 
     pub(crate) fn publish_task_event(&self, index: usize, event: &[u8]) -> Result<()> {
         self.task_events.publish(index, event)
+    }
+
+    /// What a buffer for these subpartitions should hold, in bytes: the least that one of them wishes.
+    pub(crate) fn buffer_size(&self, targets: Range<usize>) -> usize {
+        let wishes = self.subpartitions[targets].iter().map(|target| target.buffer_size());
+        wishes.min().unwrap_or(usize::MAX)
     }
 
     /// The consumer of one subpartition has processed everything up to the end of data.

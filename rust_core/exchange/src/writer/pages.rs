@@ -105,7 +105,9 @@ impl OpenPages {
                 let page = match (&mut open[slot], segment.take()) {
                     (Some(page), _) => page,
                     (empty, Some(segment)) => {
-                        empty.insert(PageBuilder::new(Arc::clone(&self.schema), segment, profile))
+                        let page = PageBuilder::new(Arc::clone(&self.schema), segment, profile);
+                        let wish = self.partition.buffer_size(self.targets(slot));
+                        empty.insert(page.with_capacity(wish))
                     }
                     (None, None) => break,
                 };

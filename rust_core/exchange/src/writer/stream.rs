@@ -40,21 +40,17 @@ impl StreamWriter {
         Copies::count(&partition.copies().spanning, self.serializer.remaining());
         let targets = &partition.subpartitions()[lane.targets(partition)];
         let open = &mut self.open[lane.slot(partition)];
+        let mut free = None;
         while self.serializer.has_data() {
             let builder = match open {
                 Some(builder) => builder,
                 None => {
-                    let segment = match partition.request_segment(lane.subpartition(), interrupt) {
-                        Ok(segment) => segment,
-                        Err(error) => {
-                            self.serializer.clear();
-                            return Err(error);
-                        }
-                    };
+                    let request = || partition.request_segment(lane.subpartition(), interrupt);
+                    let segment = free.take().map_or_else(request, Ok);
+                    let segment = segment.inspect_err(|_| self.serializer.clear())?;
                     let mut builder = BufferBuilder::new(segment);
                     // What the consumers wish for, yet all of the first record that fits.
-                    let wish = targets.iter().map(|one| one.buffer_size()).min();
-                    let wish = wish.unwrap_or(usize::MAX);
+                    let wish = partition.buffer_size(lane.targets(partition));
                     builder.trim(wish.max(self.serializer.remaining()));
                     let consumer = builder.consumer().expect("a new builder has its consumer");
                     for subpartition in targets {
@@ -66,6 +62,16 @@ impl StreamWriter {
             builder.append_with(|target| self.serializer.copy_to(target).0);
             builder.commit();
             if builder.is_full() {
+                let (rest, capacity) = (self.serializer.remaining(), builder.capacity());
+                if rest > 0 && capacity < partition.segment_size() {
+                    let found = partition.try_request_segment(lane.subpartition());
+                    free = found.inspect_err(|_| self.serializer.clear())?;
+                    if free.is_none() {
+                        // Rather a larger buffer than wished for than a wait within a record.
+                        builder.trim(capacity + rest);
+                        continue;
+                    }
+                }
                 builder.finish();
                 *open = None;
                 for subpartition in targets {

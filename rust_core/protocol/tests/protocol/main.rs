@@ -6,6 +6,7 @@ mod budget;
 mod checksum;
 mod credit;
 mod data_type;
+mod debloat;
 mod decoder;
 mod deque;
 mod frames;

@@ -30,12 +30,14 @@ pub struct PageStats {
 /// A page that is nearly full keeps its regions where they are, with zeros between them: a page longer
 /// by a few percent costs less than a second copy of all of it.
 ///
-/// The rows that fit follow from the target's length for fixed columns. For strings they are guessed
+/// The rows that fit follow from the page's capacity for fixed columns. For strings they are guessed
 /// from a [`PageProfile`] and the rows at hand; where the guess was wrong the regions are laid out anew.
 #[derive(Debug)]
 pub struct PageBuilder<T> {
     schema: Arc<PageSchema>,
     target: T,
+    /// Bytes that the page holds, unless its first row alone needs more; at most the target's.
+    capacity: usize,
     profile: PageProfile,
     layout: Option<Layout>,
     columns: Vec<ColumnState>,
@@ -48,8 +50,17 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     #[must_use]
     pub fn new(schema: Arc<PageSchema>, target: T, profile: &PageProfile) -> Self {
         let columns = vec![ColumnState::default(); schema.layouts().len()];
-        let profile = profile.clone();
-        Self { schema, target, profile, layout: None, columns, rows: 0, relayouts: 0 }
+        let (capacity, profile) = (target.as_ref().len(), profile.clone());
+        Self { schema, target, capacity, profile, layout: None, columns, rows: 0, relayouts: 0 }
+    }
+
+    /// The same page, empty yet, which holds no more than so many bytes. Its first row may be larger
+    /// as long as it fits the target; then it is the only one.
+    #[must_use]
+    pub fn with_capacity(mut self, capacity: usize) -> Self {
+        debug_assert!(self.is_empty(), "rows are laid out already");
+        self.capacity = capacity.min(self.target.as_ref().len());
+        self
     }
 
     /// A page of known content.
@@ -151,15 +162,18 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     /// Lays out the empty page; false if not even the first row fits.
     fn lay_out<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let layouts = self.schema.layouts();
-        let mut sample = rows.head(rows.len().min(MAX_SAMPLE));
-        while sample.len() > 1 && count_elements(layouts, source.columns(), sample) > MAX_SAMPLE {
+        // Of a small page no more rows are looked at than it could hold offsets of.
+        let max_sample = MAX_SAMPLE.min(self.capacity / OFFSET_LEN).max(1);
+        let mut sample = rows.head(rows.len().min(max_sample));
+        while sample.len() > 1 && count_elements(layouts, source.columns(), sample) > max_sample {
             sample = sample.head(sample.len() / 2);
         }
         let mut profile = self.profile.clone();
         profile.add(sample.len(), data_lens(layouts, source.columns(), sample).into_iter());
         let first = data_lens(layouts, source.columns(), rows.head(1));
-        let page_len = self.target.as_ref().len();
-        self.layout = Layout::fit(&self.schema, page_len, &profile, 1, &first);
+        let target_len = self.target.as_ref().len();
+        self.layout = Layout::fit(&self.schema, self.capacity, &profile, 1, &first)
+            .or_else(|| Layout::of_one_row(&self.schema, target_len, &first));
         self.layout.is_some()
     }
 
@@ -179,8 +193,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
             .map(|(next, state)| next + state.data_len as u64)
             .collect();
         let min_rows = self.rows as u64 + 1;
-        let page_len = self.target.as_ref().len();
-        let Some(layout) = Layout::fit(&self.schema, page_len, &profile, min_rows, &needed) else {
+        let fitted = Layout::fit(&self.schema, self.capacity, &profile, min_rows, &needed);
+        let Some(layout) = fitted else {
             return false;
         };
         if layout.rows - self.rows < self.rows / MIN_GAIN {
@@ -273,6 +287,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     }
 }
 
+/// Bytes of the narrowest offset, of which a string has one in each row.
+const OFFSET_LEN: usize = 4;
 /// Rows, or elements of lists, looked at to guess how wide the rows of a page will be.
 const MAX_SAMPLE: usize = 1 << 10;
 /// Regions are moved together where that saves more than one byte in so many.

@@ -88,8 +88,7 @@ impl Layout {
         min_rows: u64,
         min_data: &[u64],
     ) -> Option<Self> {
-        // A page's numbers are 32 bits wide.
-        let budget = (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64;
+        let budget = budget(page_len);
         let data = |column: usize, rows: u64| match rows {
             rows if rows == min_rows => min_data[column],
             rows => min_data[column].max(profile.guess(column, rows)),
@@ -109,6 +108,13 @@ impl Layout {
         let share = spare / var_columns / ALIGNMENT_64 * ALIGNMENT_64;
         let share = |column: usize| if is_var(&&schema.layouts()[column]) { share } else { 0 };
         Some(Self::new(schema, rows, |column| data(column, rows) + share(column)))
+    }
+
+    /// Regions for one row with exactly so many bytes of data in each column; none if it needs more
+    /// than `page_len` bytes.
+    pub(super) fn of_one_row(schema: &PageSchema, page_len: usize, data: &[u64]) -> Option<Self> {
+        let len = Self::len(schema, 1, |column| data[column]);
+        (len <= budget(page_len)).then(|| Self::exact(schema, 1, data))
     }
 
     /// Regions for exactly `rows` rows with exactly so many bytes of data in each column.
@@ -148,6 +154,11 @@ impl Layout {
         }
         Self { rows: to_usize(rows), columns }
     }
+}
+
+/// Bytes that a page of so many may use: its numbers are 32 bits wide.
+fn budget(page_len: usize) -> u64 {
+    (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64
 }
 
 /// Lengths of a page that was checked to hold them.

@@ -41,6 +41,7 @@ impl Process {
             temp_directories: Vec::new(),
             partition_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
+            buffer_debloat: None,
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");

@@ -1,6 +1,7 @@
 //! The processes of a schedule, and what can happen next to them.
 
 use std::cell::RefCell;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
@@ -14,7 +15,7 @@ use proptest::test_runner::TestRng;
 use crate::address::Address;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{DataInput, InputGate};
-use crate::net::simulator::plan::{Kind, Plan};
+use crate::net::simulator::plan::{Kind, Plan, SEGMENT};
 use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::Reading;
 use crate::net::simulator::wire::{Net, address_of};
@@ -112,9 +113,14 @@ impl World {
                     drop(dropped);
                 }
             }
-            93..98 => {
+            93..97 => {
                 let gate = rng.random_range(0..self.gates.len());
                 self.add_channel(gate);
+            }
+            97 => {
+                let gate = rng.random_range(0..self.gates.len());
+                let size = rng.random_range(1..=SEGMENT as u32 + 1);
+                self.gates[gate].inner.announce_buffer_size(NonZeroU32::new(size).expect("not 0"));
             }
             _ => self.now += Duration::from_millis(rng.random_range(0..200)),
         }
@@ -200,6 +206,7 @@ impl World {
                     };
                     end(&mut writing.open);
                     let mut builder = BufferBuilder::new(segment);
+                    builder.trim(subpartition.buffer_size().max(bytes.len()));
                     subpartition.add_growing(builder.consumer().expect("the first"));
                     writing.open = Some(builder);
                 }
