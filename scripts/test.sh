@@ -4,6 +4,7 @@ source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh
 scripts/develop.sh
+scripts/class_archive.sh
 say "cargo test"
 # The bindings are linked by Python; tests/ tests them.
 cargo test --locked --workspace --exclude headgate-bindings
