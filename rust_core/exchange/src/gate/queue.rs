@@ -390,5 +390,7 @@ impl GateQueue {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(test)]
 mod tests;

@@ -151,3 +151,6 @@ impl<V: Fill> ReadThread<V> {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

@@ -176,3 +176,6 @@ fn run(shared: &Shared) {
         };
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;
