@@ -19,7 +19,7 @@ test: ## all tests: cargo's, then pytest's; ARGS="-k name" goes to pytest
 	@scripts/java.sh
 	@scripts/test.sh $(ARGS)
 
-schedules: ## a million random schedules each of connections, and of fetchers and readers; ARGS="--seed 1 --count 1" for the latter
+schedules: ## all orders of small connections, a million random ones of larger, and of readers; ARGS="--seed 1 --count 1" for the last
 	@scripts/schedules.sh $(ARGS)
 
 chaos: ## 500 jobs with one fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE

@@ -3,4 +3,5 @@
 source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
+scripts/class_archive.sh
 exec "$VENV_PYTHON" -m tests.chaos.run_chaos "$@"

@@ -4,6 +4,7 @@ source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh
 scripts/develop.sh
+scripts/class_archive.sh
 say "cargo test"
 # The bindings are linked by Python; tests/ tests them.
 cargo test --locked --workspace --exclude headgate-bindings
@@ -12,7 +13,7 @@ cargo test --locked --manifest-path rust_core/fuzz/Cargo.toml
 say "cargo test: errors, delays, panics and kills at every failpoint"
 cargo test --locked --package headgate-exchange --features failpoints --test failpoints
 say "cargo test: what two threads share, in all orders"
-RUSTFLAGS="--cfg loom" cargo test --locked --release --target-dir "$CARGO_TARGET_DIR/loom" \
-    --package headgate-memory --lib model
+RUSTFLAGS="--cfg loom" cargo test --locked --target-dir "$CARGO_TARGET_DIR/loom" \
+    --package headgate-memory --package headgate-exchange --lib model::
 say "pytest"
 "$VENV_PYTHON" -m pytest "$@"

@@ -174,8 +174,8 @@ def test_connections_without_records_stay_while_both_ends_live(environment):
 
 
 def test_a_thread_that_keeps_the_lock_of_python_is_no_silence(environment):
-    with Child(
-        PRODUCE.replace("sys.stdin.readline()", "hash_until = sum(range(3 * 10**8))")
-    ) as child:
+    # libc's through PyDLL keeps it, for twice as long as the consumer bears silence.
+    holds = "import ctypes; ctypes.PyDLL(None).usleep(4_000_000)"
+    with Child(PRODUCE.replace("sys.stdin.readline()", holds)) as child:
         reader = opened(child, environment, idle_timeout="2s")
         assert Task(lambda: list(reader)).result(60) == []

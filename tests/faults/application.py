@@ -3,6 +3,7 @@
 import sys
 
 from pyspark.sql import SparkSession
+from sessions import SHORT_LIVED
 
 from headgate.spark import exchange
 
@@ -15,6 +16,8 @@ def main(folder):
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.local.dir", folder)
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
+        .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .config("spark.headgate.memory", "16m")
         .config("spark.headgate.progress", "off")
         .getOrCreate()

@@ -12,6 +12,7 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -95,8 +96,11 @@ class Leftovers:
     def _of_family(self):
         left = []
         family = processes.family()
+        resident = servers_of_multiprocessing()
         for process in family.values():
-            if WATCHDOG in process.command or (process.is_java and self._may_live(process)):
+            if process.pid in resident or WATCHDOG in process.command:
+                continue
+            if process.is_java and self._may_live(process):
                 continue
             if self._spark == "live" and process.is_daemon_or_worker:
                 left += of_worker(process, family)
@@ -146,6 +150,14 @@ def of_applications():
         left += [f"connection {number}" for number in list(server._connections)]
         left += [f"socket to {peer} of the coordinator" for peer in established(server.port)]
     return left
+
+
+def servers_of_multiprocessing():
+    """Return the pids of its resource tracker and fork server: once used, they stay with this process."""
+    tracker = sys.modules.get("multiprocessing.resource_tracker")
+    server = sys.modules.get("multiprocessing.forkserver")
+    pids = [tracker._resource_tracker._pid] if tracker else []
+    return pids + ([server._forkserver._forkserver_pid] if server else [])
 
 
 def our_threads():

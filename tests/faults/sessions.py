@@ -1,7 +1,14 @@
 """Sessions of tests: without a UI, without noise, with a pool that is soon full."""
 
+import sys
+from pathlib import Path
+
+#: What Spark's JVMs load, see class_archive.py; ``scripts/class_archive.sh`` makes it.
+ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
 #: JVMs that live for seconds or minutes spend most of their time on compiling themselves.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_TO_COMPILE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
+#: And on loading classes; an archive that does not fit a JVM is ignored.
+SHORT_LIVED = QUICK_TO_COMPILE + (f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else "")
 
 
 def builder(master, name, folder):

@@ -175,6 +175,23 @@ def test_what_was_there_before_is_nothing_left():
         leftovers.check()
 
 
+SERVERS = """
+from multiprocessing import forkserver, resource_tracker
+from tests.faults.leftovers import Leftovers, servers_of_multiprocessing
+from tests.faults.processes import family
+
+leftovers = Leftovers()
+forkserver.ensure_running()
+resource_tracker.ensure_running()
+assert set(servers_of_multiprocessing()) <= set(family())
+leftovers.check()
+"""
+
+
+def test_servers_of_multiprocessing_stay_with_their_process():
+    subprocess.run([sys.executable, "-c", SERVERS], check=True, timeout=60)
+
+
 def test_the_kernels_tables_show_the_connections_of_a_port():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

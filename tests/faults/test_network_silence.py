@@ -34,8 +34,6 @@ __all__ = ["environment", "nothing_left"]
 errors = hg.errors
 #: Seconds within which a peer must acknowledge what is sent to it, and prove itself.
 USER_TIMEOUT, HANDSHAKE_DEADLINE = 10.0, 12.0
-#: Seconds of silence of a peer with open channels.
-IDLE_TIMEOUT = 10.0
 #: Seconds of a stop that must not count as a loss.
 STOP = 5.0
 
@@ -84,12 +82,12 @@ def test_a_consumer_that_is_stopped_for_5_seconds_is_not_lost(environment):
 def test_a_producer_that_is_stopped_for_good_is_lost_after_the_idle_timeout(environment):
     # The kernel of a stopped process acknowledges for it: only the heartbeats of the connection tell.
     with Child(ENDLESS) as child:
-        gate = environment().create_input_gate([address_of(child)])
+        gate = environment(idle_timeout="3s").create_input_gate([address_of(child)])
         reader = hg.RecordReader(gate)
         next(reader)
         child.process.send_signal(signal.SIGSTOP)
         reading = Task(lambda: [batch.num_rows for batch in reader])
-        error = reading.error(IDLE_TIMEOUT + 10)
+        error = reading.error(3.0 + 10)
         assert isinstance(error, errors.PeerLostError)
         assert "no sign of life" in str(error)
         child.kill()
@@ -150,19 +148,24 @@ def test_a_silent_link_blocks_both_sides_until_it_is_cut(environment, stopped):
         gate.close()
 
 
-@pytest.mark.parametrize("silence", ["stall", "black_hole"])
-def test_a_link_that_is_silent_from_the_start_ends_with_the_deadline_of_the_handshake(
-    environment, silence
-):
-    partition = environment().create_result_partition(1, schema=NUMBERS)
-    address = partition.address(0)
-    with FaultProxy(address.host, address.port) as proxy:
-        getattr(proxy, silence)()
-        gate = environment().create_input_gate([proxy.address(address)])
-        error = Task(drain, gate).error(HANDSHAKE_DEADLINE + 10)
-        assert isinstance(error, errors.HandshakeError)
-        assert str(proxy.port) in str(error), "the peer is not named"
-        gate.close()
+def test_a_link_that_is_silent_from_the_start_ends_with_the_deadline_of_the_handshake(environment):
+    partition = environment().create_result_partition(2, schema=NUMBERS)
+    addresses = [partition.address(number) for number in range(2)]
+    with (
+        FaultProxy(addresses[0].host, addresses[0].port) as stalled,
+        FaultProxy(addresses[1].host, addresses[1].port) as black_hole,
+    ):
+        stalled.stall()
+        black_hole.black_hole()
+        waiting = []
+        for proxy, address in zip((stalled, black_hole), addresses, strict=True):
+            gate = environment().create_input_gate([proxy.address(address)])
+            waiting.append((proxy, gate, Task(drain, gate)))
+        for proxy, gate, reading in waiting:
+            error = reading.error(HANDSHAKE_DEADLINE + 10)
+            assert isinstance(error, errors.HandshakeError)
+            assert str(proxy.port) in str(error), "the peer is not named"
+            gate.close()
 
 
 #: Of a function that holds Python's lock; 60 is the real thing.

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+from tests.faults.sessions import SHORT_LIVED
+
 HEAD = """
 import json, logging, os, signal, sys, threading, time, warnings
 from pathlib import Path
@@ -59,6 +61,8 @@ def tell(**found):
 QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.executor.memory": "512m",
     "spark.headgate.memory": "16m",
     "spark.headgate.progress": "off",

@@ -7,12 +7,15 @@ import sys
 import textwrap
 import time
 
+from tests.faults.sessions import SHORT_LIVED
+
 HEAD = """
 import os, sys, threading, time, warnings
 from pyspark.sql import SparkSession
 from headgate.spark import exchange, last_stats
 spark = (SparkSession.builder.master(MASTER).config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.driver.extraJavaOptions", JAVA).getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 df = spark.range(0, 1000, 1, 4)
 def ours():
@@ -31,7 +34,9 @@ def wait_for_producers():
 
 def start(master, body, tmp_path):
     script = tmp_path / "driver.py"
-    script.write_text(f"MASTER = {master!r}\n" + HEAD + textwrap.dedent(body))
+    script.write_text(
+        f"MASTER, JAVA = {master!r}, {SHORT_LIVED!r}\n" + HEAD + textwrap.dedent(body)
+    )
     return subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from outcomes import rounds, wait_for
+from tests.faults.sessions import SHORT_LIVED
 
 HEAD = """
 import os, sys, threading, time, warnings
@@ -19,7 +20,9 @@ from pyspark.sql import SparkSession
 from headgate.spark import exchange, last_stats
 folder = Path(sys.argv[1])
 spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m").getOrCreate())
+    .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
+    .config("spark.driver.extraJavaOptions", JAVA).config("spark.executor.extraJavaOptions", JAVA)
+    .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
     time.sleep(0.1)  # the driver, and two executors: before that there are too few slots
@@ -55,7 +58,8 @@ class Driver:
     def __init__(self, body, folder):
         self.folder = folder
         script = folder / "driver.py"
-        script.write_text(HEAD + textwrap.dedent(body), encoding="utf-8")
+        head = f"JAVA = {SHORT_LIVED!r}\n{HEAD}"
+        script.write_text(head + textwrap.dedent(body), encoding="utf-8")
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(folder)],
             stdout=subprocess.PIPE,

@@ -38,6 +38,7 @@ mod spill;
 mod spill_dirs;
 mod stats;
 mod subpartition;
+mod sync;
 mod view;
 mod writer;
 

@@ -1,6 +1,6 @@
 //! What two threads share in a pool, in all orders: no wake-up is lost, every segment comes home.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p headgate-memory --release model`. In a model a timed wait
+//! `RUSTFLAGS="--cfg loom" cargo test -p headgate-memory --lib model::`. In a model a timed wait
 //! never times out, so a lost wake-up is a deadlock, which loom reports.
 
 use std::sync::Arc;

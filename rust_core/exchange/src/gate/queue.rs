@@ -1,6 +1,6 @@
 //! Which channels of a gate have something, in the order in which they are read (spec 8.1, 8.2).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use headgate_protocol::{PrioritizedDeque, Sequence};
@@ -8,7 +8,7 @@ use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, Upstream};
-use crate::lock::lock;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
@@ -153,24 +153,34 @@ impl State {
         }
     }
 
-    /// The channel whose turn it is.
-    pub(super) fn poll_channel(&mut self) -> Result<Turn> {
+    /// The index of the channel whose turn it is.
+    fn poll_index(&mut self) -> Result<Poll<Option<usize>>> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
         if self.closed {
             return Err(ExchangeError::Closed("input gate"));
         }
-        while let Some(index) = self.queue.poll() {
-            let slot = &mut self.channels[index];
-            slot.queued = false;
-            if let Some(channel) = &slot.channel {
-                return Ok(Poll::Ready(Some((index, Arc::clone(channel)))));
-            }
+        if let Some(index) = self.queue.poll() {
+            self.channels[index].queued = false;
+            return Ok(Poll::Ready(Some(index)));
         }
         self.reader_waits = true;
         let over = self.is_finished() || self.has_reached_end_of_superstep();
         Ok(if over { Poll::Ready(None) } else { Poll::Pending })
+    }
+
+    /// The channel whose turn it is.
+    pub(super) fn poll_channel(&mut self) -> Result<Turn> {
+        loop {
+            let polled = self.poll_index()?;
+            let Poll::Ready(Some(index)) = polled else {
+                return Ok(polled.map(|_| None));
+            };
+            if let Some(channel) = &self.channels[index].channel {
+                return Ok(Poll::Ready(Some((index, Arc::clone(channel)))));
+            }
+        }
     }
 
     /// The channel has something ordinary to read.
@@ -380,5 +390,7 @@ impl GateQueue {
     }
 }
 
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(test)]
 mod tests;

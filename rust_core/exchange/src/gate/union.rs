@@ -1,6 +1,6 @@
 //! Several gates read as one (spec 8.5).
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use headgate_protocol::PrioritizedDeque;
@@ -8,7 +8,7 @@ use headgate_protocol::PrioritizedDeque;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::wait::wait_until;
 use crate::gate::{AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received};
-use crate::lock::lock;
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// The gates of a union, served in turn, each with its own fair order of channels.
 ///

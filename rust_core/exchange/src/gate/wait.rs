@@ -1,10 +1,10 @@
 //! Blocking until a gate, or a union of them, has something.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::task::Poll;
 
 use crate::error::{INTERRUPT_PERIOD, Interrupt, Result};
-use crate::lock::lock;
+use crate::sync::{Condvar, Mutex, lock};
 
 /// Polls the state under its lock, again whenever `arrived` is told, until there is an answer.
 ///

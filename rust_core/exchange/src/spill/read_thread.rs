@@ -2,34 +2,60 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::view::{Filled, StoredView};
+use super::view::StoredView;
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// How long a view waits for a segment before those read for others that do not fetch them are taken back.
 pub(super) const RECLAIM_AFTER: Duration = Duration::from_millis(20);
 
+/// How a [`Fill::fill`] ended.
+pub(super) enum Filled {
+    /// Blocks are there, or none were wanted, or the view failed.
+    Done,
+    /// There is no segment; the view comes again when there is one.
+    Starved,
+}
+
+/// What blocks are read for. All of it is called by the read thread alone.
+pub(super) trait Fill: Send + Sync + 'static {
+    /// Reads the next blocks.
+    fn fill(&self) -> Filled;
+
+    /// Takes segments back from views that do not fetch what was read for them, so that this one gets
+    /// one; false if it waits for none any more.
+    fn reclaim(&self) -> bool;
+
+    /// Ends it with this cause.
+    fn fail(&self, cause: &ExchangeError);
+}
+
 /// Views that want blocks, served in turn.
-#[derive(Default)]
-pub(super) struct ReadThread {
-    queue: Mutex<Queue>,
+pub(super) struct ReadThread<V = StoredView> {
+    queue: Mutex<Queue<V>>,
     arrived: Condvar,
 }
 
 /// A leaf lock: whoever holds it takes no other.
-#[derive(Default)]
-struct Queue {
-    views: VecDeque<Weak<StoredView>>,
+struct Queue<V> {
+    views: VecDeque<Weak<V>>,
     thread: Option<JoinHandle<()>>,
     closed: bool,
 }
 
-impl ReadThread {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl<V> Default for ReadThread<V> {
+    fn default() -> Self {
+        let queue = Queue { views: VecDeque::new(), thread: None, closed: false };
+        Self { queue: Mutex::new(queue), arrived: Condvar::new() }
+    }
+}
+
+impl<V: Fill> ReadThread<V> {
+    fn lock(&self) -> MutexGuard<'_, Queue<V>> {
         lock(&self.queue)
     }
 
@@ -37,14 +63,14 @@ impl ReadThread {
     ///
     /// # Errors
     /// After [`stop`](Self::stop), or when no thread can be started.
-    pub(super) fn request(self: &Arc<Self>, view: Weak<StoredView>) -> Result<()> {
+    pub(super) fn request(self: &Arc<Self>, view: Weak<V>) -> Result<()> {
         let mut queue = self.lock();
         if queue.closed {
             return Err(ExchangeError::Closed("shuffle environment"));
         }
         if queue.thread.is_none() {
             let this = Arc::clone(self);
-            let thread = std::thread::Builder::new()
+            let thread = Builder::new()
                 .name("headgate-spill".to_owned())
                 .stack_size(512 * 1024)
                 .spawn(move || this.run())
@@ -58,13 +84,13 @@ impl ReadThread {
     }
 
     /// Like [`request`](Self::request), for one that was there before and waits for a segment.
-    pub(super) fn retry(&self, view: Weak<StoredView>) {
+    pub(super) fn retry(&self, view: Weak<V>) {
         self.lock().views.push_back(view);
         self.arrived.notify_one();
     }
 
     fn run(&self) {
-        let mut starved: Vec<Weak<StoredView>> = Vec::new();
+        let mut starved = Vec::new();
         while let Some(view) = self.next(&mut starved) {
             let Some(view) = view.upgrade() else { continue };
             let filled = catch_unwind(AssertUnwindSafe(|| view.fill()));
@@ -81,7 +107,7 @@ impl ReadThread {
     }
 
     /// Waits for a view; `None` is the end.
-    fn next(&self, starved: &mut Vec<Weak<StoredView>>) -> Option<Weak<StoredView>> {
+    fn next(&self, starved: &mut Vec<Weak<V>>) -> Option<Weak<V>> {
         let mut queue = self.lock();
         loop {
             if queue.closed {
@@ -125,3 +151,6 @@ impl ReadThread {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

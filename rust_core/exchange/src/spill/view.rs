@@ -9,21 +9,13 @@ use headgate_protocol::{Next, Sequence, crc32c};
 
 use super::READ_AHEAD;
 use super::index::{Block, Index, Place};
-use super::read_thread::RECLAIM_AFTER;
+use super::read_thread::{Fill, Filled, RECLAIM_AFTER};
 use super::store::{Lane, Store};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
 use crate::view::{DataListener, Polled, SubpartitionView};
-
-/// How a [`StoredView::fill`] ended.
-pub(super) enum Filled {
-    /// Blocks are there, or none were wanted, or the view failed.
-    Done,
-    /// There is no segment; the view comes again when there is one.
-    Starved,
-}
 
 struct State {
     /// Number of the block that is taken next.
@@ -140,45 +132,6 @@ impl StoredView {
         }
     }
 
-    /// Reads the next blocks; called by the read thread alone.
-    pub(super) fn fill(&self) -> Filled {
-        let (state, mut index) = lock_in_order(self);
-        let from = state.next + state.ready.len() as u64;
-        let room = READ_AHEAD.saturating_sub(state.ready.len());
-        let wanted = state.reading && !state.ended && state.failure.is_none();
-        let plan = if wanted { index.run(from, room) } else { Vec::new() };
-        let spent = index.take_spent();
-        drop(index);
-        drop(state);
-        let file = self.store.file();
-        if let Some(file) = &file {
-            spent.iter().for_each(|extent| file.discard(extent));
-        }
-        let Some(file) = file.filter(|_| !plan.is_empty()) else {
-            self.lock().reading = false;
-            return Filled::Done;
-        };
-        let read = target::of_plan(&plan, &self.store, &self.this).and_then(|mut targets| {
-            fail_point!("spill.reads", error => return Err(error));
-            let mut slices: Vec<_> = targets.iter_mut().map(Target::as_mut).collect();
-            let bytes = slices.iter().map(|slice| slice.len()).sum();
-            let read = file.read(plan[0].0.offset, &mut slices);
-            read.map_err(|error| self.store.io("read", bytes, error))?;
-            for ((extent, _), slice) in plan.iter().zip(&slices) {
-                if crc32c(slice) != extent.crc {
-                    return Err(self.store.damaged(self.lane, extent));
-                }
-            }
-            Ok(targets)
-        });
-        match read {
-            Ok(targets) if targets.is_empty() => return Filled::Starved,
-            Ok(targets) => self.filled(targets),
-            Err(error) => self.failed_to_read(&error),
-        }
-        Filled::Done
-    }
-
     fn filled(&self, targets: Vec<Target>) {
         let mut buffers: Vec<_> = targets.into_iter().map(Target::into_buffer).collect();
         let mut state = self.lock();
@@ -201,20 +154,6 @@ impl StoredView {
         if self.has_tail() {
             self.partition.fail(error);
         }
-    }
-
-    /// Takes segments back from views that do not fetch what was read for them, so that this one gets
-    /// one; false if it waits for none any more.
-    pub(super) fn reclaim(&self) -> bool {
-        let state = self.lock();
-        let waits = state.reading && !state.ended && state.failure.is_none();
-        drop(state);
-        if waits {
-            for view in self.store.views() {
-                drop(view.give_back());
-            }
-        }
-        waits
     }
 
     /// What was read for this view and not fetched for a while; it will be read again.
@@ -271,6 +210,62 @@ impl StoredView {
         if failed {
             self.listener.data_available();
         }
+    }
+}
+
+impl Fill for StoredView {
+    fn fill(&self) -> Filled {
+        let (state, mut index) = lock_in_order(self);
+        let from = state.next + state.ready.len() as u64;
+        let room = READ_AHEAD.saturating_sub(state.ready.len());
+        let wanted = state.reading && !state.ended && state.failure.is_none();
+        let plan = if wanted { index.run(from, room) } else { Vec::new() };
+        let spent = index.take_spent();
+        drop(index);
+        drop(state);
+        let file = self.store.file();
+        if let Some(file) = &file {
+            spent.iter().for_each(|extent| file.discard(extent));
+        }
+        let Some(file) = file.filter(|_| !plan.is_empty()) else {
+            self.lock().reading = false;
+            return Filled::Done;
+        };
+        let read = target::of_plan(&plan, &self.store, &self.this).and_then(|mut targets| {
+            fail_point!("spill.reads", error => return Err(error));
+            let mut slices: Vec<_> = targets.iter_mut().map(Target::as_mut).collect();
+            let bytes = slices.iter().map(|slice| slice.len()).sum();
+            let read = file.read(plan[0].0.offset, &mut slices);
+            read.map_err(|error| self.store.io("read", bytes, error))?;
+            for ((extent, _), slice) in plan.iter().zip(&slices) {
+                if crc32c(slice) != extent.crc {
+                    return Err(self.store.damaged(self.lane, extent));
+                }
+            }
+            Ok(targets)
+        });
+        match read {
+            Ok(targets) if targets.is_empty() => return Filled::Starved,
+            Ok(targets) => self.filled(targets),
+            Err(error) => self.failed_to_read(&error),
+        }
+        Filled::Done
+    }
+
+    fn reclaim(&self) -> bool {
+        let state = self.lock();
+        let waits = state.reading && !state.ended && state.failure.is_none();
+        drop(state);
+        if waits {
+            for view in self.store.views() {
+                drop(view.give_back());
+            }
+        }
+        waits
+    }
+
+    fn fail(&self, cause: &ExchangeError) {
+        Self::fail(self, cause);
     }
 }
 

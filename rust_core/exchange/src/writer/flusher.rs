@@ -4,32 +4,32 @@
 //! that are held while bytes are moved, never one that is held while somebody waits for memory.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::error::{ExchangeError, Result};
-use crate::lock::lock;
 use crate::panic_text::panic_text;
-use crate::partition::ResultPartition;
+use crate::sync::thread::{Builder, JoinHandle};
+use crate::sync::{Condvar, Instant, Mutex, lock};
 
 /// Longer than anybody waits, and short enough to be added to any time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A writer's place with the output flusher. The writer owns it and drops it when it is finished.
 pub(super) struct TimedFlush {
-    partition: Arc<ResultPartition>,
     flush: Box<dyn Fn() + Send + Sync>,
+    /// Tells the consumers, who would else learn of a failure when the writer next emits.
+    fail: Box<dyn Fn(&ExchangeError) + Send + Sync>,
     /// Why it was not flushed; then it never is again.
     failure: OnceLock<ExchangeError>,
 }
 
 impl TimedFlush {
     pub(super) fn new(
-        partition: Arc<ResultPartition>,
         flush: impl Fn() + Send + Sync + 'static,
+        fail: impl Fn(&ExchangeError) + Send + Sync + 'static,
     ) -> Self {
-        Self { partition, flush: Box::new(flush), failure: OnceLock::new() }
+        Self { flush: Box::new(flush), fail: Box::new(fail), failure: OnceLock::new() }
     }
 
     /// What the flusher met, for the thread that writes.
@@ -56,8 +56,7 @@ impl TimedFlush {
         };
         let failed = ExchangeError::Flush(Arc::new(failed));
         self.failure.get_or_init(|| failed.clone());
-        // Consumers learn of it now, and not when the writer next has something to emit.
-        self.partition.fail(&failed);
+        (self.fail)(&failed);
     }
 }
 
@@ -144,7 +143,7 @@ impl OutputFlusher {
 }
 
 fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
-    let spawned = std::thread::Builder::new()
+    let spawned = Builder::new()
         .name("headgate-flusher".to_owned())
         .stack_size(256 * 1024)
         .spawn(move || run(&shared));
@@ -177,3 +176,6 @@ fn run(shared: &Shared) {
         };
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

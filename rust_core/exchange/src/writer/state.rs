@@ -41,7 +41,8 @@ impl WriterState {
         // Of a blocking partition nobody waits for anything before its end.
         let timed = self.partition.kind() != PartitionKind::Blocking;
         if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
-            let timed = TimedFlush::new(Arc::clone(&self.partition), flush);
+            let partition = Arc::clone(&self.partition);
+            let timed = TimedFlush::new(flush, move |cause| partition.fail(cause));
             let timed = self.timed.insert(Arc::new(timed));
             environment.flusher().register(timed, timeout)?;
         }

@@ -1,7 +1,8 @@
 //! Whole processes over pipes, in an order that a seed chooses: real gates, partitions, pools and
 //! connections, but no thread, no socket and no clock.
 //!
-//! `HEADGATE_SCHEDULES` says how many are run, `HEADGATE_SCHEDULE` is the seed of the only one.
+//! `HEADGATE_SCHEDULE` is the seed of the first and `HEADGATE_SCHEDULES` says how many are run; given a
+//! seed alone, it is the only one.
 
 mod plan;
 mod process;
@@ -100,11 +101,11 @@ fn number_of(variable: &str) -> Option<u64> {
 /// Runs the schedules whose seeds leave this remainder by two: each half is a test, so that two cores
 /// have something to do.
 fn run_half(half: u64) {
-    let seeds = match number_of("HEADGATE_SCHEDULE") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number_of("HEADGATE_SCHEDULES").unwrap_or(SCHEDULES),
-    };
-    for seed in seeds.filter(|seed| seed % 2 == half) {
+    let first = number_of("HEADGATE_SCHEDULE");
+    let unasked = if first.is_some() { 1 } else { SCHEDULES };
+    let count = number_of("HEADGATE_SCHEDULES").unwrap_or(unasked);
+    let first = first.unwrap_or(0);
+    for seed in (first..first + count).filter(|seed| seed % 2 == half) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
             eprintln!("run this schedule again with HEADGATE_SCHEDULE={seed}");
             resume_unwind(panic);

@@ -5,6 +5,9 @@ use proptest::test_runner::TestRng;
 
 pub(super) const SEGMENT: usize = 256;
 
+/// What a gate leaves to others before it promises a channel two segments.
+const FLOATING: usize = 8;
+
 /// What a producer adds to a subpartition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -70,7 +73,9 @@ impl Plan {
                 let written: usize = own.map(|partition| partition.scripts.len() + 1).sum();
                 let read = gates.iter().filter(|gate| gate.process == process);
                 let read: usize = read.map(|gate| gate.channels.len()).sum();
-                written + read + 1 + rng.random_range(0..8)
+                // While FLOATING are left a channel is promised two: the last must still get one.
+                let promised = (2 * read).saturating_sub(FLOATING);
+                written + promised.max(read + 1 + rng.random_range(0..8))
             })
             .collect();
         Self { memory, partitions, gates, faulty: rng.random_bool(0.3) }

@@ -1,6 +1,7 @@
 //! A small connection, every order in which its parts can act: no deadlock, nothing lost, doubled
 //! or reordered, no credit made or lost, events pass without credit.
 
+mod kinds;
 mod setup;
 mod world;
 
@@ -17,7 +18,7 @@ use headgate_protocol::DataType::{
 use setup::Setup;
 use world::{Seen, World};
 
-impl Setup {
+impl Setup<'_> {
     fn search(&self) -> Seen {
         let mut seen = Seen::default();
         let start = self.start();
@@ -54,12 +55,12 @@ const DATA_ONLY: [&[DataType]; 2] = [&[DATA, DATA, DATA, END], &[DATA, DATA, DAT
 const WITH_EVENTS: [&[DataType]; 2] = [&[DATA, EVENT, DATA, END], &[EVENT, DATA, DATA, END]];
 const SHORT: [&[DataType]; 2] = [&[DATA, DATA, END], &[DATA, DATA, END]];
 const EVENTS_LAST: [&[DataType]; 2] = [&[DATA, EVENT, EVENT, END], &[DATA, EVENT, EVENT, END]];
-const ONE_EACH: Setup =
+const ONE_EACH: Setup<'_> =
     Setup { scripts: DATA_ONLY, exclusive: 1, pool: 0, reads: true, cancels: false };
 
 const BARRIERS: [&[DataType]; 2] = [&[DATA, BARRIER, DATA, END], &[BARRIER, EVENT, DATA, END]];
 /// No buffer of their own: the backlog is announced.
-const NONE_OF_THEIR_OWN: Setup = Setup { exclusive: 0, pool: 1, ..ONE_EACH };
+const NONE_OF_THEIR_OWN: Setup<'_> = Setup { exclusive: 0, pool: 1, ..ONE_EACH };
 
 #[test]
 fn a_barrier_blocks_until_it_is_resumed() {

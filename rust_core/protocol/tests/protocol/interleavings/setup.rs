@@ -5,17 +5,17 @@ use std::num::NonZeroU32;
 
 use headgate_protocol::DataType::EndOfPartition as END;
 use headgate_protocol::{
-    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest, ReceiveChannel,
-    SendQueue, Sequence, Side, Totals,
+    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
+    PrioritizedDeque, ReceiveChannel, SendQueue, Sequence, Side, Totals,
 };
 
-use super::world::{CHANNELS, Packet, Seen, World, id, transfer};
+use super::world::{CHANNELS, Packet, Places, Seen, World, id, transfer};
 
 /// What is searched.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setup {
+pub(super) struct Setup<'a> {
     /// What each producer writes, in this order.
-    pub(super) scripts: [&'static [DataType]; 2],
+    pub(super) scripts: [&'a [DataType]; 2],
     /// Exclusive buffers of a channel, which are its initial credit.
     pub(super) exclusive: u32,
     /// Floating buffers both channels share.
@@ -38,7 +38,7 @@ pub(super) enum Action {
     Write(usize),
 }
 
-impl Setup {
+impl Setup<'_> {
     pub(super) fn start(&self) -> World {
         let request = |channel| {
             let request = Frame::PartitionRequest(PartitionRequest {
@@ -53,13 +53,16 @@ impl Setup {
         };
         World {
             written: [0; 2],
+            subpartitions: [PrioritizedDeque::new(), PrioritizedDeque::new()],
+            sent: [Places::default(); 2],
             queue: SendQueue::new(),
             to_consumer: VecDeque::new(),
             to_producer: CHANNELS.map(request).into(),
             channels: CHANNELS
                 .map(|channel| ReceiveChannel::new(id(channel), Generation(1), self.exclusive)),
-            unread: [VecDeque::new(), VecDeque::new()],
-            read: [0; 2],
+            unread: [PrioritizedDeque::new(), PrioritizedDeque::new()],
+            arrived: [Places::default(); 2],
+            read: [Places::default(); 2],
             waiters: VecDeque::new(),
             pool: self.pool,
             cancelled: false,
@@ -104,10 +107,12 @@ impl Setup {
             }
             Action::Cancel => {
                 world.cancelled = true;
-                let unread = std::mem::take(&mut world.unread[0]);
+                let mut unread = std::mem::take(&mut world.unread[0]);
                 world.close(0);
-                for kind in unread.into_iter().filter_map(|(kind, _)| kind) {
-                    world.recycle(0, kind, seen);
+                while let Some((kind, _)) = unread.poll() {
+                    if let Some(kind) = kind {
+                        world.recycle(0, kind, seen);
+                    }
                 }
                 let cancel = Frame::CancelPartitionRequest { channel: id(0) };
                 world.to_producer.push_back(transfer(&cancel, &[], Side::Producer));
@@ -123,7 +128,14 @@ impl Setup {
             Action::ReceiveAtProducer => self.serve(world, seen),
             Action::Send => self.send(world, seen),
             Action::Write(channel) => {
+                let place = world.written[channel];
                 world.written[channel] += 1;
+                if self.scripts[channel][place].has_priority() {
+                    world.subpartitions[channel].add_priority(place);
+                    seen.priority_behind_barriers += usize::from(world.blocked[channel]);
+                } else {
+                    world.subpartitions[channel].add(place);
+                }
                 world.queue.notify(id(channel), self.next(world, channel));
                 self.announce_backlog(world, channel, seen);
             }
@@ -135,33 +147,31 @@ impl Setup {
         if !world.queue.announces_backlog(id(channel), self.next(world, channel)) {
             return;
         }
-        let taken = *world.queue.view(id(channel)).unwrap();
-        let backlog = NonZeroU32::new(self.backlog(world, channel, taken)).unwrap();
+        let backlog = NonZeroU32::new(self.backlog(world, channel)).unwrap();
         let announcement = Frame::BacklogAnnouncement { backlog, channel: id(channel) };
         world.to_consumer.push_back(transfer(&announcement, &[], Side::Consumer));
         seen.announcements += 1;
     }
 
-    /// Data behind the first `taken` buffers of a channel.
-    fn backlog(&self, world: &World, channel: usize, taken: usize) -> u32 {
-        let behind = &self.scripts[channel][taken..world.written[channel]];
-        behind.iter().filter(|data_type| data_type.is_buffer()).count() as u32
+    /// Data that waits in a subpartition.
+    fn backlog(&self, world: &World, channel: usize) -> u32 {
+        let waiting = world.subpartitions[channel].iter();
+        waiting.filter(|place| self.scripts[channel][**place].is_buffer()).count() as u32
     }
 
     fn next(&self, world: &World, channel: usize) -> Next {
         if world.blocked[channel] {
             return Next::None;
         }
-        let taken = world.queue.view(id(channel)).copied().unwrap_or(0);
-        let ready = &self.scripts[channel][..world.written[channel]];
-        Next::from(ready.get(taken).copied())
+        let first = world.subpartitions[channel].peek();
+        Next::from(first.map(|place| self.scripts[channel][*place]))
     }
 
     fn serve(&self, world: &mut World, seen: &mut Seen) {
         match world.to_producer.pop_front().unwrap().frame {
             Frame::PartitionRequest(request) => {
                 let channel = request.subpartition as usize;
-                world.queue.open(request.channel, request.initial_credit, 0).unwrap();
+                world.queue.open(request.channel, request.initial_credit, ()).unwrap();
                 world.queue.notify(request.channel, self.next(world, channel));
                 self.announce_backlog(world, channel, seen);
             }
@@ -191,17 +201,19 @@ impl Setup {
         let channel = world.queue.poll().unwrap();
         let at = channel.0 as usize;
         let credit = world.queue.credit(channel).unwrap();
-        let taken = world.queue.view_mut(channel).unwrap();
-        let data_type = self.scripts[at][*taken];
+        let due = self.due(at, Places::first(world.written[at]).without(world.sent[at]));
+        let place = world.subpartitions[at].poll().unwrap();
+        assert_eq!(Some(place), due, "priority first, all else in order");
+        let data_type = self.scripts[at][place];
         let payload = match data_type {
             END => [[0; 4].as_slice(), &self.totals(at).encode()].concat(),
-            _ => payload(at, *taken),
+            _ => payload(at, place),
         };
-        let sequence = Sequence(*taken as u32);
-        *taken += 1;
-        let taken = *taken;
+        let sequence = Sequence(world.sent[at].len() as u32);
+        seen.overtakes_at_producer += usize::from(place > world.sent[at].len());
+        world.sent[at].add(place);
         world.blocked[at] = data_type.blocks_upstream();
-        let backlog = if world.blocked[at] { 0 } else { self.backlog(world, at, taken) };
+        let backlog = if world.blocked[at] { 0 } else { self.backlog(world, at) };
         let header = BufferHeader {
             channel,
             generation: Generation(1),
@@ -239,8 +251,17 @@ impl Setup {
             seen.discarded += 1;
             return;
         }
+        let last = self.scripts[channel].len() - 1;
+        let place = if header.data_type == END { last } else { usize::from(payload[1]) };
+        world.arrived[channel].add(place);
         let arrival = world.channels[channel].on_buffer(&header).unwrap();
-        world.unread[channel].push_back((arrival.buffer, payload));
+        let unread = &mut world.unread[channel];
+        if header.data_type.has_priority() {
+            seen.overtakes_at_consumer += usize::from(unread.len() > unread.priority_len());
+            unread.add_priority((arrival.buffer, payload));
+        } else {
+            unread.add((arrival.buffer, payload));
+        }
         if header.data_type.blocks_upstream() {
             world.revoked[channel] = self.exclusive == 0;
             world.give_up(channel);
@@ -249,16 +270,17 @@ impl Setup {
     }
 
     fn read(&self, world: &mut World, channel: usize, seen: &mut Seen) {
-        let (kind, bytes) = world.unread[channel].pop_front().unwrap();
-        let at = world.read[channel];
-        world.read[channel] += 1;
+        let due = self.due(channel, world.arrived[channel].without(world.read[channel]));
+        let at = due.expect("what arrived and was not read");
+        let (kind, bytes) = world.unread[channel].poll().unwrap();
+        world.read[channel].add(at);
         if self.scripts[channel][at] == END {
             let totals = Totals::decode(&bytes[4..]).unwrap();
             world.channels[channel].on_end(totals).unwrap();
             world.channels[channel].check_rows(7).unwrap();
             world.close(channel);
         } else {
-            assert_eq!(bytes, payload(channel, at), "in order, none missing, none twice");
+            assert_eq!(bytes, payload(channel, at), "priority first, all else in order");
         }
         world.to_resume[channel] |= self.scripts[channel][at].blocks_upstream();
         assert_eq!(kind.is_some(), self.scripts[channel][at].is_buffer());
@@ -269,7 +291,13 @@ impl Setup {
 
     fn closed(&self, world: &World, channel: usize) -> bool {
         let cancelled = world.cancelled && channel == 0;
-        cancelled || world.read[channel] == self.scripts[channel].len()
+        cancelled || world.read[channel].len() == self.scripts[channel].len()
+    }
+
+    /// What comes first of these places: a priority event if there is one.
+    fn due(&self, channel: usize, places: Places) -> Option<usize> {
+        let priority = |place: &usize| self.scripts[channel][*place].has_priority();
+        places.iter().find(priority).or_else(|| places.iter().next())
     }
 
     /// What holds at all times.
@@ -282,12 +310,23 @@ impl Setup {
             }
         }
         let free: u32 = world.channels.iter().map(|channel| channel.ledger().available()).sum();
-        let held = world.unread.iter().flatten().filter(|(kind, _)| kind.is_some()).count() as u32;
+        let held = world.unread.iter().flat_map(PrioritizedDeque::iter);
+        let held = held.filter(|(kind, _)| kind.is_some()).count() as u32;
         assert_eq!(world.pool + free + held, self.pool + 2 * self.exclusive, "no buffer is lost");
-        let event = |channel: &usize| {
-            world.queue.view(id(*channel)).is_some() && self.next(world, *channel) == Next::Event
-        };
-        assert!(world.queue.has_available() || !CHANNELS.iter().any(event), "an event waits");
+        let mut queue = world.queue.clone();
+        let turns: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
+        for channel in CHANNELS {
+            let has_turn = turns.contains(&id(channel));
+            assert_eq!(has_turn, self.can_send(world, channel), "who can send has a turn");
+        }
+    }
+
+    fn can_send(&self, world: &World, channel: usize) -> bool {
+        match (world.queue.credit(id(channel)), self.next(world, channel)) {
+            (None, _) | (_, Next::None) => false,
+            (Some(credit), Next::Data) => credit > 0,
+            (Some(_), Next::Event) => true,
+        }
     }
 
     /// Nobody can act any more: everything must have arrived.
@@ -297,7 +336,7 @@ impl Setup {
                 assert_eq!(world.queue.view(id(0)), None);
                 continue;
             }
-            let got = world.read[channel] + world.unread[channel].len();
+            let got = world.read[channel].len() + world.unread[channel].len();
             assert_eq!(got, self.scripts[channel].len(), "deadlock in {world:?}");
             assert!(world.channels[channel].ended());
             assert_eq!(world.channels[channel].declared().is_some(), self.reads);

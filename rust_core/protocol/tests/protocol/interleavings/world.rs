@@ -1,10 +1,11 @@
 //! Both ends of a connection as their drivers would hold them.
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 
 use headgate_protocol::{
-    BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, ReceiveChannel, Recycled,
-    SendQueue, Side,
+    BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, PrioritizedDeque,
+    ReceiveChannel, Recycled, SendQueue, Side,
 };
 
 const LIMITS: Limits = Limits::for_segment(64);
@@ -15,12 +16,16 @@ pub(super) const CHANNELS: [usize; 2] = [0, 1];
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct World {
     pub(super) written: [usize; 2],
-    pub(super) queue: SendQueue<usize>,
+    /// What each subpartition holds, by its place in the script.
+    pub(super) subpartitions: [PrioritizedDeque<usize>; 2],
+    pub(super) sent: [Places; 2],
+    pub(super) queue: SendQueue<()>,
     pub(super) to_consumer: VecDeque<Packet>,
     pub(super) to_producer: VecDeque<Packet>,
     pub(super) channels: [ReceiveChannel; 2],
-    pub(super) unread: [VecDeque<(Option<BufferKind>, Vec<u8>)>; 2],
-    pub(super) read: [usize; 2],
+    pub(super) unread: [PrioritizedDeque<Unread>; 2],
+    pub(super) arrived: [Places; 2],
+    pub(super) read: [Places; 2],
     pub(super) waiters: VecDeque<usize>,
     pub(super) pool: u32,
     pub(super) cancelled: bool,
@@ -31,6 +36,39 @@ pub(super) struct World {
     /// The consumer took its credit back at a barrier; the producer does not know yet.
     pub(super) revoked: [bool; 2],
 }
+
+/// Places in a script, one bit each.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub(super) struct Places(u8);
+
+impl Places {
+    pub(super) const fn first(count: usize) -> Self {
+        Self((1 << count) - 1)
+    }
+
+    pub(super) const fn add(&mut self, place: usize) {
+        self.0 |= 1 << place;
+    }
+
+    pub(super) const fn has(self, place: usize) -> bool {
+        self.0 & 1 << place != 0
+    }
+
+    pub(super) const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    pub(super) const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
+        (0..8).filter(move |place| self.has(*place))
+    }
+}
+
+/// What arrived and was not read: the memory it is in, and its payload.
+pub(super) type Unread = (Option<BufferKind>, Vec<u8>);
 
 /// What travels: one frame and the payload behind it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -51,6 +89,29 @@ pub(super) struct Seen {
     pub(super) discarded: usize,
     pub(super) resumes: usize,
     pub(super) announcements: usize,
+    /// A priority event left ahead of what had been written before it.
+    pub(super) overtakes_at_producer: usize,
+    /// One was read ahead of what had arrived before it.
+    pub(super) overtakes_at_consumer: usize,
+    /// One was written behind a barrier that blocked its channel.
+    pub(super) priority_behind_barriers: usize,
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.states += other.states;
+        self.ends += other.ends;
+        self.events_without_credit += other.events_without_credit;
+        self.stops_without_credit += other.stops_without_credit;
+        self.waits += other.waits;
+        self.swaps += other.swaps;
+        self.discarded += other.discarded;
+        self.resumes += other.resumes;
+        self.announcements += other.announcements;
+        self.overtakes_at_producer += other.overtakes_at_producer;
+        self.overtakes_at_consumer += other.overtakes_at_consumer;
+        self.priority_behind_barriers += other.priority_behind_barriers;
+    }
 }
 
 pub(super) fn id(channel: usize) -> ChannelId {

@@ -1,0 +1,172 @@
+//! Channels that get something and a reader in all orders: all of it is read, priority events first, and
+//! nobody waits for ever.
+
+use super::*;
+use crate::gate::wait::wait_until;
+use crate::sync::model::check;
+use crate::sync::thread::{JoinHandle, spawn};
+
+/// What one channel holds: the numbers of its buffers, those with priority first.
+#[derive(Default)]
+struct Received(Mutex<(PrioritizedDeque<(Sequence, bool)>, u32)>);
+
+struct Gate {
+    queue: GateQueue,
+    channels: Vec<Received>,
+}
+
+impl Gate {
+    fn of(channels: usize) -> Arc<Self> {
+        let queue = GateQueue::default();
+        queue.lock().channels.extend((0..channels).map(|_| Slot::new(None)));
+        Arc::new(Self { queue, channels: (0..channels).map(|_| Received::default()).collect() })
+    }
+
+    /// As channels of other processes do it.
+    fn deliver(&self, channel: usize, priority: bool) {
+        let mut guard = lock(&self.channels[channel].0);
+        let (received, next) = &mut *guard;
+        let sequence = Sequence(*next);
+        *next += 1;
+        if priority {
+            received.add_priority((sequence, true));
+        } else {
+            received.add((sequence, false));
+        }
+        let first = received.len() == 1;
+        drop(guard);
+        if priority {
+            self.queue.notify_priority_event(channel, sequence);
+        } else if first {
+            self.queue.notify_non_empty(channel);
+        }
+    }
+
+    /// As a gate does it.
+    fn take(&self, channel: usize) -> Option<(usize, bool)> {
+        let mut guard = lock(&self.channels[channel].0);
+        let taken = guard.0.poll();
+        let more = !guard.0.is_empty();
+        drop(guard);
+        let priority = taken.filter(|(_, priority)| *priority).map(|(sequence, _)| sequence);
+        self.queue.taken(channel, more && taken.is_some(), priority);
+        taken.map(|(_, priority)| (channel, priority))
+    }
+
+    /// What is next, waiting for it; `None` at the end.
+    fn next(&self) -> Result<Option<(usize, bool)>> {
+        let GateQueue { state, arrived, .. } = &self.queue;
+        while let Some(channel) = wait_until(state, arrived, &|| Ok(()), State::poll_index)? {
+            if let Some(taken) = self.take(channel) {
+                return Ok(Some(taken));
+            }
+        }
+        Ok(None)
+    }
+
+    fn producer(self: &Arc<Self>, channel: usize, buffers: &'static [bool]) -> JoinHandle<()> {
+        let gate = Arc::clone(self);
+        spawn(move || {
+            for priority in buffers {
+                gate.deliver(channel, *priority);
+            }
+        })
+    }
+}
+
+const DATA: bool = false;
+const PRIORITY: bool = true;
+
+/// Reads all of what two channels get while they get it.
+fn read_all(first: &'static [bool], second: &'static [bool]) {
+    check(move || {
+        let gate = Gate::of(2);
+        let producers = [gate.producer(0, first), gate.producer(1, second)];
+        let mut read = [0; 2];
+        for _ in 0..first.len() + second.len() {
+            let (channel, _) = gate.next().expect("no failure").expect("not sealed");
+            read[channel] += 1;
+        }
+        assert_eq!(read, [first.len(), second.len()]);
+        for producer in producers {
+            producer.join().expect("no panic");
+        }
+        let state = gate.queue.lock();
+        assert!(!state.is_available() && !state.has_priority_event());
+    });
+}
+
+#[test]
+fn a_reader_gets_what_channels_get() {
+    read_all(&[DATA, DATA, DATA], &[]);
+    read_all(&[DATA], &[DATA]);
+}
+
+#[test]
+fn a_priority_event_is_read_whatever_it_overtakes() {
+    read_all(&[DATA, PRIORITY, DATA], &[]);
+    read_all(&[DATA], &[PRIORITY]);
+}
+
+/// Lets a thread that only polls wait for what it was told.
+#[derive(Default)]
+struct Bell(Mutex<usize>, Condvar);
+
+impl AvailabilityListener for Bell {
+    fn data_available(&self) {
+        *lock(&self.0) += 1;
+        self.1.notify_all();
+    }
+
+    fn priority_available(&self) {}
+}
+
+#[test]
+fn who_polls_is_told_when_there_is_something_again() {
+    check(|| {
+        let gate = Gate::of(2);
+        let bell = Arc::<Bell>::default();
+        let listener: Arc<dyn AvailabilityListener> = bell.clone();
+        gate.queue.add_listener(Arc::downgrade(&listener));
+        let producers = [gate.producer(0, &[DATA]), gate.producer(1, &[PRIORITY])];
+        let (mut read, mut heard) = (0, 0);
+        while read < 2 {
+            let polled = gate.queue.lock().poll_index().expect("no failure");
+            if let Poll::Ready(channel) = polled {
+                read += usize::from(gate.take(channel.expect("not sealed")).is_some());
+                continue;
+            }
+            let mut rung = lock(&bell.0);
+            while *rung == heard {
+                rung = bell.1.wait(rung).expect("no panic");
+            }
+            heard = *rung;
+        }
+        for producer in producers {
+            producer.join().expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_waits_learns_of_a_failure_a_close_and_the_end() {
+    let ends: [fn(&GateQueue); 3] = [
+        |queue| queue.change(|state| state.failure = Some(ExchangeError::Closed("test"))),
+        |queue| drop(queue.close()),
+        |queue| {
+            queue.end(0).expect("once");
+            queue.change(|state| state.sealed = true);
+        },
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        check(move || {
+            let gate = Gate::of(1);
+            let other = Arc::clone(&gate);
+            let ender = spawn(move || end(&other.queue));
+            let last = gate.next();
+            let ended = matches!(last, Ok(None));
+            assert_eq!(ended, number == 2, "{last:?}");
+            ender.join().expect("no panic");
+        });
+    }
+}

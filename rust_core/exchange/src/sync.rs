@@ -1,0 +1,81 @@
+//! What the parts name that models check: the primitives of two threads, and time. Loom's stand in
+//! for them there, and time passes when the model says so.
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+    time::Instant,
+};
+
+#[cfg(not(loom))]
+pub(crate) use crate::lock::lock;
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::{Condvar, Mutex, MutexGuard},
+    thread,
+};
+
+#[cfg(loom)]
+pub(crate) use model::{Instant, lock};
+
+/// How models see the world. A wait for a time is over when it is told, never by itself.
+#[cfg(loom)]
+pub(crate) mod model {
+    use std::cell::Cell;
+    use std::ops::Add;
+    use std::sync::PoisonError;
+    use std::time::Duration;
+
+    use super::{Condvar, Mutex, MutexGuard};
+
+    thread_local! {
+        // The threads of a model take turns in one thread.
+        static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    /// Runs a model in all orders, each from the beginning of time.
+    #[cfg(test)]
+    pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
+        loom::model(move || {
+            NOW.set(Duration::ZERO);
+            model();
+        });
+    }
+
+    /// Lets time pass, and wakes who waits for it.
+    #[cfg(test)]
+    pub(crate) fn pass<T>(time: Duration, state: &Mutex<T>, waited_on: &Condvar) {
+        // Nobody is between a look at the time and the wait for it.
+        let state = lock(state);
+        NOW.set(NOW.get() + time);
+        drop(state);
+        waited_on.notify_all();
+    }
+
+    #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+    pub(crate) struct Instant(Duration);
+
+    impl Instant {
+        pub(crate) fn now() -> Self {
+            Self(NOW.get())
+        }
+
+        pub(crate) fn saturating_duration_since(self, earlier: Self) -> Duration {
+            self.0.saturating_sub(earlier.0)
+        }
+    }
+
+    impl Add<Duration> for Instant {
+        type Output = Self;
+
+        fn add(self, time: Duration) -> Self {
+            Self(self.0 + time)
+        }
+    }
+
+    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

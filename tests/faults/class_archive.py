@@ -1,0 +1,44 @@
+"""python -m tests.faults.class_archive: archives the classes that Spark loads, so that JVMs start quickly.
+
+A JVM that ends well keeps what it has loaded and verified; those of all tests map that.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.faults.sessions import ARCHIVE, QUICK_TO_COMPILE, builder
+
+#: Seconds that the JVM gets to write it.
+WRITTEN = 180.0
+
+
+def main():
+    """Run a bit of everything, and keep the classes that took."""
+    from pyspark import SparkContext
+
+    from headgate.spark import exchange
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="headgate-classes-") as name:
+        folder, made = Path(name), ARCHIVE.with_suffix(".new")
+        options = f"{QUICK_TO_COMPILE} -XX:ArchiveClassesAtExit={made}"
+        session = builder("local-cluster[1,4,1024]", "headgate classes", folder)
+        session = session.config("spark.driver.extraJavaOptions", options).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        numbers = session.range(0, 1000, 1, 4).selectExpr("id", "id % 10 as k")
+        result = exchange(numbers, by="k")
+        result.groupBy("k").count().join(numbers, "k").write.parquet(str(folder / "rows"))
+        assert session.read.parquet(str(folder / "rows")).toArrow().num_rows == 1000
+        session.stop()
+        gateway = SparkContext._gateway
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        assert gateway.proc.wait(WRITTEN) == 0
+        made.replace(ARCHIVE)
+
+
+if __name__ == "__main__":
+    main()
