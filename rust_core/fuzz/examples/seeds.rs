@@ -95,6 +95,7 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
             schema_hash: [4; 32],
         }),
         Frame::AddCredit { credit: credit.try_into()?, channel },
+            compressed: false,
         Frame::CancelPartitionRequest { channel },
         Frame::CloseRequest,
     ];

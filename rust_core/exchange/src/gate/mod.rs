@@ -1,5 +1,6 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
+mod decompression;
 mod input;
 mod local;
 mod pool;
@@ -19,6 +20,7 @@ use headgate_record::Event;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::stats::ChannelStats;
 
+use decompression::Decompression;
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
 pub(crate) use local::LocalRequest;
@@ -98,13 +100,15 @@ const UNKNOWN: &str = "unknown channel";
 pub struct InputGate {
     queue: Arc<GateQueue>,
     pool: Arc<GatePool>,
+    decompression: Decompression,
     /// The process that made it; a forked child never touches its locks.
     owner: u32,
 }
 
 impl InputGate {
     pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        Self { queue: Arc::default(), pool, owner: std::process::id() }
+        let decompression = Decompression::default();
+        Self { queue: Arc::default(), pool, decompression, owner: std::process::id() }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -259,6 +263,10 @@ impl InputGate {
             return Ok(None);
         };
         let Taken { buffer, data_type, sequence, totals, more } = taken;
+        let buffer = self
+            .decompression
+            .plain(buffer)
+            .map_err(|error| ExchangeError::damaged(channel.name(), sequence, &error))?;
         let priority = data_type.has_priority().then_some(sequence);
         let ended = data_type == DataType::EndOfPartition;
         if data_type == DataType::EndOfData {

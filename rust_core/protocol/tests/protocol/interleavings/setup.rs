@@ -208,6 +208,7 @@ impl Setup {
             sequence,
             backlog,
             data_type,
+            compressed: false,
             size: payload.len() as u32,
             crc: 0,
         };
