@@ -60,6 +60,21 @@ impl Subpartition {
         });
     }
 
+    /// Takes the last buffer back, to be queued in another form, if its builder still fills it and nobody
+    /// has begun to read it.
+    pub(crate) fn take_back(&self) -> Option<BufferConsumer> {
+        let mut state = self.lock();
+        match state.items.peek_last() {
+            Some(Item::Growing(consumer)) if consumer.is_unread() => {}
+            _ => return None,
+        }
+        let Some(Item::Growing(consumer)) = state.items.poll_last() else {
+            return None;
+        };
+        state.data_items -= 1;
+        Some(consumer)
+    }
+
     /// Counts records that were appended to a growing buffer, and shows its end if it is complete.
     pub(crate) fn appended(&self, rows: u64) {
         self.change(|state| state.totals.rows += rows);
@@ -206,7 +221,7 @@ impl Subpartition {
             }
         };
         if data_type.is_buffer() {
-            state.totals.bytes += buffer.len() as u64;
+            state.totals.bytes += buffer.plain_len() as u64;
             state.totals.buffers += 1;
         }
         state.blocked = data_type.blocks_upstream();
@@ -277,6 +292,12 @@ impl Subpartition {
     /// Why it failed, once it has.
     pub(crate) fn failure(&self) -> Option<ExchangeError> {
         self.lock().failure.clone()
+    }
+
+    /// Whether data for it may have far to go: somebody may still read it, and not in this process.
+    pub(crate) fn is_remote(&self) -> bool {
+        let state = self.lock();
+        !state.released && !state.listener.as_ref().is_some_and(|listener| listener.is_local())
     }
 
     /// Whether a reader is attached.

@@ -38,7 +38,8 @@ impl StreamWriter {
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
         let mut completed = self.end_others(partition, lane);
         Copies::count(&partition.copies().spanning, self.serializer.remaining());
-        let targets = &partition.subpartitions()[lane.targets(partition)];
+        let range = lane.targets(partition);
+        let targets = &partition.subpartitions()[range.clone()];
         let open = &mut self.open[lane.slot(partition)];
         while self.serializer.has_data() {
             let builder = match open {
@@ -65,13 +66,9 @@ impl StreamWriter {
             };
             builder.append_with(|target| self.serializer.copy_to(target).0);
             builder.commit();
-            if builder.is_full() {
-                builder.finish();
-                *open = None;
-                for subpartition in targets {
-                    subpartition.appended(0);
-                    completed += 1;
-                }
+            if let Some(full) = open.take_if(|builder| builder.is_full()) {
+                partition.finish_growing(full, range.clone());
+                completed += targets.len() as u64;
             }
         }
         for subpartition in targets {
@@ -103,15 +100,11 @@ impl StreamWriter {
     }
 
     fn end(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
-        let Some(mut builder) = self.open[lane.slot(partition)].take() else {
+        let Some(builder) = self.open[lane.slot(partition)].take() else {
             return 0;
         };
-        builder.finish();
-        drop(builder);
-        let targets = &partition.subpartitions()[lane.targets(partition)];
-        for subpartition in targets {
-            subpartition.appended(0);
-        }
+        let targets = lane.targets(partition);
+        partition.finish_growing(builder, targets.clone());
         targets.len() as u64
     }
 
