@@ -105,6 +105,7 @@ def test_the_defaults():
         "buffer_timeout": 0.1,
         "spill_threshold": 5 << 20,
         "temp_directories": None,
+        "compression": "none",
         "max_spill_size": 0,
         "listen": "127.0.0.1:0",
         "partition_request_timeout": 10.0,

@@ -77,9 +77,9 @@ def exchange(
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
-            ``spill_threshold``, ``temp_directories``, ``on_no_slots``, ``progress``,
-            ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those that share out
-            the pool, such as ``buffers_per_channel``; see ``docs/options.md``.
+            ``compression``, ``spill_threshold``, ``temp_directories``, ``on_no_slots``,
+            ``progress``, ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those
+            that share out the pool, such as ``buffers_per_channel``; see ``docs/options.md``.
 
     Raises:
         OptionError: an unknown option, or a value that it does not take; a source that never ends
@@ -160,6 +160,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         "buffers": {name: options[name] for name in BUFFER_OPTIONS},
         "buffer_timeout": options["buffer_timeout"],
         "spill_threshold": options["spill_threshold"],
+        "compression": options["compression"],
         "temp_directories": options["temp_directories"],
     }
 
