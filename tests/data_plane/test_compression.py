@@ -210,7 +210,7 @@ def test_what_another_implementation_compressed_is_read(environment, page, codec
     consumer = environment()
     gate = consumer.create_input_gate([fake_address(fake)])
     assert_same(Task(drain, gate).result(), [numbers(1000)] * 2)
-    gate.close()
+    consumer.close()
     fake.close()
 
 
