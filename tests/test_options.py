@@ -112,6 +112,7 @@ def test_the_defaults():
         "starting_segment_size": None,
         "spill_threshold": 5 << 20,
         "temp_directories": None,
+        "compression": "none",
         "max_spill_size": 0,
         "listen": "127.0.0.1:0",
         "partition_request_timeout": 10.0,

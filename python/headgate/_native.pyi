@@ -46,6 +46,7 @@ class Environment:
         wanted: Sequence[bool],
         lost_consumer_timeout: float,
         kind: str,
+        compression: str,
         max_spill_size: int,
         partition_id: bytes | None = None,
         task_events: Sequence[str] = ...,

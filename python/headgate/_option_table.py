@@ -182,6 +182,17 @@ OPTIONS: Final[dict[str, Option]] = {
             "else the system's temporary directory.",
         ),
         Option(
+            "compression",
+            "choice",
+            "none",
+            ("environment", "exchange"),
+            "How full pages and buffers are compressed on their way to disk or to another process: not "
+            "at all, quickly (lz4), or smaller (zstd). It pays where network or disk is slower than "
+            "the codec. What does not become smaller stays as it is, and so do events and what only "
+            "passes through memory to a reader of the same process.",
+            choices=("none", "lz4", "zstd"),
+        ),
+        Option(
             "max_spill_size",
             "size",
             "0",

@@ -14,7 +14,7 @@ from headgate._matches import close_matches
 from headgate._option_table import DEBLOAT_OPTIONS, OPTIONS
 from headgate.errors import OptionError
 from headgate.gate import InputGate
-from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
+from headgate.partition import KINDS, Compression, PartitionKind, ResultPartition, TaskEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +60,8 @@ class ShuffleEnvironment:
             files, in bytes.
         temp_directories: where those are made, one path or several; by default Spark's local
             directories where this process runs for Spark, else the system's.
+        compression: how full buffers of its partitions are compressed on their way to disk or to
+            another process: ``"none"``, ``"lz4"`` or ``"zstd"``.
         max_spill_size: the most that a blocking or hybrid partition may have on disk, in bytes; 0
             is no limit.
         partition_request_timeout: how long a consumer's request waits for a partition of this
@@ -102,6 +104,7 @@ class ShuffleEnvironment:
         starting_segment_size: str | int | None = None,
         spill_threshold: str | int | None = None,
         temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
+        compression: Compression | None = None,
         max_spill_size: str | int | None = None,
         partition_request_timeout: str | float | None = None,
         idle_timeout: str | float | None = None,
@@ -127,6 +130,7 @@ class ShuffleEnvironment:
                 "starting_segment_size": starting_segment_size,
                 "spill_threshold": spill_threshold,
                 "temp_directories": temp_directories,
+                "compression": compression,
                 "max_spill_size": max_spill_size,
                 "partition_request_timeout": partition_request_timeout,
                 "idle_timeout": idle_timeout,
@@ -143,6 +147,7 @@ class ShuffleEnvironment:
         native["buffer_debloat"] = debloat if debloat["enabled"] else None
         native["temp_directories"] = options["temp_directories"] or local_directories()
         self._max_spill_size: int = native.pop("max_spill_size")
+        self._compression: str = native.pop("compression")
         self._native = _native.Environment(
             **native,
             secret=_exactly(
@@ -175,6 +180,7 @@ class ShuffleEnvironment:
         schema: pa.Schema | None = None,
         wanted: Iterable[int] | None = None,
         lost_consumer_timeout: float = 0.0,
+        compression: Compression | None = None,
         max_spill_size: str | int | None = None,
         partition_id: bytes | None = None,
         on_task_event: Mapping[str, Callable[[TaskEvent], object]] | None = None,
@@ -200,6 +206,10 @@ class ShuffleEnvironment:
                 everything, to call :meth:`ResultPartition.release_subpartition` or :meth:`abort`;
                 then the partition fails. 0 fails it at once, ``math.inf`` never. A blocking one
                 does not fail: another consumer may come.
+            compression: how full buffers are compressed, ``"none"``, ``"lz4"`` or ``"zstd"``; as
+                the environment says if not given. Blocking and hybrid partitions compress
+                everything, pipelined ones what is for consumers in other processes or not read
+                yet. Each buffer is compressed by itself, and kept so only if that makes it smaller.
             max_spill_size: the most that it may have on disk, in bytes, 0 for no limit; the
                 environment's if not given. There a hybrid partition's writer waits for the reader;
                 a blocking partition, which has no reader yet, fails.
@@ -209,8 +219,8 @@ class ShuffleEnvironment:
                 :meth:`ResultPartition.on_task_event`.
 
         Raises:
-            OptionError: fewer than one subpartition, an unknown kind or number, a timeout that is
-                no number of seconds.
+            OptionError: fewer than one subpartition, an unknown kind, codec or number, a timeout
+                that is no number of seconds.
             ClosedError: a partition of this id exists, or existed.
             PoolTooSmallError: not one segment for each wanted subpartition and one more; for blocking
                 and hybrid ones another one, to read with.
@@ -240,6 +250,9 @@ class ShuffleEnvironment:
         limit = self._max_spill_size
         if max_spill_size is not None:
             limit = _options.parse(OPTIONS["max_spill_size"], max_spill_size)
+        codec = self._compression
+        if compression is not None:
+            codec = _options.parse(OPTIONS["compression"], compression)
         if not lost_consumer_timeout >= 0:
             raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
         built = [wanted is None] * num_subpartitions
@@ -251,7 +264,7 @@ class ShuffleEnvironment:
             partition_id = _exactly("partition_id", partition_id, 16)
         handlers = dict(on_task_event or {})
         native = self._native.create_result_partition(
-            built, lost_consumer_timeout, kind, limit, partition_id, list(handlers)
+            built, lost_consumer_timeout, kind, codec, limit, partition_id, list(handlers)
         )
         return ResultPartition(self, native, schema, kind, handlers)
 
@@ -299,6 +312,7 @@ class ShuffleEnvironment:
         Keys: ``segments`` (size in bytes; total, idle, held, reserved, pinned, peak in segments;
         requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
+        ``compression`` (bytes_in of buffers that were to be compressed, bytes_out afterwards),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
         ``debloating`` (a dict per gate: debloated_buffer_size in bytes and

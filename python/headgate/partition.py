@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headgate import _native
     from headgate.environment import ShuffleEnvironment
 
+#: How full buffers are compressed; see the option of this name.
+Compression = Literal["none", "lz4", "zstd"]
 #: When a partition is read, and where its data waits; see :meth:`create_result_partition`.
 PartitionKind = Literal["pipelined", "pipelined_bounded", "blocking", "hybrid"]
 KINDS: Final[tuple[str, ...]] = get_args(PartitionKind)

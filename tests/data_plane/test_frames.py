@@ -89,7 +89,7 @@ def test_wrong_totals(environment, page, wrong):
         ({"data_type": 0}, errors.ProtocolError),
         ({"data_type": 12}, errors.ProtocolError),
         ({"data_type": 255}, errors.ProtocolError),
-        ({"reserved": 1}, errors.ProtocolError),
+        ({"compressed": 2}, errors.ProtocolError),
         ({"size": 2**32 - 1, "length": 35}, errors.ProtocolError),
         ({"size": 0, "length": 100}, errors.ProtocolError),
         ({"length": 0}, errors.ProtocolError),

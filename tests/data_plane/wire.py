@@ -129,10 +129,10 @@ def frame(kind, body=b"", length=None, magic=MAGIC):
 
 
 def buffer(payload, *, channel, sequence, data_type=PAGE, generation=0, backlog=0, **wrong):
-    """A buffer frame; `wrong` replaces length, size, crc or reserved."""
+    """A buffer frame; `wrong` replaces length, size, crc or compressed."""
     size = wrong.get("size", len(payload))
     body = struct.pack(">IIIIBBI", channel, generation, sequence, backlog, data_type,
-                       wrong.get("reserved", 0), size)  # fmt: skip
+                       wrong.get("compressed", 0), size)  # fmt: skip
     head = struct.pack(">IIB", wrong.get("length", 35 + size), MAGIC, 0) + body
     crc = wrong.get("crc", crc32c(head + payload))
     return head + struct.pack(">I", crc) + payload

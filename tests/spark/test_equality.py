@@ -92,6 +92,12 @@ def test_all_types_at_once_by_several_columns(df):
     assert sum(map(len, out.values())) == ROWS
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_all_types_at_once_compressed(df, codec):
+    out = placed(exchange(df, by="text", num_partitions=3, compression=codec))
+    assert out == placed(df.repartition(3, "text"))
+
+
 def test_a_key_that_holds_most_rows(spark):
     df = spark.range(0, 20_000, 1, 6).selectExpr("id", "if(id % 10 > 0, 'hot', string(id)) as k")
     assert placed(exchange(df, by="k", num_partitions=3)) == placed(df.repartition(3, "k"))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    BufferDebloatOptions, BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions,
-    ShuffleEnvironment, Stats,
+    BufferDebloatOptions, BufferOptions, Codec, Config, PartitionId, PartitionKind,
+    PartitionOptions, ShuffleEnvironment, Stats,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -117,7 +117,8 @@ impl Environment {
     }
 
     #[pyo3(signature = (
-        wanted, lost_consumer_timeout, kind, max_spill_size, partition_id=None, task_events=vec![]
+        wanted, lost_consumer_timeout, kind, compression, max_spill_size, partition_id=None,
+        task_events=vec![]
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn create_result_partition(
@@ -126,6 +127,7 @@ impl Environment {
         wanted: Vec<bool>,
         lost_consumer_timeout: f64,
         kind: &str,
+        compression: &str,
         max_spill_size: u64,
         partition_id: Option<[u8; 16]>,
         task_events: Vec<String>,
@@ -139,6 +141,7 @@ impl Environment {
             lost_consumer_timeout,
             kind: partition_kind(kind)?,
             max_spill_size,
+            compression: codec(compression)?,
         };
         let inner = blocking(py, |_| self.inner.create_result_partition(&options))?;
         Ok(ResultPartition { environment: Arc::clone(&self.inner), inner })
@@ -174,6 +177,15 @@ fn partition_kind(name: &str) -> PyResult<PartitionKind> {
         "hybrid" => Ok(PartitionKind::Hybrid),
         // The Python side has checked it, with a better text.
         other => Err(PyValueError::new_err(format!("kind {other:?}"))),
+    }
+}
+
+fn codec(name: &str) -> PyResult<Option<Codec>> {
+    match name {
+        "none" => Ok(None),
+        "lz4" => Ok(Some(Codec::Lz4)),
+        "zstd" => Ok(Some(Codec::Zstd)),
+        other => Err(PyValueError::new_err(format!("compression {other:?}"))),
     }
 }
 
@@ -234,12 +246,16 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
     spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
     spilled.set_item("files", stats.spilled.files)?;
+    let compression = PyDict::new(py);
+    compression.set_item("bytes_in", stats.compressed_in)?;
+    compression.set_item("bytes_out", stats.compressed_out)?;
     let out = PyDict::new(py);
     out.set_item("segments", segments)?;
     out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
     out.set_item("bytes_sent", stats.bytes_sent)?;
     out.set_item("bytes_received", stats.bytes_received)?;
     out.set_item("copies", copies)?;
+    out.set_item("compression", compression)?;
     out.set_item("spilled", spilled)?;
     out.set_item("partitions", partitions)?;
     out.set_item("gates", gates)?;

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use headgate_memory::{PoolTooSmall, RequestError};
-use headgate_protocol::PartitionId;
-use headgate_record::{DeserializeError, PageError, SelectError, SourceError, SpanningError};
+use headgate_protocol::{PartitionId, Sequence};
+use headgate_record::{
+    DecompressError, DeserializeError, PageError, SelectError, SourceError, SpanningError,
+};
 
 /// Every failure of the data plane. Cheap to clone: the first one becomes the cause of all others.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -276,6 +278,12 @@ impl ExchangeError {
             RequestError::Closed => Self::Closed(what),
             RequestError::Unmappable(errno) => Self::Memory(errno.to_string()),
         }
+    }
+
+    /// A buffer that cannot be decompressed.
+    pub(crate) fn damaged(channel: &str, sequence: Sequence, error: &DecompressError) -> Self {
+        let detail = format!("buffer {sequence} cannot be decompressed: {error}");
+        Self::Integrity { channel: channel.to_owned(), detail }
     }
 
     pub(crate) fn of_spanning(error: SpanningError, channel: &str) -> Self {

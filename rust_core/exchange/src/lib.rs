@@ -63,3 +63,4 @@ pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};
 pub use headgate_protocol::{DataType, PartitionId, Sequence};
+pub use headgate_record::Codec;

@@ -65,6 +65,10 @@ pub struct Stats {
     pub copied_spanning: u64,
     /// Bytes of large records written to files until they were complete.
     pub copied_spilled: u64,
+    /// Bytes of buffers that were to be compressed.
+    pub compressed_in: u64,
+    /// Bytes of the same buffers afterwards.
+    pub compressed_out: u64,
     /// What went to disk.
     pub spilled: SpillStats,
     /// Of each open partition, its subpartitions.

@@ -1,53 +1,18 @@
 //! The queue of buffers for one consumer (spec 4.2, 4.3).
 
+mod state;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
-use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
+use headgate_protocol::{DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::view::{DataListener, Polled};
 
-enum Item {
-    /// Complete from the start.
-    Complete(Buffer, DataType),
-    /// A stream of bytes whose builder may still append; only the last item may be unfinished.
-    Growing(BufferConsumer),
-    /// Its payload, the totals, is known once everything before it was polled.
-    EndOfPartition,
-}
-
-#[derive(Default)]
-struct State {
-    items: PrioritizedDeque<Item>,
-    /// Data items in `items`, never events.
-    data_items: u32,
-    totals: Totals,
-    next_sequence: Sequence,
-    listener: Option<Arc<dyn DataListener>>,
-    /// The reader found nothing and wants to be told.
-    reader_waits: bool,
-    flush_requested: bool,
-    /// A barrier was polled: nothing is given before the consumer resumes.
-    blocked: bool,
-    /// The reader spends floating segments on what the backlog counts, so that even an empty buffer
-    /// is given: else its credit would never come back.
-    gives_empty: bool,
-    /// What a buffer should hold, in bytes; `None`: as much as it can.
-    buffer_size: Option<u32>,
-    finished: bool,
-    consumed: bool,
-    released: bool,
-    failure: Option<ExchangeError>,
-}
-
-/// The event's code and, where its readers ignore trailing bytes, what was sent before it.
-fn end_of_partition(totals: &Totals) -> Bytes {
-    const CODE: [u8; 4] = [0; 4];
-    [&CODE[..], &totals.encode()[..]].concat().into()
-}
+use state::{Item, State, end_of_partition};
 
 fn not_found(detail: &str) -> ExchangeError {
     ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail: detail.to_owned() }
@@ -56,56 +21,6 @@ fn not_found(detail: &str) -> ExchangeError {
 /// A prioritized deque of buffers with one reader.
 #[derive(Default)]
 pub(crate) struct Subpartition(Mutex<State>);
-
-impl State {
-    fn next(&self) -> Next {
-        if self.released || self.blocked {
-            return Next::None;
-        }
-        match self.items.peek() {
-            None => Next::None,
-            Some(Item::Complete(_, data_type)) if data_type.is_event() => Next::Event,
-            Some(Item::Complete(..)) => Next::Data,
-            Some(Item::EndOfPartition) => Next::Event,
-            Some(Item::Growing(consumer)) => {
-                let shown = self.items.len() > 1 || self.flush_requested || consumer.is_complete();
-                if shown { Next::Data } else { Next::None }
-            }
-        }
-    }
-
-    /// Data buffers promised behind the head; an unfinished last one only if it was flushed.
-    fn backlog(&self) -> u32 {
-        if self.blocked {
-            return 0;
-        }
-        match self.items.peek_last() {
-            Some(Item::Growing(last)) if !self.flush_requested && !last.is_complete() => {
-                self.data_items.saturating_sub(1)
-            }
-            _ => self.data_items,
-        }
-    }
-
-    /// Whom to tell, if what changed can be taken and the reader waits for it.
-    fn wake(&mut self) -> Option<Arc<dyn DataListener>> {
-        let worth_it = self.next() != Next::None || self.failure.is_some() || self.released;
-        if worth_it && std::mem::take(&mut self.reader_waits) {
-            self.listener.clone()
-        } else {
-            None
-        }
-    }
-
-    fn release(&mut self) {
-        self.released = true;
-        // A reader without credit does not wait for data, but must learn of the end.
-        self.reader_waits = true;
-        self.items.clear();
-        self.data_items = 0;
-        self.buffer_size = None;
-    }
-}
 
 impl Subpartition {
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,6 +58,21 @@ impl Subpartition {
                 state.items.add(Item::Growing(consumer));
             }
         });
+    }
+
+    /// Takes the last buffer back, to be queued in another form, if its builder still fills it and nobody
+    /// has begun to read it.
+    pub(crate) fn take_back(&self) -> Option<BufferConsumer> {
+        let mut state = self.lock();
+        match state.items.peek_last() {
+            Some(Item::Growing(consumer)) if consumer.is_unread() => {}
+            _ => return None,
+        }
+        let Some(Item::Growing(consumer)) = state.items.poll_last() else {
+            return None;
+        };
+        state.data_items -= 1;
+        Some(consumer)
     }
 
     /// Counts records that were appended to a growing buffer, and shows its end if it is complete.
@@ -291,7 +221,7 @@ impl Subpartition {
             }
         };
         if data_type.is_buffer() {
-            state.totals.bytes += buffer.len() as u64;
+            state.totals.bytes += buffer.plain_len() as u64;
             state.totals.buffers += 1;
         }
         state.blocked = data_type.blocks_upstream();
@@ -364,6 +294,12 @@ impl Subpartition {
     /// Why it failed, once it has.
     pub(crate) fn failure(&self) -> Option<ExchangeError> {
         self.lock().failure.clone()
+    }
+
+    /// Whether data for it may have far to go: somebody may still read it, and not in this process.
+    pub(crate) fn is_remote(&self) -> bool {
+        let state = self.lock();
+        !state.released && !state.listener.as_ref().is_some_and(|listener| listener.is_local())
     }
 
     /// Whether a reader is attached.

@@ -10,6 +10,11 @@ pub(crate) trait DataListener: Send + Sync {
     /// Something to take, or an end.
     fn data_available(&self);
 
+    /// Whether the reader is in this process, so that nothing is won by making its data smaller.
+    fn is_local(&self) -> bool {
+        false
+    }
+
     /// A priority event that will be polled with this number; told also when other buffers wait.
     fn priority_event(&self, _sequence: Sequence) {
         self.data_available();

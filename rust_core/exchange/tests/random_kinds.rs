@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{Env, RECORD_LIMIT, nothing};
 use headgate_exchange::{
-    BytesWriter, PartitionKind, PartitionOptions, Record, RecordReader, ResultPartition,
+    BytesWriter, Codec, PartitionKind, PartitionOptions, Record, RecordReader, ResultPartition,
 };
 use headgate_record::{Event, Selector};
 use proptest::prelude::*;
@@ -133,6 +133,7 @@ proptest! {
     #[test]
     fn every_kind_delivers_what_the_model_says(
         kind in kind(),
+        compression in prop::option::of(prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd)]),
         local in any::<bool>(),
         count in 1_u32..4,
         steps in prop::collection::vec(step(), 0..120),
@@ -145,7 +146,7 @@ proptest! {
         let producer = Env::new(2 + 2 * count as usize + spare, size);
         let other = Env::new(count as usize * 3 + spare, size);
         let consumer = if local { &producer } else { &other };
-        let options = PartitionOptions::all(count as usize).of_kind(kind);
+        let options = PartitionOptions { kind, compression, ..PartitionOptions::all(count as usize) };
         let partition = producer.0.create_result_partition(&options).unwrap();
         let expected = model(&steps, count);
         let is_blocking = kind == PartitionKind::Blocking;

@@ -17,10 +17,11 @@ use headgate_protocol::{
 use headgate_record::event::{
     AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
 };
-use headgate_record::{Event, Source, encode_rows};
+use headgate_record::{Codec, Compressor, Event, Source, encode_rows};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::args().nth(1).ok_or("which folder?")?);
+    write(&root, "compression", compression())?;
     write(&root, "events", events()?)?;
     write(&root, "frames", frames()?)?;
     write(&root, "handshake", handshake())?;
@@ -36,6 +37,24 @@ fn write(root: &Path, target: &str, seeds: Vec<Vec<u8>>) -> std::io::Result<()> 
         std::fs::write(folder.join(format!("seed-{number:02}")), seed)?;
     }
     Ok(())
+}
+
+fn compression() -> Vec<Vec<u8>> {
+    let numbers = |count: u32| (0..count).flat_map(|n| (n / 9).to_le_bytes()).collect::<Vec<_>>();
+    let texts =
+        ["a", "Freiburg, Freising, Freudenstadt, ", "headgate\n"].map(|text| text.repeat(60));
+    let plain = [20, 90, 400].map(numbers).into_iter().chain(texts.map(String::into_bytes));
+    let plain: Vec<_> = plain.collect();
+    let form = |codec| {
+        move |plain: &Vec<u8>| {
+            let mut form = plain.clone();
+            let len = Compressor::new(codec).compress(&mut form)?;
+            form.truncate(len);
+            Some(form)
+        }
+    };
+    let lz4 = plain.iter().filter_map(form(Codec::Lz4));
+    lz4.chain(plain.iter().filter_map(form(Codec::Zstd))).collect()
 }
 
 fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {
@@ -76,6 +95,7 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
             sequence,
             backlog: 2,
             data_type,
+            compressed: false,
             size,
             crc: 9,
         })

@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+mod compression;
 mod events;
 mod frames;
 mod handshake;
 mod pages;
 mod records;
 
+pub use compression::compression;
 pub use events::events;
 pub use frames::frames;
 pub use handshake::{client_session, handshake, server_session};
@@ -21,7 +23,8 @@ pub use records::records;
 pub type Target = fn(&[u8]);
 
 /// All targets by the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 5] = [
+pub const TARGETS: [(&str, Target); 6] = [
+    ("compression", compression),
     ("events", events),
     ("frames", frames),
     ("handshake", handshake),

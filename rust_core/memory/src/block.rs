@@ -50,6 +50,11 @@ impl Block {
         &self.segment
     }
 
+    /// The segment, for a new owner: nobody reads or writes it any more.
+    pub(crate) fn into_segment(self) -> PooledSegment {
+        self.segment
+    }
+
     pub(crate) fn published(&self) -> Published {
         self.position.load()
     }

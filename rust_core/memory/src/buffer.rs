@@ -13,10 +13,14 @@ use crate::pooled_segment::PooledSegment;
 /// Clones and slices share one count; the segment goes back to its pool exactly once, when the
 /// last of them is dropped. Ordinary memory never counts against a pool.
 #[derive(Clone)]
-pub struct Buffer(Inner);
+pub struct Buffer {
+    view: View,
+    /// How many bytes these stand for, where they are compressed.
+    plain_len: Option<usize>,
+}
 
 #[derive(Clone)]
-enum Inner {
+enum View {
     Pooled { block: Arc<Block>, from: usize, to: usize },
     Heap(Bytes),
 }
@@ -26,27 +30,42 @@ impl Buffer {
     pub fn freeze(segment: PooledSegment, len: usize) -> Self {
         let block = Block::frozen(segment, len);
         let to = block.published().len;
-        Self(Inner::Pooled { block: Arc::new(block), from: 0, to })
+        Self::of_block(Arc::new(block), 0, to)
+    }
+
+    /// Like [`freeze`](Self::freeze), of bytes that stand for `plain_len` others.
+    pub fn freeze_compressed(segment: PooledSegment, len: usize, plain_len: usize) -> Self {
+        Self { plain_len: Some(plain_len), ..Self::freeze(segment, len) }
     }
 
     pub(crate) fn of_block(block: Arc<Block>, from: usize, to: usize) -> Self {
-        Self(Inner::Pooled { block, from, to })
+        Self { view: View::Pooled { block, from, to }, plain_len: None }
     }
 
     /// The bytes; borrowed for as long as this view lives.
     pub fn as_slice(&self) -> &[u8] {
-        match &self.0 {
-            Inner::Pooled { block, from, to } => block.read(*from, *to),
-            Inner::Heap(bytes) => bytes,
+        match &self.view {
+            View::Pooled { block, from, to } => block.read(*from, *to),
+            View::Heap(bytes) => bytes,
         }
     }
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        match &self.0 {
-            Inner::Pooled { from, to, .. } => to - from,
-            Inner::Heap(bytes) => bytes.len(),
+        match &self.view {
+            View::Pooled { from, to, .. } => to - from,
+            View::Heap(bytes) => bytes.len(),
         }
+    }
+
+    /// How many bytes it stands for: its length, unless it is compressed.
+    pub fn plain_len(&self) -> usize {
+        self.plain_len.unwrap_or_else(|| self.len())
+    }
+
+    /// Whether its bytes stand for others.
+    pub fn is_compressed(&self) -> bool {
+        self.plain_len.is_some()
     }
 
     /// Whether there are no bytes.
@@ -57,21 +76,24 @@ impl Buffer {
     /// A view of `from..to` of this view, sharing its count.
     ///
     /// # Panics
-    /// When the range is not inside this view.
+    /// When the range is not inside this view, or a part only of one that is compressed.
     #[must_use]
     pub fn slice(&self, from: usize, to: usize) -> Self {
         assert!(from <= to && to <= self.len(), "a slice stays inside its buffer");
-        match &self.0 {
-            Inner::Pooled { block, from: start, .. } => {
-                Self::of_block(Arc::clone(block), start + from, start + to)
+        let is_whole = from == 0 && to == self.len();
+        assert!(is_whole || !self.is_compressed(), "a compressed buffer is taken whole");
+        let view = match &self.view {
+            View::Pooled { block, from: start, .. } => {
+                View::Pooled { block: Arc::clone(block), from: start + from, to: start + to }
             }
-            Inner::Heap(bytes) => Self(Inner::Heap(bytes.slice(from..to))),
-        }
+            View::Heap(bytes) => View::Heap(bytes.slice(from..to)),
+        };
+        Self { view, plain_len: self.plain_len }
     }
 
     /// Whether the bytes lie in a pool segment.
     pub fn is_pooled(&self) -> bool {
-        matches!(self.0, Inner::Pooled { .. })
+        matches!(self.view, View::Pooled { .. })
     }
 
     /// Charges the segment to "held by the caller" instead of to its pool, so that a batch the
@@ -80,17 +102,32 @@ impl Buffer {
     /// Returns false when too many segments are held already: copy the bytes out instead.
     /// Buffers of ordinary memory are always fine.
     pub fn pin(&self) -> bool {
-        match &self.0 {
-            Inner::Pooled { block, .. } => block.segment().pin(),
-            Inner::Heap(_) => true,
+        match &self.view {
+            View::Pooled { block, .. } => block.segment().pin(),
+            View::Heap(_) => true,
+        }
+    }
+
+    /// The segment, to be written again, and how many of its first bytes this view showed.
+    ///
+    /// # Errors
+    /// The buffer itself, where others refer to the segment as well, or it is none or a later part.
+    pub fn into_segment(self) -> Result<(PooledSegment, usize), Self> {
+        let plain_len = self.plain_len;
+        match self.view {
+            View::Pooled { block, from: 0, to } => match Arc::try_unwrap(block) {
+                Ok(block) => Ok((block.into_segment(), to)),
+                Err(block) => Err(Self { view: View::Pooled { block, from: 0, to }, plain_len }),
+            },
+            view => Err(Self { view, plain_len }),
         }
     }
 
     /// The same bytes as a [`Bytes`], without a copy.
     pub fn into_bytes(self) -> Bytes {
-        match self.0 {
-            Inner::Heap(bytes) => bytes,
-            Inner::Pooled { .. } => Bytes::from_owner(self),
+        match self.view {
+            View::Heap(bytes) => bytes,
+            View::Pooled { .. } => Bytes::from_owner(self),
         }
     }
 }
@@ -103,7 +140,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl From<Bytes> for Buffer {
     fn from(bytes: Bytes) -> Self {
-        Self(Inner::Heap(bytes))
+        Self { view: View::Heap(bytes), plain_len: None }
     }
 }
 
@@ -112,6 +149,7 @@ impl fmt::Debug for Buffer {
         f.debug_struct("Buffer")
             .field("len", &self.len())
             .field("pooled", &self.is_pooled())
+            .field("plain_len", &self.plain_len())
             .finish()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::block::Block;
 use crate::buffer::Buffer;
+use crate::pooled_segment::PooledSegment;
 use crate::position::Published;
 
 /// Hands out what was committed since the last [`build`](Self::build).
@@ -77,6 +78,33 @@ impl BufferConsumer {
     /// Bytes committed by now, from the start of the buffer, built or not.
     pub fn written_bytes(&self) -> usize {
         self.published().len
+    }
+
+    /// Whether nothing was built or left out so far.
+    pub fn is_unread(&self) -> bool {
+        self.read == 0
+    }
+
+    /// The segment, to be written again, and how many of its first bytes were committed.
+    ///
+    /// # Errors
+    /// The consumer itself, where its builder, another reader or a buffer refers to the segment.
+    pub fn into_segment(self) -> Result<(PooledSegment, usize), Self> {
+        let (read, finished) = (self.read, self.finished);
+        match self.source {
+            Source::Growing(block) => match Arc::try_unwrap(block) {
+                Ok(block) => {
+                    let committed = block.published().len;
+                    Ok((block.into_segment(), committed))
+                }
+                Err(block) => Err(Self { source: Source::Growing(block), read, finished }),
+            },
+            Source::Static(buffer) => buffer.into_segment().map_err(|buffer| Self {
+                source: Source::Static(buffer),
+                read,
+                finished,
+            }),
+        }
     }
 
     /// Leaves out the next `count` bytes.

@@ -173,3 +173,61 @@ fn a_static_buffer_is_finished_from_the_start() {
     }
     assert_eq!(global.stats().held, 0);
 }
+
+#[test]
+fn spec_section_2_2_a_compressed_buffer_stands_for_more_and_is_taken_whole() {
+    let buffer = compressed();
+    assert!(buffer.is_compressed());
+    assert_eq!((buffer.len(), buffer.plain_len()), (3, 30));
+    let whole = buffer.slice(0, 3);
+    assert_eq!((whole.is_compressed(), whole.plain_len()), (true, 30));
+    drop(whole);
+    let (segment, len) = buffer.into_segment().unwrap();
+    assert_eq!(&segment[..len], [1, 2, 3]);
+    let plain = Buffer::freeze(segment, len);
+    assert_eq!((plain.is_compressed(), plain.plain_len()), (false, 3));
+}
+
+#[test]
+#[should_panic(expected = "taken whole")]
+fn spec_section_2_2_no_part_of_a_compressed_buffer_is_a_buffer() {
+    let _ = compressed().slice(0, 2);
+}
+
+fn compressed() -> Buffer {
+    let global = GlobalPool::new(4, 40);
+    let pool = global.create_local_pool(1, usize::MAX).unwrap();
+    let mut segment = pool.try_request().unwrap().unwrap();
+    segment[..3].copy_from_slice(&[1, 2, 3]);
+    Buffer::freeze_compressed(segment, 3, 30)
+}
+
+#[test]
+fn a_segment_is_written_again_by_whoever_holds_it_alone() {
+    let (global, mut builder) = builder(40);
+    let consumer = builder.consumer().unwrap();
+    builder.append(&[1, 2]);
+    builder.commit();
+    let consumer = consumer.into_segment().unwrap_err();
+    builder.append(&[3]);
+    drop(builder);
+    let mut other = consumer.copy();
+    let consumer = consumer.into_segment().unwrap_err();
+    let built = other.build();
+    drop(other);
+    let consumer = consumer.into_segment().unwrap_err();
+    assert!(consumer.is_unread());
+    drop(built);
+    let (segment, len) = consumer.into_segment().unwrap();
+    assert_eq!(&segment[..len], [1, 2, 3]);
+    let buffer = Buffer::freeze(segment, len);
+    let later = buffer.slice(1, 3);
+    let buffer = buffer.into_segment().unwrap_err();
+    drop(buffer);
+    let later = later.into_segment().unwrap_err();
+    assert_eq!(later.as_slice(), [2, 3]);
+    assert_eq!(global.stats().held, 1);
+    drop(later);
+    assert_eq!(global.stats().held, 0);
+    assert!(Buffer::from(bytes::Bytes::from_static(&[1])).into_segment().is_err());
+}

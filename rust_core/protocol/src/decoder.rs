@@ -254,10 +254,14 @@ fn parse_buffer(
     let data_type = take_u8(input);
     let data_type = DataType::try_from(data_type)
         .map_err(|_| FrameError::UnknownDataType { channel, data_type })?;
-    let reserved = take_u8(input);
-    if reserved != 0 {
-        return Err(FrameError::ReservedByte { channel, got: reserved });
-    }
+    let compressed = match take_u8(input) {
+        0 => false,
+        1 if data_type.is_event() => {
+            return Err(FrameError::CompressedEvent { channel, data_type });
+        }
+        1 => true,
+        got => return Err(FrameError::CompressedByte { channel, got }),
+    };
     let size = take_u32(input);
     if size > limits.max_payload {
         return Err(FrameError::PayloadTooLarge { channel, size, limit: limits.max_payload });
@@ -269,7 +273,7 @@ fn parse_buffer(
         return Err(FrameError::EmptyEvent { channel, data_type });
     }
     let crc = take_u32(input);
-    Ok(BufferHeader { channel, generation, sequence, backlog, data_type, size, crc })
+    Ok(BufferHeader { channel, generation, sequence, backlog, data_type, compressed, size, crc })
 }
 
 fn parse_task_event(input: &mut &[u8], length: u32) -> Result<TaskEventHeader, FrameError> {

@@ -52,6 +52,13 @@ impl<T> PrioritizedDeque<T> {
         Some(element)
     }
 
+    /// Takes the last element; a priority element if there are no others.
+    pub fn poll_last(&mut self) -> Option<T> {
+        let element = self.elements.pop_back()?;
+        self.priority_len = self.priority_len.min(self.elements.len());
+        Some(element)
+    }
+
     /// The first element.
     #[must_use]
     pub fn peek(&self) -> Option<&T> {

@@ -8,7 +8,7 @@
 //!
 //! | id | frame | body |
 //! |---|---|---|
-//! | 0 | buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, reserved 1, size 4, crc 4, payload |
+//! | 0 | buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, compressed 1, size 4, crc 4, payload |
 //! | 1 | error | channel 4, code 2, text length 2, text, crc 4 |
 //! | 2 | partition request | partition 16, subpartition 4, channel 4, generation 4, initial credit 4, schema hash 32, crc 4 |
 //! | 3 | task event | channel 4, size 4, crc 4, payload |

@@ -24,6 +24,22 @@ pub enum FrameError {
         /// What the bytes before it have.
         want: u32,
     },
+    /// A byte that says neither that a payload is compressed nor that it is not.
+    #[error("a buffer on channel {channel} is compressed {got}, which is neither 0 nor 1")]
+    CompressedByte {
+        /// The channel.
+        channel: ChannelId,
+        /// The byte.
+        got: u8,
+    },
+    /// An event that is said to be compressed.
+    #[error("event {data_type:?} on channel {channel} is compressed: events never are")]
+    CompressedEvent {
+        /// The channel.
+        channel: ChannelId,
+        /// Which event.
+        data_type: DataType,
+    },
     /// An event without payload.
     #[error("event {data_type:?} on channel {channel} has no payload")]
     EmptyEvent {
@@ -47,14 +63,6 @@ pub enum FrameError {
         size: u32,
         /// Bytes allowed.
         limit: u32,
-    },
-    /// A reserved byte that is not 0.
-    #[error("reserved byte of a buffer on channel {channel} is {got}, not 0")]
-    ReservedByte {
-        /// The channel.
-        channel: ChannelId,
-        /// The byte.
-        got: u8,
     },
     /// A channel with the number that stands for the connection.
     #[error("channel {id} stands for the connection and names no channel", id = ChannelId::CONNECTION)]

@@ -27,6 +27,8 @@ pub struct BufferHeader {
     pub backlog: u32,
     /// What the payload is.
     pub data_type: DataType,
+    /// Whether the payload stands for more bytes; never of an event.
+    pub compressed: bool,
     /// Payload bytes.
     pub size: u32,
     /// CRC32C over [`prefix_for_crc`](Self::prefix_for_crc) and the payload, masked.
@@ -65,6 +67,7 @@ impl BufferHeader {
         out[17..21].copy_from_slice(&self.sequence.0.to_be_bytes());
         out[21..25].copy_from_slice(&self.backlog.to_be_bytes());
         out[25] = self.data_type as u8;
+        out[26] = self.compressed.into();
         out[27..31].copy_from_slice(&self.size.to_be_bytes());
         out
     }

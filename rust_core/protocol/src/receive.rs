@@ -9,8 +9,8 @@ use crate::{
 
 /// Checks what arrives on one channel and keeps its credit and totals.
 ///
-/// Order of calls: [`on_buffer`](Self::on_buffer) per buffer header,
-/// [`on_end`](Self::on_end) with what the end-of-partition event says, then
+/// Order of calls: [`on_buffer`](Self::on_buffer) per buffer header, with the payload of a compressed one
+/// [`on_compressed`](Self::on_compressed), [`on_end`](Self::on_end) with what the end-of-partition event says, then
 /// [`check_rows`](Self::check_rows) by whoever read the rows. A channel that ended keeps its free
 /// buffers until its ledger is closed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -57,7 +57,9 @@ impl ReceiveChannel {
         let buffer = if header.data_type.is_buffer() {
             let kind = self.ledger.on_spent();
             let kind = kind.map_err(|source| ReceiveError::Credit { channel, source })?;
-            self.received.add_buffer(header.size);
+            if !header.compressed {
+                self.received.add_buffer(header.size);
+            }
             Some(kind)
         } else {
             None
@@ -65,6 +67,11 @@ impl ReceiveChannel {
         self.expected = self.expected.next();
         self.ended = header.data_type == DataType::EndOfPartition;
         Ok(Arrival { buffer, floating_wanted: self.ledger.on_backlog(header.backlog) })
+    }
+
+    /// The payload of a compressed buffer says how many bytes it stands for: it counts as these.
+    pub fn on_compressed(&mut self, plain_len: u32) {
+        self.received.add_buffer(plain_len);
     }
 
     /// The end-of-partition event was read: compares what it declares with what arrived.
@@ -121,7 +128,7 @@ impl ReceiveChannel {
         self.received.buffers
     }
 
-    /// Payload bytes of the data buffers that arrived.
+    /// Bytes that the data buffers stand for which arrived.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.received.bytes

@@ -11,10 +11,12 @@
 //! ```
 //!
 //! A row that is wider than a page becomes a page of its own on the heap ([`page::encode_rows`]) and
-//! travels as a length-prefixed record through [`spanning`]; so do bytes records.
+//! travels as a length-prefixed record through [`spanning`]; so do bytes records. A complete buffer of
+//! either kind may be put into a smaller form ([`compression`]).
 
 #![forbid(unsafe_code)]
 
+pub mod compression;
 pub mod event;
 pub mod hash;
 pub mod key_group;
@@ -24,6 +26,7 @@ pub mod scatter;
 pub mod selector;
 pub mod spanning;
 
+pub use compression::{Codec, Compressor, DecompressError, Decompressor};
 pub use event::{Event, EventError, StopMode};
 pub use hash::{HashError, partition_ids};
 pub use page::{

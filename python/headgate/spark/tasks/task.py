@@ -12,6 +12,7 @@ import headgate as hg
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.partition import Compression
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.tasks.control import Control, Place
@@ -33,6 +34,7 @@ class Task:
             by name.
         buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
         spill_threshold: larger rows than this are put together on disk, in bytes.
+        compression: how full pages are compressed on their way to another process.
         temp_directories: where; None for the local directories of Spark where the task runs.
     """
 
@@ -45,6 +47,7 @@ class Task:
     buffers: Mapping[str, Any]
     buffer_timeout: float
     spill_threshold: int
+    compression: Compression
     temp_directories: tuple[str, ...] | None
 
 
@@ -130,6 +133,7 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         **task.buffers,
         buffer_timeout=task.buffer_timeout,
         spill_threshold=task.spill_threshold,
+        compression=task.compression,
         temp_directories=task.temp_directories,
         listen=f"{control.host}:0",
         secret=task.place.secret,

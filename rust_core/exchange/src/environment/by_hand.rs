@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::BufferDebloatOptions;
 use crate::environment::ShuffleEnvironment;
 use crate::error::Result;
-use crate::gate::{Clock, Debloating, GatePool, InputGate};
+use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::net::{Link, Mailbox, Network, Peers};
 
@@ -27,10 +28,10 @@ impl ShuffleEnvironment {
     pub(crate) fn create_debloated_gate(
         &self,
         options: &BufferDebloatOptions,
-        clock: Clock,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Arc<InputGate>> {
         let gate = InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?);
-        let debloating = Debloating::with_clock(options, self.config.segment_size, clock);
+        let debloating = Debloating::with_clock(options, self.config.segment_size, Box::new(clock));
         Ok(Arc::new(gate.debloated(debloating)))
     }
 }

@@ -19,7 +19,7 @@ use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::net::{Context, Mailbox, Network, Traffic};
-use crate::partition::{PartitionOptions, ResultPartition};
+use crate::partition::{CompressionCounters, PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::spanning::SpanningOptions;
 use crate::spill::SpillManager;
@@ -40,6 +40,7 @@ pub struct ShuffleEnvironment {
     flusher: OutputFlusher,
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
+    compressed: Arc<CompressionCounters>,
     spill_directories: Arc<SpillDirectories>,
     disk: Arc<SpillManager>,
     next_channel: AtomicU32,
@@ -75,6 +76,7 @@ impl ShuffleEnvironment {
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             copies: Arc::default(),
+            compressed: Arc::default(),
             disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
             spill_directories,
             next_channel: AtomicU32::new(0),
@@ -179,7 +181,8 @@ impl ShuffleEnvironment {
         self.check()?;
         let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
-        let partition = ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
+        let (pool, disk, compressed) = (&self.pool, &self.disk, &self.compressed);
+        let partition = ResultPartition::new(id, options, buffers, pool, copies, disk, compressed)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition)?;
         // Again: what was registered too late for a panic's notice learns of it here.
@@ -293,6 +296,8 @@ impl ShuffleEnvironment {
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
             copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
+            compressed_in: self.compressed.bytes_in.load(Ordering::Relaxed),
+            compressed_out: self.compressed.bytes_out.load(Ordering::Relaxed),
             spilled: self.disk.stats(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),

@@ -15,7 +15,7 @@ use crate::lock::lock;
 use crate::stats::DebloatStats;
 
 /// Time since a moment that does not change.
-pub(crate) type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// What is measured of one gate, and the size that follows from it.
 pub(crate) struct Debloating {

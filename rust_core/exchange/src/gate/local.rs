@@ -18,6 +18,10 @@ struct ToGate {
 }
 
 impl DataListener for ToGate {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn data_available(&self) {
         self.queue.notify_non_empty(self.index);
     }
@@ -213,7 +217,8 @@ impl LocalChannel {
         let mut received = lock(&self.received);
         let mut totals = None;
         if polled.data_type.is_buffer() {
-            received.add_buffer(u32::try_from(polled.buffer.len()).expect("within a segment"));
+            received
+                .add_buffer(u32::try_from(polled.buffer.plain_len()).expect("within a segment"));
         } else if polled.data_type == DataType::EndOfPartition {
             let sent = super::remote::totals_of(polled.buffer.as_slice(), &self.name)?;
             super::remote::compare_totals(&received, &sent, &self.name)?;

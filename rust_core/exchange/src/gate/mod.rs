@@ -1,6 +1,7 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
 mod debloat;
+mod decompression;
 mod input;
 mod local;
 mod pool;
@@ -20,12 +21,10 @@ use headgate_record::Event;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::stats::ChannelStats;
 
-#[cfg(test)]
-pub(crate) use debloat::Clock;
 pub(crate) use debloat::Debloating;
+use decompression::Decompression;
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
-pub(crate) use local::LocalChannel;
-pub(crate) use local::LocalRequest;
+pub(crate) use local::{LocalChannel, LocalRequest};
 pub(crate) use pool::GatePool;
 pub(crate) use queue::GateQueue;
 use queue::{Slot, State, Turn};
@@ -112,13 +111,15 @@ pub struct InputGate {
     pool: Arc<GatePool>,
     /// None where buffers are always as large as they can be.
     debloating: Option<Debloating>,
+    decompression: Decompression,
     /// The process that made it; a forked child never touches its locks.
     owner: u32,
 }
 
 impl InputGate {
     pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        Self { queue: Arc::default(), pool, debloating: None, owner: std::process::id() }
+        let (decompression, owner) = (Decompression::default(), std::process::id());
+        Self { queue: Arc::default(), pool, debloating: None, decompression, owner }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -273,6 +274,10 @@ impl InputGate {
             return Ok(None);
         };
         let Taken { buffer, data_type, sequence, totals, more } = taken;
+        let buffer = self
+            .decompression
+            .plain(buffer)
+            .map_err(|error| ExchangeError::damaged(channel.name(), sequence, &error))?;
         let priority = data_type.has_priority().then_some(sequence);
         let ended = data_type == DataType::EndOfPartition;
         if data_type == DataType::EndOfData {

@@ -158,6 +158,10 @@ impl RemoteChannel {
         if state.released {
             return Ok(());
         }
+        if buffer.is_compressed() {
+            let plain_len = u32::try_from(buffer.plain_len()).expect("within a segment");
+            state.receive.on_compressed(plain_len);
+        }
         if data_type == DataType::EndOfPartition {
             let totals = totals_of(buffer.as_slice(), &self.name)?;
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;

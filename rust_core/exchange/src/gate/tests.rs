@@ -40,7 +40,9 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let id = PartitionId([number; 16]);
     let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
-    let partition = ResultPartition::new(id, &options, &buffers, pool, copies, &disk).unwrap();
+    let compressed = Arc::default();
+    let partition =
+        ResultPartition::new(id, &options, &buffers, pool, copies, &disk, &compressed).unwrap();
     let make = |index| {
         let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
         Ok(Channel::Local(Box::new(local)))

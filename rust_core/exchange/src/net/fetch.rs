@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame};
+use headgate_record::compression::plain_len;
 
 use crate::checksum::Checksum;
 use crate::error::{ExchangeError, Result};
@@ -171,8 +172,20 @@ impl Fetch {
         let Some(channel) = channel else {
             return Ok(());
         };
+        let size = header.size as usize;
         let buffer = match incoming.target {
-            Target::Segment(segment) => Buffer::freeze(segment, header.size as usize),
+            Target::Segment(segment) if header.compressed => {
+                match plain_len(&segment[..size], segment.len()) {
+                    Ok(plain_len) => Buffer::freeze_compressed(segment, size, plain_len),
+                    Err(error) => {
+                        // The frame is whole: whatever else is on this connection goes on.
+                        let cause = ExchangeError::damaged(channel.name(), header.sequence, &error);
+                        channel.fail(cause);
+                        return Ok(());
+                    }
+                }
+            }
+            Target::Segment(segment) => Buffer::freeze(segment, size),
             Target::Event(bytes) => Buffer::from(Bytes::from(bytes)),
             Target::Discard => return Ok(()),
         };

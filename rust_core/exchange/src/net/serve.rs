@@ -314,8 +314,8 @@ impl Serve {
             let reader = self.queue.view(channel).expect("polled channels are open");
             let (view, generation) = (&reader.view, reader.generation);
             match view.poll() {
-                Ok(Some(polled)) if polled.buffer.len() > self.max_segment => {
-                    let (size, limit) = (polled.buffer.len(), self.max_segment);
+                Ok(Some(polled)) if polled.buffer.plain_len() > self.max_segment => {
+                    let (size, limit) = (polled.buffer.plain_len(), self.max_segment);
                     let cause = ExchangeError::BufferTooLarge { size, limit };
                     outbox.push_frame(&wire_error::encode(channel, &cause));
                     // It reads no more of it, and knows the channel no more: nobody else would say so.
@@ -384,8 +384,17 @@ fn closed_early() -> ExchangeError {
 fn push_buffer(outbox: &mut Outbox, channel: ChannelId, generation: Generation, polled: Polled) {
     let Polled { buffer, data_type, backlog, sequence, .. } = polled;
     let size = u32::try_from(buffer.len()).expect("a buffer fits a segment");
-    let mut header =
-        BufferHeader { channel, generation, sequence, backlog, data_type, size, crc: 0 };
+    let compressed = buffer.is_compressed();
+    let mut header = BufferHeader {
+        channel,
+        generation,
+        sequence,
+        backlog,
+        data_type,
+        compressed,
+        size,
+        crc: 0,
+    };
     header.crc = outbox.mask.apply(crate::checksum::of(&header, buffer.as_slice()));
     outbox.push(header.encode().to_vec());
     outbox.push_body(buffer);

@@ -1,6 +1,7 @@
 //! A producer's output: one subpartition per consumer, one pool of segments (spec 4.4, 4.5).
 
 mod collector;
+mod compression;
 mod options;
 mod pipelined_view;
 mod progress;
@@ -25,9 +26,11 @@ use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView};
 
+use compression::Compression;
 use pipelined_view::PipelinedView;
 use progress::{Loss, Progress};
 
+pub(crate) use compression::CompressionCounters;
 pub use options::{PartitionKind, PartitionOptions};
 pub use task_events::TaskEvent;
 use task_events::TaskEvents;
@@ -42,6 +45,7 @@ pub struct ResultPartition {
     store: Option<Arc<Store>>,
     /// As in [`PartitionOptions`].
     lost_consumer_timeout: Duration,
+    compression: Option<Compression>,
     copies: Arc<Copies>,
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
@@ -65,6 +69,7 @@ impl ResultPartition {
         global: &GlobalPool,
         copies: Arc<Copies>,
         disk: &Arc<SpillManager>,
+        compressed: &Arc<CompressionCounters>,
     ) -> Result<Arc<Self>> {
         let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size, .. } = options;
         let task_events = TaskEvents::default();
@@ -116,6 +121,7 @@ impl ResultPartition {
             pool,
             store,
             lost_consumer_timeout: *lost_consumer_timeout,
+            compression: options.compression.map(|codec| Compression::new(codec, compressed)),
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use headgate_protocol::PartitionId;
+use headgate_record::Codec;
 
 /// When a partition is read, and where its data waits (spec 4.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct PartitionOptions {
     /// Bytes it may have on disk, 0 for no limit. There a hybrid one waits for its readers; a blocking
     /// one, which has none yet, fails.
     pub max_spill_size: u64,
+    /// How complete data buffers are compressed, if they are.
+    pub compression: Option<Codec>,
 }
 
 impl PartitionOptions {
@@ -56,6 +59,7 @@ impl PartitionOptions {
             lost_consumer_timeout: Duration::ZERO,
             kind: PartitionKind::default(),
             max_spill_size: 0,
+            compression: None,
         }
     }
 
@@ -63,5 +67,11 @@ impl PartitionOptions {
     #[must_use]
     pub fn of_kind(self, kind: PartitionKind) -> Self {
         Self { kind, ..self }
+    }
+
+    /// The same with its data buffers compressed.
+    #[must_use]
+    pub fn compressed(self, codec: Codec) -> Self {
+        Self { compression: Some(codec), ..self }
     }
 }

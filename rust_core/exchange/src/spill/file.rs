@@ -22,6 +22,8 @@ pub(super) struct Extent {
     pub(super) len: u32,
     /// CRC32C of its bytes.
     pub(super) crc: u32,
+    /// How many bytes these stand for, where they are compressed.
+    pub(super) plain_len: Option<u32>,
 }
 
 impl Extent {
@@ -146,7 +148,7 @@ mod tests {
         let page = vec![7; 1 << 16];
         file.write(0, &[&page, &page]).unwrap();
         let before = file.file.metadata().unwrap().blocks();
-        file.discard(&Extent { offset: 0, len: 1 << 16, crc: 0 });
+        file.discard(&Extent { offset: 0, len: 1 << 16, crc: 0, plain_len: None });
         assert_eq!(file.live(), 1 << 16);
         // A file system without holes keeps them.
         assert!(file.file.metadata().unwrap().blocks() <= before);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn extent(offset: u64, len: u32) -> Extent {
-        Extent { offset, len, crc: 0 }
+        Extent { offset, len, crc: 0, plain_len: None }
     }
 
     fn three_written() -> Index {

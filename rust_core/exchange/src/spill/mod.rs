@@ -8,7 +8,7 @@
 //!
 //! One file per partition, without a name. Each write to it is a region: what every subpartition has in
 //! memory, in the order of the subpartitions, so that the part of one subpartition is one run. The index
-//! (offset, length, type and CRC of each block) stays in memory.
+//! (offset, length, type and CRC of each block, and what a compressed one stands for) stays in memory.
 //!
 //! Blocks are read by one thread per environment, a few ahead of each reader: so that a disk never stops
 //! the I/O thread, and neither does a reader that only asks whether something is there.

@@ -173,8 +173,10 @@ impl Store {
                 extents.push(*extent);
                 continue;
             }
-            let len = u32::try_from(bytes.len()).expect("a buffer fits a segment");
-            let extent = Extent { offset, len, crc: crc32c(bytes) };
+            let len_of = |len| u32::try_from(len).expect("a buffer fits a segment");
+            let len = len_of(bytes.len());
+            let plain_len = buffer.is_compressed().then(|| len_of(buffer.plain_len()));
+            let extent = Extent { offset, len, crc: crc32c(bytes), plain_len };
             offset = extent.end();
             known.insert(key, extent);
             extents.push(extent);

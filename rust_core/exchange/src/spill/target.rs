@@ -13,8 +13,8 @@ use crate::error::{ExchangeError, Result};
 
 /// Memory for a block that is to be read.
 pub(super) enum Target {
-    /// Data.
-    Segment(PooledSegment, usize),
+    /// Data, as many bytes as the extent has.
+    Segment(PooledSegment, Extent),
     /// Events need no segment.
     Heap(Vec<u8>),
 }
@@ -22,14 +22,17 @@ pub(super) enum Target {
 impl Target {
     pub(super) fn as_mut(&mut self) -> &mut [u8] {
         match self {
-            Self::Segment(segment, len) => &mut segment[..*len],
+            Self::Segment(segment, extent) => &mut segment[..extent.len as usize],
             Self::Heap(bytes) => bytes,
         }
     }
 
     pub(super) fn into_buffer(self) -> Buffer {
         match self {
-            Self::Segment(segment, len) => Buffer::freeze(segment, len),
+            Self::Segment(segment, Extent { len, plain_len, .. }) => match plain_len {
+                Some(plain) => Buffer::freeze_compressed(segment, len as usize, plain as usize),
+                None => Buffer::freeze(segment, len as usize),
+            },
             Self::Heap(bytes) => Buffer::from(bytes::Bytes::from(bytes)),
         }
     }
@@ -47,9 +50,8 @@ pub(super) fn of_plan(
 ) -> Result<Vec<Target>> {
     let mut targets = Vec::with_capacity(plan.len());
     for (extent, data_type) in plan {
-        let len = extent.len as usize;
         if data_type.is_event() {
-            targets.push(Target::Heap(vec![0; len]));
+            targets.push(Target::Heap(vec![0; extent.len as usize]));
             continue;
         }
         let segment = if targets.is_empty() {
@@ -60,7 +62,7 @@ pub(super) fn of_plan(
             store.pool.try_request()
         };
         match segment.map_err(|error| ExchangeError::of_request(error, "result partition"))? {
-            Some(segment) => targets.push(Target::Segment(segment, len)),
+            Some(segment) => targets.push(Target::Segment(segment, *extent)),
             None => break,
         }
     }

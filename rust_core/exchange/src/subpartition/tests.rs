@@ -279,3 +279,25 @@ fn a_priority_event_is_told_to_a_reader_that_waits_for_credit() {
     let expected = [(PRIORITY, 0), (DataType::DataBuffer, 1), (DataType::DataBuffer, 2)];
     assert_eq!(it.types(), expected, "numbered as they are polled");
 }
+
+#[test]
+fn what_nobody_has_begun_to_read_is_taken_back() {
+    let it = Fixture::new();
+    assert!(it.subpartition.take_back().is_none());
+    it.add_finished(3);
+    let open = it.add_open(5);
+    let taken = it.subpartition.take_back().expect("nobody read it");
+    assert_eq!(it.subpartition.usage().0, 1);
+    drop(open);
+    let (segment, len) = taken.into_segment().expect("no other reference is left");
+    assert_eq!(&segment[..len], [7; 5]);
+    it.subpartition.add_data(Buffer::freeze(segment, len), DataType::DataBuffer, 0);
+    assert_eq!([it.poll(), it.poll(), it.poll()], [Some((3, 1, true)), Some((5, 0, false)), None]);
+    let open = it.add_open(5);
+    it.subpartition.flush();
+    assert_eq!(it.poll(), Some((5, 0, false)));
+    assert!(it.subpartition.take_back().is_none(), "its first part is read");
+    drop(open);
+    it.add_event(EVENT);
+    assert!(it.subpartition.take_back().is_none());
+}

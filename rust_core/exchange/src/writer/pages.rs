@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use headgate_memory::{Buffer, PooledSegment};
+use headgate_memory::PooledSegment;
 use headgate_protocol::DataType;
 use headgate_record::{PageBuilder, PageProfile, PageSchema, Source};
 
@@ -176,7 +176,7 @@ impl OpenPages {
         page.teach(&mut state.profile);
         let (segment, len) = page.finish();
         Copies::count(&self.partition.copies().scatter, len);
-        let buffer = Buffer::freeze(segment, len);
+        let buffer = self.partition.freeze(segment, len, self.targets(slot));
         for subpartition in &self.partition.subpartitions()[self.targets(slot)] {
             self.counters.add(rows, len as u64, 1);
             subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);

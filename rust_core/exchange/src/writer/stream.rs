@@ -38,7 +38,8 @@ impl StreamWriter {
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
         let mut completed = self.end_others(partition, lane);
         Copies::count(&partition.copies().spanning, self.serializer.remaining());
-        let targets = &partition.subpartitions()[lane.targets(partition)];
+        let range = lane.targets(partition);
+        let targets = &partition.subpartitions()[range.clone()];
         let open = &mut self.open[lane.slot(partition)];
         let mut free = None;
         while self.serializer.has_data() {
@@ -72,12 +73,10 @@ impl StreamWriter {
                         continue;
                     }
                 }
-                builder.finish();
-                *open = None;
-                for subpartition in targets {
-                    subpartition.appended(0);
-                    completed += 1;
-                }
+            }
+            if let Some(full) = open.take_if(|builder| builder.is_full()) {
+                partition.finish_growing(full, range.clone());
+                completed += targets.len() as u64;
             }
         }
         for subpartition in targets {
@@ -109,15 +108,11 @@ impl StreamWriter {
     }
 
     fn end(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
-        let Some(mut builder) = self.open[lane.slot(partition)].take() else {
+        let Some(builder) = self.open[lane.slot(partition)].take() else {
             return 0;
         };
-        builder.finish();
-        drop(builder);
-        let targets = &partition.subpartitions()[lane.targets(partition)];
-        for subpartition in targets {
-            subpartition.appended(0);
-        }
+        let targets = lane.targets(partition);
+        partition.finish_growing(builder, targets.clone());
         targets.len() as u64
     }
 

@@ -93,7 +93,13 @@ fn every_defect_has_its_error() {
         (c, patched(data(1), 30, &[2]), E::SizeMismatch { channel, length: 36, size: 2 }),
         (c, patched(data(1), 25, &[0]), E::UnknownDataType { channel, data_type: 0 }),
         (c, patched(data(1), 25, &[12]), E::UnknownDataType { channel, data_type: 12 }),
-        (c, patched(data(1), 26, &[1]), E::ReservedByte { channel, got: 1 }),
+        (c, patched(data(1), 26, &[2]), E::CompressedByte { channel, got: 2 }),
+        (c, patched(data(1), 26, &[255]), E::CompressedByte { channel, got: 255 }),
+        (
+            c,
+            patched(event.clone(), 26, &[1]),
+            E::CompressedEvent { channel, data_type: DataType::EndOfData },
+        ),
         (
             c,
             patched(patched(event, 3, &[35]), 30, &[0]),

@@ -64,6 +64,7 @@ enum Op {
     AddPriority,
     Clear,
     Poll,
+    PollLast,
     Prioritize(usize),
     Remove(usize),
 }
@@ -73,6 +74,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => Just(Op::Add),
         4 => Just(Op::AddPriority),
         4 => Just(Op::Poll),
+        2 => Just(Op::PollLast),
         3 => (0usize..12).prop_map(Op::Prioritize),
         3 => (0usize..12).prop_map(Op::Remove),
         1 => Just(Op::Clear),
@@ -95,6 +97,10 @@ proptest! {
                     let from = if priority.is_empty() { &mut ordinary } else { &mut priority };
                     let want = (!from.is_empty()).then(|| from.remove(0));
                     prop_assert_eq!(deque.poll(), want);
+                }
+                Op::PollLast => {
+                    let want = ordinary.pop().or_else(|| priority.pop());
+                    prop_assert_eq!(deque.poll_last(), want);
                 }
                 Op::Prioritize(at) => {
                     let all = [priority.clone(), ordinary.clone()].concat();

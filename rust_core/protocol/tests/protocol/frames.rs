@@ -15,6 +15,7 @@ pub(crate) fn header(channel: u32, sequence: u32, data_type: DataType, size: u32
         sequence: Sequence(sequence),
         backlog: 0,
         data_type,
+        compressed: false,
         size,
         crc: 0,
     }
@@ -102,15 +103,17 @@ fn channels() -> impl Strategy<Value = ChannelId> {
 }
 
 fn buffers() -> impl Strategy<Value = Frame> {
-    let numbers = (channels(), any::<[u32; 4]>());
-    (numbers, 1u8..=11, 1u32..=64).prop_map(|((channel, numbers), data_type, size)| {
+    let numbers = (channels(), any::<[u32; 4]>(), any::<bool>());
+    (numbers, 1u8..=11, 1u32..=64).prop_map(|((channel, numbers, compressed), data_type, size)| {
         let [generation, sequence, backlog, crc] = numbers;
+        let data_type = DataType::try_from(data_type).unwrap();
         Frame::Buffer(BufferHeader {
             channel,
             generation: Generation(generation),
             sequence: Sequence(sequence),
             backlog,
-            data_type: DataType::try_from(data_type).unwrap(),
+            data_type,
+            compressed: compressed && data_type.is_buffer(),
             size,
             crc,
         })

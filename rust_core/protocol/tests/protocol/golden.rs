@@ -34,11 +34,14 @@ fn buffer() {
         sequence: Sequence(0x2122_2324),
         backlog: 0x3132_3334,
         data_type: DataType::DataBufferWithClearEnd,
+        compressed: false,
         size: 0x0004_0000,
         crc: 0x4142_4344,
     };
     let text = "00040023 BADC0FFE 00 01020304 11121314 21222324 31323334 08 00 00040000 41424344";
     check(&Frame::Buffer(header), Side::Consumer, text);
+    let text = "00040023 BADC0FFE 00 01020304 11121314 21222324 31323334 08 01 00040000 41424344";
+    check(&Frame::Buffer(BufferHeader { compressed: true, ..header }), Side::Consumer, text);
     assert_eq!(header.encode().len(), BUFFER_HEADER_LEN);
     assert_eq!(header.encode()[..CRC_OFFSET], header.prefix_for_crc());
     assert_eq!(header.encode()[CRC_OFFSET..], hex("41424344"));

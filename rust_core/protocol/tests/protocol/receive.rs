@@ -39,6 +39,20 @@ fn data_takes_a_buffer_and_an_event_none() {
 }
 
 #[test]
+fn a_compressed_buffer_counts_as_what_it_stands_for() {
+    let mut channel = channel(2);
+    let mut compressed = header(1, 0, DataType::DataBufferWithClearEnd, 10);
+    compressed.compressed = true;
+    channel.on_buffer(&compressed).unwrap();
+    assert_eq!((channel.buffers(), channel.bytes()), (0, 0), "its payload is not here yet");
+    channel.on_compressed(1000);
+    channel.on_buffer(&header(1, 1, DataType::DataBufferWithClearEnd, 7)).unwrap();
+    assert_eq!((channel.buffers(), channel.bytes()), (2, 1007));
+    channel.on_buffer(&header(1, 2, DataType::EndOfPartition, 28)).unwrap();
+    channel.on_end(Totals { rows: 5, bytes: 1007, buffers: 2 }).unwrap();
+}
+
+#[test]
 fn a_gap_a_double_and_a_swap_are_found() {
     let mut channel = channel(5);
     channel.on_buffer(&header(1, 0, DataType::DataBuffer, 8)).unwrap();

@@ -275,8 +275,16 @@ fn spec_8_14_buffers_in_use_wait_here_or_at_the_producer() {
     let Channel::Remote(channel) = &*in_gate else { panic!("made remote") };
     let arrive = |number, backlog| {
         let (sequence, data_type) = (Sequence(number), DataType::DataBuffer);
-        let header =
-            BufferHeader { channel: id, generation, sequence, backlog, data_type, size: 1, crc: 0 };
+        let header = BufferHeader {
+            channel: id,
+            generation,
+            sequence,
+            backlog,
+            data_type,
+            size: 1,
+            crc: 0,
+            compressed: false,
+        };
         let Ok(Target::Segment(segment)) = channel.begin(&header) else { panic!("has credit") };
         channel.deliver(Buffer::freeze(segment, 1), data_type, sequence).unwrap();
         gate.buffers_in_use()

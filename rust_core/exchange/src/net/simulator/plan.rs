@@ -1,5 +1,6 @@
 //! What a schedule's processes are to do, made from its seed.
 
+use headgate_record::Codec;
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
@@ -28,6 +29,7 @@ pub(super) struct Item {
 #[derive(Debug)]
 pub(super) struct PartitionPlan {
     pub(super) process: usize,
+    pub(super) compression: Option<Codec>,
     pub(super) scripts: Vec<Vec<Item>>,
 }
 
@@ -55,7 +57,10 @@ impl Plan {
         let partitions: Vec<_> = (0..rng.random_range(1..=4))
             .map(|_| {
                 let scripts = (0..rng.random_range(1..=3)).map(|_| script(rng)).collect();
-                PartitionPlan { process: rng.random_range(0..processes), scripts }
+                let process = rng.random_range(0..processes);
+                let codecs = [None, Some(Codec::Lz4), Some(Codec::Zstd)];
+                let compression = codecs[rng.random_range(0..codecs.len())];
+                PartitionPlan { process, compression, scripts }
             })
             .collect();
         let mut gates: Vec<_> = (0..rng.random_range(1..=3))
@@ -94,7 +99,11 @@ fn script(rng: &mut TestRng) -> Vec<Item> {
         };
         let longest = if matches!(kind, Kind::Page | Kind::Stream) { SEGMENT } else { 40 };
         let len = rng.random_range(1..=longest);
-        script.push(Item { kind, bytes: (0..len).map(|_| rng.random()).collect() });
+        let mut bytes: Vec<u8> = (0..len).map(|_| rng.random()).collect();
+        // Some of it can be compressed.
+        bytes.truncate(rng.random_range(1..=len));
+        let bytes = bytes.into_iter().cycle().take(len).collect();
+        script.push(Item { kind, bytes });
     }
     script
 }

@@ -60,7 +60,9 @@ impl World {
         let processes: Vec<_> =
             memory.map(|(at, segments)| Process::new(&net, at, *segments)).collect();
         let partitions = plan.partitions.iter().map(|planned| {
-            let options = PartitionOptions::all(planned.scripts.len());
+            let compression = planned.compression;
+            let count = planned.scripts.len();
+            let options = PartitionOptions { compression, ..PartitionOptions::all(count) };
             let inner = processes[planned.process].env.create_result_partition(&options);
             let writing = planned.scripts.iter().map(|_| Writing::default()).collect();
             Partition { process: planned.process, inner: inner.expect("planned for"), writing }
@@ -178,8 +180,8 @@ impl World {
         }
         let subpartition = &inner.subpartitions()[index];
         let end = |open: &mut Option<BufferBuilder>| {
-            if open.take().is_some() {
-                subpartition.appended(0);
+            if let Some(builder) = open.take() {
+                inner.finish_growing(builder, index..index + 1);
             }
         };
         let Some(item) = script.get(writing.next) else {
@@ -196,7 +198,7 @@ impl World {
                 };
                 segment[..bytes.len()].copy_from_slice(bytes);
                 end(&mut writing.open);
-                let buffer = Buffer::freeze(segment, bytes.len());
+                let buffer = inner.freeze(segment, bytes.len(), index..index + 1);
                 subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
             }
             Kind::Stream => {

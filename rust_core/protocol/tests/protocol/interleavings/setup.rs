@@ -220,6 +220,7 @@ impl Setup<'_> {
             sequence,
             backlog,
             data_type,
+            compressed: false,
             size: payload.len() as u32,
             crc: 0,
         };

@@ -1,0 +1,99 @@
+//! What a subpartition knows, under its lock (spec 4.2).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headgate_memory::{Buffer, BufferConsumer};
+use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
+
+use crate::error::ExchangeError;
+use crate::view::DataListener;
+
+pub(super) enum Item {
+    /// Complete from the start.
+    Complete(Buffer, DataType),
+    /// A stream of bytes whose builder may still append; only the last item may be unfinished.
+    Growing(BufferConsumer),
+    /// Its payload, the totals, is known once everything before it was polled.
+    EndOfPartition,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) items: PrioritizedDeque<Item>,
+    /// Data items in `items`, never events.
+    pub(super) data_items: u32,
+    pub(super) totals: Totals,
+    pub(super) next_sequence: Sequence,
+    pub(super) listener: Option<Arc<dyn DataListener>>,
+    /// The reader found nothing and wants to be told.
+    pub(super) reader_waits: bool,
+    pub(super) flush_requested: bool,
+    /// A barrier was polled: nothing is given before the consumer resumes.
+    pub(super) blocked: bool,
+    /// The reader spends floating segments on what the backlog counts, so that even an empty buffer
+    /// is given: else its credit would never come back.
+    pub(super) gives_empty: bool,
+    /// What a buffer should hold, in bytes; `None`: as much as it can.
+    pub(super) buffer_size: Option<u32>,
+    pub(super) finished: bool,
+    pub(super) consumed: bool,
+    pub(super) released: bool,
+    pub(super) failure: Option<ExchangeError>,
+}
+
+/// The event's code and, where its readers ignore trailing bytes, what was sent before it.
+pub(super) fn end_of_partition(totals: &Totals) -> Bytes {
+    const CODE: [u8; 4] = [0; 4];
+    [&CODE[..], &totals.encode()[..]].concat().into()
+}
+
+impl State {
+    pub(super) fn next(&self) -> Next {
+        if self.released || self.blocked {
+            return Next::None;
+        }
+        match self.items.peek() {
+            None => Next::None,
+            Some(Item::Complete(_, data_type)) if data_type.is_event() => Next::Event,
+            Some(Item::Complete(..)) => Next::Data,
+            Some(Item::EndOfPartition) => Next::Event,
+            Some(Item::Growing(consumer)) => {
+                let shown = self.items.len() > 1 || self.flush_requested || consumer.is_complete();
+                if shown { Next::Data } else { Next::None }
+            }
+        }
+    }
+
+    /// Data buffers promised behind the head; an unfinished last one only if it was flushed.
+    pub(super) fn backlog(&self) -> u32 {
+        if self.blocked {
+            return 0;
+        }
+        match self.items.peek_last() {
+            Some(Item::Growing(last)) if !self.flush_requested && !last.is_complete() => {
+                self.data_items.saturating_sub(1)
+            }
+            _ => self.data_items,
+        }
+    }
+
+    /// Whom to tell, if what changed can be taken and the reader waits for it.
+    pub(super) fn wake(&mut self) -> Option<Arc<dyn DataListener>> {
+        let worth_it = self.next() != Next::None || self.failure.is_some() || self.released;
+        if worth_it && std::mem::take(&mut self.reader_waits) {
+            self.listener.clone()
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn release(&mut self) {
+        self.released = true;
+        // A reader without credit does not wait for data, but must learn of the end.
+        self.reader_waits = true;
+        self.items.clear();
+        self.data_items = 0;
+        self.buffer_size = None;
+    }
+}
