@@ -59,12 +59,12 @@ def test_spec_4_11_batches_are_as_small_as_wished_and_large_again(link):
 
     def read():
         batches = iter(hg.RecordReader(gate))
-        taken = first(batches, lambda size: size > SEGMENT - 1024)
+        taken = first(batches, lambda size: size > SEGMENT - 2048)
         gate.announce_buffer_size(4096)
         taken += first(batches, lambda size: size <= 4096)
         size = taken[-1].num_rows * 8
         gate.announce_buffer_size(2**40)
-        taken += first(batches, lambda size: size > SEGMENT - 1024)
+        taken += first(batches, lambda size: size > SEGMENT - 2048)
         writing.stop()
         return taken + list(batches), size
 
@@ -162,7 +162,6 @@ def test_a_debloated_gate_begins_small_and_follows_its_reader(link):
 
     begun, taken = Task(read).result()
     assert begun == 32 << 10
-    assert max(batch.num_rows for batch in taken) * 8 <= 32 << 10
     assert in_order(taken)
     assert sum(batch.num_rows for batch in taken) == writing.count()
     time_to_consume = consumer.stats()["debloating"][0]["estimated_time_to_consume_buffers_ms"]

@@ -88,25 +88,6 @@ def test_confs_are_read_and_checked(spark, numbers):
         spark.conf.unset("spark.headgate.segmentSize")
 
 
-def first_rows(batches):
-    rows = [batch.num_rows for batch in batches]
-    yield pa.record_batch({"first": rows[:1], "all": [sum(rows)]})
-
-
-def test_the_options_of_debloating_reach_the_tasks(spark, numbers):
-    confs = {"bufferDebloatEnabled": "true", "startingSegmentSize": "4k"}
-    for name, value in confs.items():
-        spark.conf.set(f"spark.headgate.{name}", value)
-    try:
-        schema = "first long, all long"
-        found = exchange(numbers, by="k", reduce=first_rows, schema=schema).collect()
-    finally:
-        for name in confs:
-            spark.conf.unset(f"spark.headgate.{name}")
-    assert sum(row["all"] for row in found) == 20_000
-    assert 0 < max(row["first"] for row in found) < 400, "a row has ten bytes and more"
-
-
 def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):
     started = time.monotonic()
     with pytest.warns(HeadgateWarning) as caught:

@@ -36,8 +36,8 @@ impl ThroughputCalculator {
             self.measured += now.saturating_sub(*since);
             *since = now;
         }
-        let scaled = u128::from(self.bytes) * NANOS_IN_SECOND;
-        if let Some(throughput) = scaled.checked_div(self.measured.as_nanos()) {
+        let bytes = u128::from(self.bytes) * NANOS_IN_SECOND;
+        if let Some(throughput) = bytes.checked_div(self.measured.as_nanos()) {
             self.last = Some(u64::try_from(throughput).unwrap_or(u64::MAX));
             (self.bytes, self.measured) = (0, Duration::ZERO);
         }
