@@ -50,7 +50,7 @@ impl InputGate {
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
         blocking(py, |interrupt| {
-            self.environment.add_channel(&self.inner, &address, hash, interrupt)
+            self.environment.add_channel(&self.inner, &address, hash)
         })
     }
 
@@ -78,7 +78,7 @@ impl InputGate {
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
         blocking(py, |interrupt| {
-            self.environment.update_channel(&self.inner, channel, &address, hash, interrupt)
+            self.environment.update_channel(&self.inner, channel, &address, hash)
         })
     }
 

@@ -48,7 +48,7 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
         let gates = [0, 1].map(|index| {
             let gate = consumer.0.create_input_gate().unwrap();
             let address = producer.address(&partition, index);
-            consumer.0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+            consumer.0.add_channel(&gate, &address, [0; 32]).unwrap();
             gate.seal();
             gate
         });

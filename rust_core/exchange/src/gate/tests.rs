@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use headgate_memory::GlobalPool;
-use headgate_protocol::{ChannelId, Generation, PartitionId, ReceiveChannel};
+use headgate_protocol::{ChannelId, Generation, PartitionId, ReceiveChannel, ReceiveLedger};
 use headgate_record::StopMode;
 
 use super::*;
@@ -52,7 +52,7 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
 }
 
 fn remote(gate: &InputGate) -> Arc<RemoteChannel> {
-    let receive = ReceiveChannel::new(ChannelId(0), Generation(0), 0);
+    let receive = ReceiveChannel::new(ChannelId(0), Generation(0), ReceiveLedger::new(0));
     let make = |index| {
         let name = "a channel".to_owned();
         let (queue, pool) = (gate.queue(), gate.pool());

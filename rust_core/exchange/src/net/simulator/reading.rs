@@ -39,6 +39,8 @@ impl Reading {
         let bytes = received.buffer.as_slice();
         assert!(!self.ended, "nothing follows the end");
         match received.data_type {
+            // Given so that its credit comes back.
+            DataType::DataBuffer if bytes.is_empty() => {}
             DataType::DataBuffer => {
                 let due = &self.due[self.at];
                 assert_eq!(due.kind, Kind::Stream);

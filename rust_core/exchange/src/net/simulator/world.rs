@@ -255,12 +255,6 @@ impl World {
             return false;
         };
         let env = &self.processes[gate.process].env;
-        let pool = env.stats().pool;
-        // Or it would wait for what others have borrowed.
-        let is_local = self.partitions[*partition].process == gate.process;
-        if !is_local && pool.total == pool.held {
-            return false;
-        }
         let producer = &self.processes[self.partitions[*partition].process];
         let peer = address_of(self.partitions[*partition].process);
         let address = Address {
@@ -271,11 +265,8 @@ impl World {
             subpartition: u32::try_from(*subpartition).expect("a handful"),
         };
         let script = &self.plan.partitions[*partition].scripts[*subpartition];
-        match env.add_channel(&gate.inner, &address, [0; 32], &|| Err(ExchangeError::Interrupted)) {
-            // The segments it would get are full of what the gate has not read.
-            Err(ExchangeError::Interrupted) => return false,
-            Err(error) => gate.outcome = Some(Err(error)),
-            Ok(_) => {}
+        if let Err(error) = env.add_channel(&gate.inner, &address, [0; 32]) {
+            gate.outcome = Some(Err(error));
         }
         gate.reading.push(Reading::new(script));
         if gate.reading.len() == planned.channels.len() {
