@@ -174,8 +174,7 @@ fn spec_8_16_many_updates_of_one_channel_at_once_request_it_once() {
                 scope.spawn(|| {
                     let hash = page_schema().hash();
                     let environment = &consumer.0;
-                    let update =
-                        environment.update_channel(&gate, channel, &addresses[0], hash);
+                    let update = environment.update_channel(&gate, channel, &addresses[0], hash);
                     made.fetch_add(u64::from(update.unwrap()), Ordering::Relaxed);
                 });
             }

@@ -3,9 +3,7 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
-use headgate_memory::{
-    GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener,
-};
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener};
 use headgate_protocol::{BufferKind, PrioritizedDeque};
 
 use crate::config::BufferOptions;

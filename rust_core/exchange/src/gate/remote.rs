@@ -120,14 +120,17 @@ impl RemoteChannel {
         }
         let arrival = state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
         if arrival.buffer.is_none() {
+            let mut given_up = Vec::new();
             if header.data_type.blocks_upstream() {
                 // The producer forgets its credit for them when it goes on.
-                let given_up = state.receive.ledger_mut().on_blocked() as usize;
-                let kept = state.free.len() - given_up;
-                let given_up = state.free.split_off(kept);
-                drop(state);
-                drop(given_up);
+                let count = state.receive.ledger_mut().on_blocked() as usize;
+                let kept = state.free.len() - count;
+                given_up = state.free.split_off(kept);
             }
+            drop(state);
+            drop(given_up);
+            // It may be the first to tell of data behind it.
+            self.ask_for_segments();
             return Ok(Target::Event(vec![0; header.size as usize]));
         }
         fail_point!("credit.spent");
