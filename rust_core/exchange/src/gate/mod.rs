@@ -1,5 +1,6 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
+mod announcement;
 mod input;
 mod local;
 mod pool;
@@ -36,7 +37,15 @@ pub(crate) struct Taken {
     pub(crate) data_type: DataType,
     pub(crate) sequence: Sequence,
     pub(crate) totals: Option<Totals>,
-    pub(crate) more: bool,
+    pub(crate) more: More,
+}
+
+/// What a channel has behind a buffer, as far as it knows; of priority events the gate is told, too.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum More {
+    Nothing,
+    Something,
+    PriorityEvent,
 }
 
 pub(crate) enum Channel {
@@ -255,7 +264,7 @@ impl InputGate {
     fn take(&self, index: usize, channel: &Channel) -> Result<Option<Received>> {
         let Some(taken) = channel.take()? else {
             // Another one may wait, and nobody will say so again.
-            self.queue.taken(index, false, None);
+            self.queue.taken(index, More::Nothing, None);
             return Ok(None);
         };
         let Taken { buffer, data_type, sequence, totals, more } = taken;
@@ -270,8 +279,8 @@ impl InputGate {
         } else if ended && let Some(channel) = self.queue.end(index)? {
             channel.release();
         }
-        let (more_available, more_priority_events) =
-            self.queue.taken(index, more && !ended, priority);
+        let more = if ended { More::Nothing } else { more };
+        let (more_available, more_priority_events) = self.queue.taken(index, more, priority);
         Ok(Some(Received {
             channel: index,
             buffer,

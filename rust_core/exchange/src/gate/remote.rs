@@ -10,7 +10,8 @@ use headgate_protocol::{
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GatePool, GateQueue, Taken, UpstreamMessage};
+use crate::gate::announcement::{Arrived, prioritize};
+use crate::gate::{GatePool, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
@@ -45,7 +46,7 @@ struct State {
     /// Free segments: as many as the ledger says are available.
     free: Vec<PooledSegment>,
     /// Priority events first.
-    received: PrioritizedDeque<(Buffer, DataType, Sequence)>,
+    received: PrioritizedDeque<Arrived>,
     totals: Option<Totals>,
     failure: Option<ExchangeError>,
     released: bool,
@@ -140,7 +141,8 @@ impl RemoteChannel {
         Ok(Target::Segment(segment))
     }
 
-    /// The payload is complete and its checksum right.
+    /// The payload is complete and its checksum right. A barrier for which the reader waits only for a
+    /// time is announced ahead of what arrived before it.
     pub(crate) fn deliver(
         &self,
         buffer: Buffer,
@@ -156,11 +158,16 @@ impl RemoteChannel {
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
             state.totals = Some(totals);
         }
-        let priority = data_type.has_priority();
-        if priority {
-            state.received.add_priority((buffer, data_type, sequence));
+        let arrived = Arrived::new(buffer, data_type, sequence);
+        let announced = data_type.requires_announcement();
+        let priority = announced || data_type.has_priority();
+        if announced {
+            state.received.add_priority(arrived.announcement()?);
+        }
+        if data_type.has_priority() {
+            state.received.add_priority(arrived);
         } else {
-            state.received.add((buffer, data_type, sequence));
+            state.received.add(arrived);
         }
         let first = state.received.len() == 1;
         drop(state);
@@ -206,13 +213,30 @@ impl RemoteChannel {
 
     pub(crate) fn take(&self) -> Result<Option<Taken>> {
         let mut state = self.lock();
-        let Some((buffer, data_type, sequence)) = state.received.poll() else {
+        let Some(arrived) = state.received.poll() else {
             return state.failure.clone().map_or(Ok(None), Err);
         };
-        state.blocked |= data_type.blocks_upstream();
-        let more = !state.received.is_empty() || state.failure.is_some();
+        let Arrived { buffer, data_type, sequence, blocks_upstream } = arrived;
+        state.blocked |= blocks_upstream;
+        let more = if state.received.priority_len() > 0 {
+            More::PriorityEvent
+        } else if !state.received.is_empty() || state.failure.is_some() {
+            More::Something
+        } else {
+            More::Nothing
+        };
         let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
+    }
+
+    /// Lets an announced barrier overtake what arrived before it; false if it does not wait here.
+    pub(super) fn convert_to_priority(&self, sequence: Sequence) -> bool {
+        let converted = prioritize(&mut self.lock().received, sequence);
+        if converted {
+            // Its number was seen with the announcement: told as it is, it would count as read.
+            self.queue.force_priority_event(self.index);
+        }
+        converted
     }
 
     /// Tells the producer something, unless the channel is over.

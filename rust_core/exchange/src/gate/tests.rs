@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
+mod announcement;
+
 use bytes::Bytes;
 use headgate_memory::GlobalPool;
 use headgate_protocol::{ChannelId, Generation, PartitionId, ReceiveChannel, ReceiveLedger};

@@ -16,7 +16,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{DataInput, InputGate};
 use crate::net::simulator::plan::{Kind, Plan};
 use crate::net::simulator::process::Process;
-use crate::net::simulator::reading::Reading;
+use crate::net::simulator::reading::{Reading, Then};
 use crate::net::simulator::wire::{Net, address_of};
 use crate::partition::{PartitionOptions, ResultPartition};
 
@@ -41,6 +41,8 @@ pub(super) struct Gate {
     pub(super) outcome: Option<Result<()>>,
     /// Buffers that its reader keeps.
     held: Vec<Buffer>,
+    /// Channels of which a barrier was read.
+    to_resume: Vec<usize>,
 }
 
 pub(super) struct World {
@@ -55,9 +57,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
         let net = Rc::new(RefCell::new(Net::new(plan.memory.len())));
-        let memory = plan.memory.iter().enumerate();
-        let processes: Vec<_> =
-            memory.map(|(at, segments)| Process::new(&net, at, *segments)).collect();
+        let memory = plan.memory.iter().zip(&plan.buffers).enumerate();
+        let processes: Vec<_> = memory
+            .map(|(at, (segments, buffers))| Process::new(&net, at, *segments, *buffers))
+            .collect();
         let partitions = plan.partitions.iter().map(|planned| {
             let options = PartitionOptions::all(planned.scripts.len());
             let inner = processes[planned.process].env.create_result_partition(&options);
@@ -71,6 +74,7 @@ impl World {
             reading: Vec::new(),
             outcome: None,
             held: Vec::new(),
+            to_resume: Vec::new(),
         });
         let gates: Vec<_> = gates.collect();
         for (gate, planned) in gates.iter().zip(&plan.gates) {
@@ -102,7 +106,7 @@ impl World {
             }
             70..88 => {
                 let gate = rng.random_range(0..self.gates.len());
-                self.read(gate, rng.random_bool(0.3));
+                self.read(gate, rng);
             }
             88..93 => {
                 let gate = rng.random_range(0..self.gates.len());
@@ -110,6 +114,8 @@ impl World {
                 if !held.is_empty() {
                     let dropped = held.swap_remove(rng.random_range(0..held.len()));
                     drop(dropped);
+                } else {
+                    self.resume(gate, rng);
                 }
             }
             93..98 => {
@@ -215,6 +221,14 @@ impl World {
                 end(&mut writing.open);
                 subpartition.add_event(bytes.clone().into(), DataType::EventBuffer);
             }
+            Kind::Barrier | Kind::TimeoutableBarrier => {
+                end(&mut writing.open);
+                let data_type = match item.kind {
+                    Kind::Barrier => DataType::AlignedCheckpointBarrier,
+                    _ => DataType::TimeoutableAlignedCheckpointBarrier,
+                };
+                subpartition.add_event(bytes.clone().into(), data_type);
+            }
             Kind::Priority => {
                 subpartition.add_event(bytes.clone().into(), DataType::PrioritizedEventBuffer);
             }
@@ -223,16 +237,38 @@ impl World {
         true
     }
 
+    /// A producer may go on behind its barrier.
+    fn resume(&mut self, number: usize, rng: &mut TestRng) -> bool {
+        let gate = &mut self.gates[number];
+        if gate.to_resume.is_empty() || gate.outcome.is_some() {
+            return false;
+        }
+        let channel = gate.to_resume.swap_remove(rng.random_range(0..gate.to_resume.len()));
+        gate.inner.resume_consumption(channel).expect("its barrier was read");
+        true
+    }
+
     /// The reader of a gate takes what is there.
-    fn read(&mut self, number: usize, keep: bool) -> bool {
+    fn read(&mut self, number: usize, rng: &mut TestRng) -> bool {
         let gate = &mut self.gates[number];
         if gate.outcome.is_some() || !gate.inner.is_available() {
             return false;
         }
         match gate.inner.poll_next() {
             Ok(Poll::Ready(Some(received))) => {
-                gate.reading[received.channel].take(&received);
-                if keep {
+                let channel = received.channel;
+                match gate.reading[channel].take(&received) {
+                    Then::GoOn => {}
+                    Then::Resume => gate.to_resume.push(channel),
+                    Then::Convert(sequence) => {
+                        if rng.random() {
+                            let converted = gate.inner.convert_to_priority(channel, sequence);
+                            assert!(converted.expect("is a channel"), "it was just announced");
+                            gate.reading[channel].converted();
+                        }
+                    }
+                }
+                if rng.random_bool(0.3) {
                     gate.held.push(received.buffer);
                 }
             }
@@ -268,7 +304,8 @@ impl World {
         if let Err(error) = env.add_channel(&gate.inner, &address, [0; 32]) {
             gate.outcome = Some(Err(error));
         }
-        gate.reading.push(Reading::new(script));
+        let is_remote = self.partitions[*partition].process != gate.process;
+        gate.reading.push(Reading::new(script, is_remote));
         if gate.reading.len() == planned.channels.len() {
             gate.inner.seal();
         }
@@ -288,7 +325,11 @@ impl World {
                 worked |= !self.gates[number].held.is_empty();
                 self.gates[number].held.clear();
                 worked |= self.add_channel(number);
-                while self.read(number, false) {
+                while self.read(number, rng) {
+                    self.gates[number].held.clear();
+                    worked = true;
+                }
+                while self.resume(number, rng) {
                     worked = true;
                 }
             }
