@@ -11,7 +11,7 @@ from headgate.errors import HeadgateError, HeadgateWarning
 from headgate.gate import InputGate, UnionInputGate
 from headgate.mutable_reader import MutableRecordReader
 from headgate.partition import ResultPartition, TaskEvent
-from headgate.reader import Buffer, BufferReader, Event, RecordReader
+from headgate.reader import Buffer, BufferReader, Event, EventAnnouncement, RecordReader
 from headgate.selectors import (
     BroadcastSelector,
     ForwardSelector,
@@ -33,6 +33,7 @@ __all__ = [
     "DataType",
     "EndOfDataStatus",
     "Event",
+    "EventAnnouncement",
     "ForwardSelector",
     "GlobalSelector",
     "HashSelector",

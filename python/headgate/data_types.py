@@ -47,6 +47,25 @@ class DataType(IntEnum):
         """Whether it is an event: it passes without credit."""
         return not self.is_buffer
 
+    @property
+    def is_blocking_upstream(self) -> bool:
+        """Whether its producer waits behind it until the consumer resumes."""
+        return self in {
+            DataType.ALIGNED_CHECKPOINT_BARRIER,
+            DataType.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER,
+            DataType.RECOVERY_COMPLETION,
+        }
+
+    @property
+    def has_priority(self) -> bool:
+        """Whether it overtakes what has none."""
+        return self is DataType.PRIORITIZED_EVENT_BUFFER
+
+    @property
+    def requires_announcement(self) -> bool:
+        """Whether a channel from another process announces it ahead of the data before it."""
+        return self is DataType.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER
+
 
 class EndOfDataStatus(Enum):
     """Whether all producers of a gate have said that their records are over.

@@ -160,6 +160,25 @@ class InputGate:
             )
         self._native.announce_buffer_size(min(size, _LARGEST))
 
+    def convert_to_priority(self, channel: int, sequence_number: int) -> bool:
+        """Let a barrier that was announced overtake the records that arrived before it.
+
+        It is the next that is read of its channel, which stays blocked behind it as ever. Source:
+        Flink's ``RemoteInputChannel.convertToPriorityEvent``.
+
+        Args:
+            channel: its index, as :attr:`EventAnnouncement.channel` says.
+            sequence_number: as :attr:`EventAnnouncement.sequence_number` says.
+
+        Returns:
+            False if nothing was done: the barrier was read meanwhile, or converted before, or the
+            channel is one of this process, where nothing is announced.
+
+        Raises:
+            ClosedError: the channel does not exist.
+        """
+        return self._native.convert_to_priority(channel, sequence_number)
+
     def acknowledge_all_records_processed(self, channel: int) -> None:
         """Tell the producer of a channel that its records up to the end of data are processed.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from headgate.errors import HeadgateError, OptionError, RecordTooLargeError
-from headgate.reader import AbstractReader, Event
+from headgate.reader import AbstractReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,8 @@ class MutableRecordReader(AbstractReader):
         gate: what to read, a gate or a union of several; it has no other reader.
         schema: of the batches; the gate's if not given.
         serializer: ``"arrow"``, or ``"bytes"`` for writers of bytes records.
-        on_event: called with each :class:`Event`; without it events are dropped.
+        on_event: called with each :class:`Event` and :class:`EventAnnouncement`; without it they are
+            dropped.
         iterative: as in :class:`RecordReader`.
 
     Raises:
@@ -58,7 +59,7 @@ class MutableRecordReader(AbstractReader):
         *,
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes"] = "arrow",
-        on_event: Callable[[Event], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
         iterative: bool = False,
     ) -> None:
         super().__init__(

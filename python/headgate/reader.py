@@ -39,6 +39,44 @@ class Event(NamedTuple):
     body: bytes
 
 
+class EventAnnouncement(NamedTuple):
+    """Says ahead of its turn that a barrier is on its way, behind records that wait to be read.
+
+    Only channels from other processes announce, and only what was sent with ``is_timeoutable=True``.
+    The barrier itself follows in its place, or next if :meth:`InputGate.convert_to_priority` says so.
+
+    Attributes:
+        channel: index of the channel in the gate, or over all gates of a union.
+        sequence_number: the barrier's number on its channel.
+        announced: the barrier.
+
+    Example:
+        >>> import headgate as hg
+        >>> producer = hg.ShuffleEnvironment(secret=bytes(32))
+        >>> consumer = hg.ShuffleEnvironment(secret=bytes(32))
+        >>> partition = producer.create_result_partition(1)
+        >>> gate = consumer.create_input_gate([partition.address(0)])
+        >>> def handle(event):
+        ...     print(event)
+        ...     if isinstance(event, hg.EventAnnouncement):
+        ...         gate.convert_to_priority(event.channel, event.sequence_number)
+        ...     else:
+        ...         gate.resume_consumption(event.channel)
+        >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
+        ...     writer.broadcast_event("barrier", is_barrier=True, is_timeoutable=True)
+        >>> list(hg.RecordReader(gate, serializer="bytes", on_event=handle))
+        EventAnnouncement(channel=0, sequence_number=0, announced=Event(channel=0, name='barrier', body=b''))
+        Event(channel=0, name='barrier', body=b'')
+        []
+        >>> consumer.close()
+        >>> producer.close()
+    """
+
+    channel: int
+    sequence_number: int
+    announced: Event
+
+
 class Buffer(NamedTuple):
     """A buffer as it travelled, copied out of its segment.
 
@@ -78,7 +116,7 @@ class AbstractReader:
         schema: pa.Schema | None,
         serializer: str,
         serializers: tuple[str, ...],
-        on_event: Callable[[Event], object] | None,
+        on_event: Callable[[Any], object] | None,
         iterative: bool,
     ) -> None:
         if serializer not in serializers:
@@ -125,9 +163,12 @@ class AbstractReader:
         """Return rows (or records) and bytes read so far."""
         return self._native.totals()
 
-    def _handle(self, event: tuple[int, str, bytes]) -> None:
-        if self._on_event is not None:
-            self._on_event(Event(*event))
+    def _handle(self, event: tuple[Any, ...]) -> None:
+        if self._on_event is None:
+            return
+        what = Event(*event[:3])
+        is_announced = len(event) > 3
+        self._on_event(EventAnnouncement(what.channel, event[3], what) if is_announced else what)
 
 
 class RecordReader(AbstractReader, Pollable[Any]):
@@ -160,7 +201,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
         schema: of the batches; the gate's if not given.
         serializer: as the writers': ``"arrow"``, ``"bytes"`` or ``"pickle"``. ``"pickle"`` runs
             code of the writers' choice.
-        on_event: called with each :class:`Event`; without it events are dropped.
+        on_event: called with each :class:`Event` and :class:`EventAnnouncement`; without it they are
+            dropped.
         iterative: iteration ends at the end of each superstep, once every channel has reached it:
             channels that are there already wait for the others. :meth:`start_next_superstep` goes
             on. Readers that are not iterative raise where a superstep ends.
@@ -175,7 +217,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
         *,
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
-        on_event: Callable[[Event], object] | None = None,
+        on_event: Callable[[Any], object] | None = None,
         iterative: bool = False,
     ) -> None:
         AbstractReader.__init__(

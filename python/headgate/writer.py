@@ -11,6 +11,7 @@ from headgate import _native
 from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
+from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
 from headgate.schemas import same_schema
 from headgate.selectors import (
@@ -212,6 +213,7 @@ class RecordWriter:
         *,
         is_priority: bool = False,
         is_barrier: bool = False,
+        is_timeoutable: bool = False,
     ) -> None:
         """Append an event of your own to every subpartition, behind all records so far.
 
@@ -221,13 +223,29 @@ class RecordWriter:
             is_priority: let it overtake the records that wait.
             is_barrier: let each subpartition give nothing behind it before its consumer calls
                 :meth:`InputGate.resume_consumption`.
+            is_timeoutable: announce the barrier to consumers in other processes ahead of the records
+                before it, so that they may stop waiting for those:
+                :meth:`InputGate.convert_to_priority`.
 
         Raises:
-            OptionError: both at once: what overtakes has nothing behind it to hold back.
+            OptionError: an event with priority that is a barrier as well: what overtakes has nothing
+                behind it to hold back. Something else than a barrier that is timeoutable.
         """
         if is_priority and is_barrier:
             raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
-        self._native.broadcast_event(name, body, is_priority, is_barrier)
+        if is_timeoutable and not is_barrier:
+            raise OptionError(
+                "is_timeoutable=True, and the event is no barrier",
+                remedy="is_barrier=True, is_timeoutable=True",
+            )
+        data_type = DataType.EVENT_BUFFER
+        if is_priority:
+            data_type = DataType.PRIORITIZED_EVENT_BUFFER
+        elif is_timeoutable:
+            data_type = DataType.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER
+        elif is_barrier:
+            data_type = DataType.ALIGNED_CHECKPOINT_BARRIER
+        self._native.broadcast_event(name, body, data_type)
 
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
         """Tell the consumers that no record follows; then they may acknowledge all of them.

@@ -127,10 +127,81 @@ def test_a_priority_event_overtakes_records(link):
         assert reading.got[0] == ("first", 0)
 
 
+def announced(link, convert):
+    """Two records and a timeoutable barrier that wait, one record behind; what a reader makes of them."""
+    producer, consumer = link()
+    partition = producer.create_result_partition(1)
+    gate = consumer.create_input_gate([partition.address(0)])
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    for record in (b"0", b"1"):
+        writer.emit(record)
+        writer.flush()
+    writer.broadcast_event("barrier", b"body", is_barrier=True, is_timeoutable=True)
+    writer.emit(b"behind")
+    writer.finish()
+    got = []
+
+    def handle(event):
+        got.append(event)
+        if isinstance(event, hg.Event):
+            gate.resume_consumption(event.channel)
+        elif convert:
+            assert gate.convert_to_priority(event.channel, event.sequence_number)
+            assert not gate.convert_to_priority(event.channel, event.sequence_number)
+
+    if link.kind == "remote":  # the announcement is there, and all before it
+        wait_until(lambda: consumer.stats()["gates"][0][0]["queued"] >= 3)
+    reader = hg.RecordReader(gate, serializer="bytes", on_event=handle)
+    Task(lambda: [got.append(record) for record in reader]).result()
+    return got
+
+
+BARRIER = hg.Event(0, "barrier", b"body")
+
+
+@pytest.mark.parametrize("convert", [False, True])
+def test_spec_8_13_a_timeoutable_barrier_is_announced_and_overtakes_if_converted(link, convert):
+    got = announced(link, convert)
+    if link.kind == "remote":
+        announcement = got.pop(0)
+        assert announcement.announced == BARRIER
+        assert announcement.channel == 0
+    overtakes = convert and link.kind == "remote"
+    assert got == (
+        [BARRIER, b"0", b"1", b"behind"] if overtakes else [b"0", b"1", BARRIER, b"behind"]
+    )
+
+
+def test_spec_8_13_the_announcement_has_the_number_of_its_barrier(environment):
+    partition = environment().create_result_partition(1)
+    gate = environment().create_input_gate([partition.address(0)])
+    with hg.RecordWriter(partition, serializer="bytes") as writer:
+        writer.broadcast_event("ordinary")
+        writer.broadcast_event("barrier", is_barrier=True, is_timeoutable=True)
+    reader = hg.BufferReader(gate)
+    buffers = [Task(next, reader).result() for _ in range(3)]
+    kinds = hg.DataType
+    by_number = sorted((one.sequence_number, one.data_type) for one in buffers)
+    assert by_number == [
+        (0, kinds.EVENT_BUFFER),
+        (1, kinds.PRIORITIZED_EVENT_BUFFER),
+        (1, kinds.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER),
+    ]
+    announcement = next(one for one in buffers if one.data_type.has_priority)
+    barrier = next(one for one in buffers if one.data_type.requires_announcement)
+    assert announcement.data == struct.pack(">ii", 6, 1) + barrier.data
+    assert barrier.data_type.is_blocking_upstream
+    assert not gate.convert_to_priority(0, 1)  # it was read
+    gate.resume_consumption(0)
+    assert Task(next, reader).result().data_type == kinds.END_OF_PARTITION
+
+
 def test_priority_and_barrier_at_once_are_refused(link):
     _, writer, _ = opened(link)
     with pytest.raises(hg.errors.OptionError, match="is_barrier"):
         writer.broadcast_event("x", is_priority=True, is_barrier=True)
+    with pytest.raises(hg.errors.OptionError, match="no barrier"):
+        writer.broadcast_event("x", is_timeoutable=True)
 
 
 def test_the_end_of_data_is_acknowledged(link):

@@ -107,6 +107,13 @@ def test_a_wrong_field_of_a_buffer(environment, page, wrong, error):
     assert type(outcome) is error, repr(outcome)
 
 
+def test_a_barrier_that_would_be_announced_and_is_no_event(environment):
+    barrier = lambda channel: wire.buffer(b"no event", channel=channel, sequence=0, data_type=5)  # noqa: E731
+    outcome = play(environment, sender(barrier))
+    assert isinstance(outcome, errors.HeadgateError), repr(outcome)
+    assert "event" in str(outcome)
+
+
 @pytest.mark.parametrize("excess", [1, 65536, 2**24, 2**31 - 100])
 def test_a_buffer_larger_than_a_segment_is_refused_by_its_header(environment, excess):
     size = 65536 + excess

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use headgate_exchange::{
-    Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId,
+    Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId, Sequence,
     ShuffleEnvironment, UnionInputGate as Union,
 };
 use pyo3::prelude::*;
@@ -50,9 +50,7 @@ impl InputGate {
         let hash = schema_hash(py, schema)?;
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
-        blocking(py, |interrupt| {
-            self.environment.add_channel(&self.inner, &address, hash, interrupt)
-        })
+        blocking(py, |_| self.environment.add_channel(&self.inner, &address, hash))
     }
 
     fn add_unknown_channel(&self, py: Python<'_>) -> PyResult<usize> {
@@ -78,9 +76,7 @@ impl InputGate {
         let hash = schema_hash(py, schema)?;
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
-        blocking(py, |interrupt| {
-            self.environment.update_channel(&self.inner, channel, &address, hash, interrupt)
-        })
+        blocking(py, |_| self.environment.update_channel(&self.inner, channel, &address, hash))
     }
 
     fn is_unknown(&self, py: Python<'_>, channel: usize) -> PyResult<bool> {
@@ -125,6 +121,13 @@ impl InputGate {
         blocking(py, |_| {
             self.environment.check()?;
             self.inner.resume_consumption(channel)
+        })
+    }
+
+    fn convert_to_priority(&self, py: Python<'_>, channel: usize, sequence: u32) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check()?;
+            self.inner.convert_to_priority(channel, Sequence(sequence))
         })
     }
 

@@ -50,11 +50,21 @@ fn ready<T>(polled: Poll<Option<T>>) -> Option<T> {
 }
 
 fn event<'py>(py: Python<'py>, channel: usize, event: Event) -> PyResult<Bound<'py, PyAny>> {
+    let (event, announced_as) = match event {
+        Event::EventAnnouncement { sequence_number, announced } => {
+            (*announced, Some(sequence_number.cast_unsigned()))
+        }
+        event => (event, None),
+    };
     let (name, body) = match event {
         Event::Custom { name, body } => (name, body),
         event => (format!("{event:?}"), bytes::Bytes::new()),
     };
-    (channel, name, PyBytes::new(py, &body)).into_bound_py_any(py)
+    let body = PyBytes::new(py, &body);
+    match announced_as {
+        None => (channel, name, body).into_bound_py_any(py),
+        Some(sequence) => (channel, name, body, sequence).into_bound_py_any(py),
+    }
 }
 
 struct State {
@@ -130,7 +140,8 @@ impl RecordReader {
         Ok(Self { environment, counters, input, descriptor: Descriptor::default(), batches, inner })
     }
 
-    /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event, or `None` at
+    /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event,
+    /// with its sequence number behind them where it is only announced, or `None` at
     /// the end of all or of the superstep.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {

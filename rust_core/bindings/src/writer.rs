@@ -11,7 +11,7 @@ use headgate_exchange::{
 };
 use headgate_record::StopMode;
 use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
@@ -90,13 +90,9 @@ fn event(name: String, body: Vec<u8>) -> Event {
     Event::Custom { name, body: Bytes::from(body) }
 }
 
-/// How an event travels.
-fn data_type(is_priority: bool, is_barrier: bool) -> DataType {
-    match (is_priority, is_barrier) {
-        (true, _) => DataType::PrioritizedEventBuffer,
-        (false, true) => DataType::AlignedCheckpointBarrier,
-        (false, false) => DataType::EventBuffer,
-    }
+/// How an event travels, by its number on the wire.
+fn data_type(number: u8) -> PyResult<DataType> {
+    DataType::try_from(number).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 /// Every batch of a capsule producer, one after the other.
@@ -188,16 +184,14 @@ impl ArrowWriter {
         })
     }
 
-    #[pyo3(signature = (name, body, is_priority=false, is_barrier=false))]
     fn broadcast_event(
         &self,
         py: Python<'_>,
         name: String,
         body: Vec<u8>,
-        is_priority: bool,
-        is_barrier: bool,
+        data_type: u8,
     ) -> PyResult<()> {
-        let data_type = data_type(is_priority, is_barrier);
+        let data_type = self::data_type(data_type)?;
         blocking(py, |interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_event_as(&event(name, body), data_type)
@@ -322,16 +316,14 @@ impl BytesWriter {
         })
     }
 
-    #[pyo3(signature = (name, body, is_priority=false, is_barrier=false))]
     fn broadcast_event(
         &self,
         py: Python<'_>,
         name: String,
         body: Vec<u8>,
-        is_priority: bool,
-        is_barrier: bool,
+        data_type: u8,
     ) -> PyResult<()> {
-        let data_type = data_type(is_priority, is_barrier);
+        let data_type = self::data_type(data_type)?;
         blocking(py, |interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_event_as(&event(name, body), data_type)

@@ -38,8 +38,11 @@ pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     let event = Event::decode(bytes).map_err(|error| ExchangeError::Event(error.to_string()))?;
     let expected = data_type_of(&event, data_type.has_priority());
     // Whether an event of the user's blocks its channel is up to who sends it, like its priority.
-    let is_own_barrier =
-        matches!(event, Event::Custom { .. }) && data_type == DataType::AlignedCheckpointBarrier;
+    let is_barrier = matches!(
+        data_type,
+        DataType::AlignedCheckpointBarrier | DataType::TimeoutableAlignedCheckpointBarrier
+    );
+    let is_own_barrier = is_barrier && matches!(event, Event::Custom { .. });
     if expected == data_type || is_own_barrier {
         Ok(event)
     } else {
@@ -118,7 +121,11 @@ mod tests {
             for value in 2..=11 {
                 let came_as = DataType::try_from(value).unwrap();
                 let is_own_barrier = matches!(event, Event::Custom { .. })
-                    && came_as == DataType::AlignedCheckpointBarrier;
+                    && [
+                        DataType::AlignedCheckpointBarrier,
+                        DataType::TimeoutableAlignedCheckpointBarrier,
+                    ]
+                    .contains(&came_as);
                 let fits = came_as == data_type || came_as.has_priority() || is_own_barrier;
                 match decode(&bytes, came_as) {
                     Ok(decoded) => assert!(fits && decoded == event),
@@ -131,6 +138,6 @@ mod tests {
             }
             decode(&bytes[..3], data_type).unwrap_err();
         }
-        assert_eq!(refused, 20 * 8 - 1);
+        assert_eq!(refused, 20 * 8 - 2);
     }
 }

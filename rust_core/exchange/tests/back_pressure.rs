@@ -160,7 +160,7 @@ fn a_channel_has_the_exclusive_segments_that_the_option_says() {
     let gate = consumer.0.create_input_gate().unwrap();
     for index in 0..3 {
         let address = producer.address(&partition, index);
-        consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
+        consumer.0.add_channel(&gate, &address, page_schema().hash()).unwrap();
     }
     let stats = consumer.0.stats();
     let credits: Vec<_> = stats.gates[0].iter().map(|channel| channel.credit).collect();

@@ -245,7 +245,7 @@ fn channels_may_appear_while_the_gate_is_read() {
         for number in 0..20_i64 {
             let partition = producer.partition(1);
             let address = producer.address(&partition, 0);
-            consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
+            consumer.0.add_channel(&gate, &address, page_schema().hash()).unwrap();
             let mut writer = writer(&partition);
             writer.emit(&batch(number * 50, (number + 1) * 50, 8), &nothing).unwrap();
             writer.finish().unwrap();
@@ -297,7 +297,7 @@ fn a_channel_is_added_while_another_one_holds_all_it_may_and_nobody_reads() {
         let gate = consumer.0.create_input_gate().unwrap();
         let add = |at: usize| {
             let address = producer.address(&partitions[at], 0);
-            consumer.0.add_channel(&gate, &address, [0; 32], &nothing)
+            consumer.0.add_channel(&gate, &address, [0; 32])
         };
         add(0).unwrap();
         let patience = Instant::now() + Duration::from_secs(20);

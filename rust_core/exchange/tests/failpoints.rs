@@ -174,7 +174,7 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
     let refused = [
         broken.0.create_input_gate().err(),
         broken.0.create_result_partition(&PartitionOptions::all(1)).err(),
-        broken.0.add_channel(&gate, &address, [0; 32], &common::nothing).err(),
+        broken.0.add_channel(&gate, &address, [0; 32]).err(),
         broken.0.address().err(),
     ];
     for error in refused {

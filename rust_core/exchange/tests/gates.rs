@@ -124,7 +124,7 @@ fn spec_8_16_a_channel_becomes_local_or_remote_once_its_producer_is_known() {
         let (partitions, addresses) = link.partitions(2);
         let update = |channel: usize, address: &Address| {
             let hash = page_schema().hash();
-            consumer.0.update_channel(&gate, channel, address, hash, &nothing)
+            consumer.0.update_channel(&gate, channel, address, hash)
         };
         assert!(matches!(update(2, &addresses[0]), Err(ExchangeError::State(_))));
         let released = consumer.partition(1);
@@ -174,8 +174,7 @@ fn spec_8_16_many_updates_of_one_channel_at_once_request_it_once() {
                 scope.spawn(|| {
                     let hash = page_schema().hash();
                     let environment = &consumer.0;
-                    let update =
-                        environment.update_channel(&gate, channel, &addresses[0], hash, &nothing);
+                    let update = environment.update_channel(&gate, channel, &addresses[0], hash);
                     made.fetch_add(u64::from(update.unwrap()), Ordering::Relaxed);
                 });
             }

@@ -124,7 +124,7 @@ fn open(
 ) -> RecordReader {
     thread::sleep(Duration::from_millis(after));
     let gate = env.0.create_input_gate().unwrap();
-    env.0.add_channel(&gate, &from.address(partition, index), [0; 32], &nothing).unwrap();
+    env.0.add_channel(&gate, &from.address(partition, index), [0; 32]).unwrap();
     gate.seal();
     RecordReader::new(gate, None, env.0.spanning_options(), Arc::clone(env.0.copies()))
 }

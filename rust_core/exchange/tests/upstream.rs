@@ -68,7 +68,7 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
         let gates = [0, 1].map(|index| {
             let gate = consumer.0.create_input_gate().unwrap();
             let address = producer.address(&partition, index);
-            consumer.0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+            consumer.0.add_channel(&gate, &address, [0; 32]).unwrap();
             gate.seal();
             gate
         });
@@ -152,7 +152,7 @@ fn spec_12_05_a_wish_holds_for_channels_to_come_and_is_nothing_to_those_that_are
                     partition: id,
                     subpartition,
                 };
-                consumer.0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+                consumer.0.add_channel(&gate, &address, [0; 32]).unwrap();
                 gate
             };
             let (partition, gates) = if early {

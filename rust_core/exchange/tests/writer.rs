@@ -25,7 +25,7 @@ fn bytes_writer(partition: &Arc<ResultPartition>, selector: Selector) -> BytesWr
 fn readers(env: &Env, partition: &ResultPartition) -> Vec<RecordReader> {
     let read = |index| {
         let gate = env.0.create_input_gate().unwrap();
-        env.0.add_channel(&gate, &env.address(partition, index), [0; 32], &nothing).unwrap();
+        env.0.add_channel(&gate, &env.address(partition, index), [0; 32]).unwrap();
         gate.seal();
         RecordReader::new(gate, None, env.0.spanning_options(), Arc::clone(env.0.copies()))
     };

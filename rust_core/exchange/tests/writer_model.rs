@@ -305,7 +305,7 @@ fn read(
     let gate = env.0.create_input_gate().unwrap();
     let schema = if pages { page_schema().hash() } else { [0; 32] };
     let address = producer.address(partition, index);
-    env.0.add_channel(&gate, &address, schema, &nothing).unwrap();
+    env.0.add_channel(&gate, &address, schema).unwrap();
     gate.seal();
     let schema = pages.then(page_schema);
     let options = env.0.spanning_options();

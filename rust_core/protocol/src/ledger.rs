@@ -31,13 +31,18 @@ pub enum Recycled {
 /// `available == unannounced + announced`, checked in debug builds after every call.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveLedger {
-    initial: u32,
+    /// Exclusive buffers: free, being read, or owed.
+    promised: u32,
     exclusive: u32,
     floating: u32,
     required: u32,
     unannounced: u32,
     announced: u32,
     waiting: bool,
+    /// The request announced nothing: the producer forgets its credit whenever it is resumed.
+    revocable: bool,
+    /// A barrier arrived that the producer waits behind, and its credit will be forgotten.
+    revoked: bool,
     closed: bool,
 }
 
@@ -45,26 +50,54 @@ impl ReceiveLedger {
     /// A channel with `exclusive` buffers, all free. The partition request announces them.
     #[must_use]
     pub const fn new(exclusive: u32) -> Self {
+        Self::opened(exclusive, exclusive)
+    }
+
+    /// A channel that is promised `exclusive` buffers, of which `free` are there; the request
+    /// announces these. Each of the others comes through [`on_recycled`](Self::on_recycled).
+    ///
+    /// # Panics
+    /// When more are there than promised.
+    #[must_use]
+    pub const fn opened(exclusive: u32, free: u32) -> Self {
+        assert!(free <= exclusive, "a channel opens with what it was promised");
         Self {
-            initial: exclusive,
-            exclusive,
+            promised: exclusive,
+            exclusive: free,
             floating: 0,
             required: exclusive,
             unannounced: 0,
-            announced: exclusive,
+            announced: free,
             waiting: false,
+            revocable: free == 0,
+            revoked: false,
             closed: false,
+        }
+    }
+
+    /// What the channel lacks: an exclusive buffer that is owed to it, or else a floating one for the
+    /// backlog.
+    #[must_use]
+    pub const fn wants(&self) -> Option<BufferKind> {
+        if self.closed {
+            None
+        } else if self.exclusive < self.promised {
+            Some(BufferKind::Exclusive)
+        } else if self.shortfall() > 0 {
+            Some(BufferKind::Floating)
+        } else {
+            None
         }
     }
 
     /// The producer has `backlog` data buffers waiting. Returns how many floating buffers to take
     /// from the pool now: 0 if there are enough, or if the channel waits for the pool already.
     pub fn on_backlog(&mut self, backlog: u32) -> u32 {
-        if self.closed {
+        if self.closed || self.revoked {
             return 0;
         }
         // A wish, never an allocation: the pool bounds what is granted.
-        self.required = backlog.saturating_add(self.initial);
+        self.required = backlog.saturating_add(self.promised);
         if self.waiting { 0 } else { self.shortfall() }
     }
 
@@ -118,12 +151,13 @@ impl ReceiveLedger {
         Ok(kind)
     }
 
-    /// A buffer that [`on_spent`](Self::on_spent) gave was read and is free again.
+    /// A buffer that [`on_spent`](Self::on_spent) gave was read and is free again, or one that is
+    /// owed to the channel came.
     pub fn on_recycled(&mut self, kind: BufferKind) -> Result<Recycled, LedgerError> {
         if self.closed || kind == BufferKind::Floating {
             return Ok(Recycled::ToPool);
         }
-        if self.exclusive == self.initial {
+        if self.exclusive == self.promised {
             return Err(LedgerError::NotOurs);
         }
         self.exclusive += 1;
@@ -138,22 +172,34 @@ impl ReceiveLedger {
         Ok(recycled)
     }
 
-    /// A barrier that blocks the producer arrived: a channel without buffers of its own gives its
-    /// floating ones up, announced or not, until the producer goes on. Returns how many.
+    /// A barrier that blocks the producer arrived. Of a channel whose request announced nothing the
+    /// producer will forget all credit: it gives its floating buffers up, and announces its own
+    /// again once it is [resumed](Self::on_resumed). Returns how many it gives up.
     pub const fn on_blocked(&mut self) -> u32 {
-        if self.closed || self.initial > 0 {
+        if self.closed || !self.revocable {
             return 0;
         }
         let given_up = self.floating;
+        self.revoked = true;
         self.floating = 0;
-        self.required = 0;
-        self.unannounced = 0;
+        self.required = self.promised;
+        self.unannounced = self.exclusive;
         self.announced = 0;
         given_up
     }
 
-    /// Takes all credit that the producer does not know of yet, to send it in one frame.
+    /// The producer is told to go on behind a barrier: what is announced from now on reaches it
+    /// after that.
+    pub const fn on_resumed(&mut self) {
+        self.revoked = false;
+    }
+
+    /// Takes all credit that the producer does not know of yet, to send it in one frame. None while
+    /// the producer would forget it.
     pub fn take_unannounced(&mut self) -> Option<NonZeroU32> {
+        if self.revoked {
+            return None;
+        }
         let credit = NonZeroU32::new(std::mem::take(&mut self.unannounced))?;
         self.announced += credit.get();
         self.check();
@@ -166,6 +212,12 @@ impl ReceiveLedger {
         let free = self.available();
         *self = Self { closed: true, ..Self::new(0) };
         free
+    }
+
+    /// Exclusive buffers, those that are owed or being read included.
+    #[must_use]
+    pub const fn promised(&self) -> u32 {
+        self.promised
     }
 
     /// Free buffers.
@@ -183,7 +235,7 @@ impl ReceiveLedger {
     /// Buffers that the producer has waiting beyond those that the channel has of its own.
     #[must_use]
     pub const fn outstanding(&self) -> u32 {
-        self.required.saturating_sub(self.initial)
+        self.required.saturating_sub(self.promised)
     }
 
     /// Free buffers that the producer does not know of.
@@ -204,8 +256,8 @@ impl ReceiveLedger {
         self.waiting
     }
 
-    fn shortfall(&self) -> u32 {
-        self.required.saturating_sub(self.available())
+    const fn shortfall(&self) -> u32 {
+        if self.revoked { 0 } else { self.required.saturating_sub(self.available()) }
     }
 
     fn check(&self) {
@@ -214,7 +266,7 @@ impl ReceiveLedger {
             u64::from(self.unannounced) + u64::from(self.announced),
             "credit is conserved"
         );
-        debug_assert!(self.exclusive <= self.initial, "exclusive buffers come back once");
+        debug_assert!(self.exclusive <= self.promised, "exclusive buffers come back once");
     }
 }
 

@@ -25,14 +25,14 @@ pub struct ReceiveChannel {
 }
 
 impl ReceiveChannel {
-    /// A channel that was requested with `exclusive` initial credits.
+    /// A channel that is requested with what this ledger has announced.
     #[must_use]
-    pub const fn new(channel: ChannelId, generation: Generation, exclusive: u32) -> Self {
+    pub const fn new(channel: ChannelId, generation: Generation, ledger: ReceiveLedger) -> Self {
         Self {
             channel,
             generation,
             expected: Sequence(0),
-            ledger: ReceiveLedger::new(exclusive),
+            ledger,
             received: Totals { rows: 0, bytes: 0, buffers: 0 },
             ended: false,
             declared: None,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use headgate_protocol::{ChannelId, Generation, PartitionId, PartitionRequest, ReceiveChannel};
+use headgate_protocol::{
+    ChannelId, Generation, PartitionId, PartitionRequest, ReceiveChannel, ReceiveLedger,
+};
 
 use crate::address::Address;
 use crate::environment::ShuffleEnvironment;
-use crate::error::{Interrupt, Result};
+use crate::error::Result;
 use crate::gate::{Channel, InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
 use crate::lock::lock;
 use crate::manager::{Lookup, PartitionListener};
@@ -26,9 +28,8 @@ impl ShuffleEnvironment {
         gate: &InputGate,
         address: &Address,
         schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
     ) -> Result<usize> {
-        let index = self.place(gate, Place::New, address, schema_hash, interrupt)?;
+        let index = self.place(gate, Place::New, address, schema_hash)?;
         Ok(index.expect("only a channel that exists already is left as it is"))
     }
 
@@ -43,13 +44,12 @@ impl ShuffleEnvironment {
         channel: usize,
         address: &Address,
         schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         if !gate.is_unknown(channel)? {
             return Ok(false);
         }
         let place = Place::Unknown(channel);
-        Ok(self.place(gate, place, address, schema_hash, interrupt)?.is_some())
+        Ok(self.place(gate, place, address, schema_hash)?.is_some())
     }
 
     fn place(
@@ -58,13 +58,12 @@ impl ShuffleEnvironment {
         place: Place,
         address: &Address,
         schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
     ) -> Result<Option<usize>> {
         self.check()?;
         if address.process == self.process {
             self.add_local(gate, place, address, schema_hash)
         } else {
-            self.add_remote(gate, place, address, schema_hash, interrupt)
+            self.add_remote(gate, place, address, schema_hash)
         }
     }
 
@@ -122,24 +121,25 @@ impl ShuffleEnvironment {
         place: Place,
         address: &Address,
         schema_hash: [u8; 32],
-        interrupt: Interrupt<'_>,
     ) -> Result<Option<usize>> {
         let peer = address.resolve()?;
         let mailbox = self.mailbox()?;
         let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
         let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
-        let exclusive = pool.admit(interrupt)?;
-        let credit = u32::try_from(exclusive.len()).expect("a handful");
+        let (exclusive, free) = pool.admit()?;
+        let handful = |count| u32::try_from(count).expect("a handful");
+        let initial_credit = handful(free.len());
         let generation = Generation(self.config.epoch);
-        let receive = ReceiveChannel::new(id, generation, credit);
+        let ledger = ReceiveLedger::opened(handful(exclusive), initial_credit);
+        let receive = ReceiveChannel::new(id, generation, ledger);
         let channel = gate.place_channel(place, |index| {
             let sink = Arc::clone(&mailbox);
             let queue = gate.queue();
-            let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
+            let channel = RemoteChannel::new(receive, index, name, free, queue, pool, sink);
             Ok(Channel::Remote(channel))
         });
-        let dismiss = || pool.dismiss(credit as usize);
+        let dismiss = || pool.dismiss(exclusive);
         let Some((at, in_gate)) = channel.inspect_err(|_| dismiss())? else {
             dismiss();
             return Ok(None);
@@ -150,11 +150,12 @@ impl ShuffleEnvironment {
             subpartition: address.subpartition,
             channel: id,
             generation,
-            initial_credit: channel.initial_credit(),
+            initial_credit,
             schema_hash,
         };
         let process = address.process;
         mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
+        channel.ask_for_segments();
         gate.queue().upstream.requested(&in_gate);
         Ok(Some(at))
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use headgate_protocol::{DataType, Next, PartitionId, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{Channel, GateQueue, Taken, UpstreamMessage};
+use crate::gate::{Channel, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
 use crate::manager::PartitionListener;
 use crate::partition::ResultPartition;
@@ -224,7 +224,11 @@ impl LocalChannel {
             super::remote::compare_totals(&received, &sent, &self.name)?;
             totals = Some(sent);
         }
-        let more = polled.next != Next::None || self.failure.get().is_some();
+        let more = if polled.next != Next::None || self.failure.get().is_some() {
+            More::Something
+        } else {
+            More::Nothing
+        };
         let (data_type, sequence) = (polled.data_type, polled.sequence);
         Ok(Some(Taken { buffer: polled.buffer, data_type, sequence, totals, more }))
     }

@@ -1,5 +1,7 @@
 //! A consumer's input: all channels of one gate, served fairly (spec 8.1 to 8.4).
 
+mod announcement;
+mod channel;
 mod debloat;
 mod decompression;
 mod input;
@@ -14,13 +16,13 @@ mod wait;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
-use headgate_memory::Buffer;
-use headgate_protocol::{DataType, Sequence, Totals};
+use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::stats::ChannelStats;
 
+pub(crate) use channel::{Channel, More, Taken};
 pub(crate) use debloat::Debloating;
 use decompression::Decompression;
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
@@ -32,66 +34,6 @@ pub(crate) use remote::{CreditSink, RemoteChannel, Target};
 pub use union::UnionInputGate;
 pub(crate) use upstream::{Upstream, UpstreamMessage};
 use wait::wait_until;
-
-/// One buffer out of a channel, and whether there is more.
-pub(crate) struct Taken {
-    pub(crate) buffer: Buffer,
-    pub(crate) data_type: DataType,
-    pub(crate) sequence: Sequence,
-    pub(crate) totals: Option<Totals>,
-    pub(crate) more: bool,
-}
-
-pub(crate) enum Channel {
-    Local(Box<LocalChannel>),
-    Remote(Arc<RemoteChannel>),
-}
-
-impl Channel {
-    fn take(&self) -> Result<Option<Taken>> {
-        match self {
-            Self::Local(channel) => channel.take(),
-            Self::Remote(channel) => channel.take(),
-        }
-    }
-
-    fn release(&self) {
-        match self {
-            Self::Local(channel) => channel.release(),
-            Self::Remote(channel) => channel.release(),
-        }
-    }
-
-    /// Tells the producer something; nothing happens once the channel is released.
-    fn tell(&self, message: UpstreamMessage) {
-        match self {
-            Self::Local(channel) => channel.tell(message),
-            Self::Remote(channel) => channel.tell(message),
-        }
-    }
-
-    fn resume(&self) -> Result<()> {
-        match self {
-            Self::Local(channel) => channel.resume(),
-            Self::Remote(channel) => channel.resume(),
-        }
-    }
-
-    /// Buffers that wait, here or at the producer, beyond those that a channel always has.
-    fn buffers_in_use(&self) -> usize {
-        match self {
-            Self::Local(channel) => channel.buffers_in_use(),
-            Self::Remote(channel) => channel.buffers_in_use(),
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Local(channel) => channel.name(),
-            Self::Remote(channel) => channel.name(),
-        }
-    }
-}
 
 /// Where a channel goes in its gate.
 #[derive(Clone, Copy)]
@@ -270,7 +212,7 @@ impl InputGate {
     fn take(&self, index: usize, channel: &Channel) -> Result<Option<Received>> {
         let Some(taken) = channel.take()? else {
             // Another one may wait, and nobody will say so again.
-            self.queue.taken(index, false, None);
+            self.queue.taken(index, More::Nothing, None);
             return Ok(None);
         };
         let Taken { buffer, data_type, sequence, totals, more } = taken;
@@ -289,8 +231,8 @@ impl InputGate {
         } else if ended && let Some(channel) = self.queue.end(index)? {
             channel.release();
         }
-        let (more_available, more_priority_events) =
-            self.queue.taken(index, more && !ended, priority);
+        let more = if ended { More::Nothing } else { more };
+        let (more_available, more_priority_events) = self.queue.taken(index, more, priority);
         Ok(Some(Received {
             channel: index,
             buffer,

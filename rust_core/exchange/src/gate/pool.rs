@@ -1,20 +1,15 @@
 //! The segments of a gate's remote channels: exclusive ones promised, floating ones where they are
 //! wanted (spec 1.7, 8.7).
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
 
-use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
+use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener};
+use headgate_protocol::{BufferKind, PrioritizedDeque};
 
 use crate::config::BufferOptions;
-use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::error::{ExchangeError, Result};
 use crate::gate::RemoteChannel;
 use crate::lock::lock;
-
-/// How long a new channel waits for segments that others have borrowed.
-const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The segments of all remote channels of one gate.
 pub(crate) struct GatePool {
@@ -27,15 +22,46 @@ pub(crate) struct GatePool {
     /// Exclusive segments of the live channels: the pool's guaranteed minimum. Held while that is
     /// changed, which may call `refill`; so `refill` never takes it.
     promised: Mutex<usize>,
-    /// New channels that wait for their exclusive segments. Nobody else takes a segment meanwhile,
-    /// or what is promised to them would go to other channels as floating ones.
-    admitting: Mutex<usize>,
-    /// Channels that want a segment; those short of exclusive ones first. A channel's `queued` says
-    /// whether it is in here, and changes under this lock only.
-    needy: Mutex<VecDeque<Arc<RemoteChannel>>>,
-    /// A listener is registered with the pool, or about to be.
-    listening: AtomicBool,
+    needy: Mutex<Needy>,
     this: Weak<Self>,
+}
+
+/// Who waits for segments.
+#[derive(Default)]
+struct Needy {
+    /// Channels that want a segment, in turn; first those to which an exclusive one is owed. A
+    /// channel's `queued` says where in here it is.
+    channels: PrioritizedDeque<Arc<RemoteChannel>>,
+    /// Channels that are being added. Floating segments wait meanwhile, or what was just promised
+    /// would become those.
+    admitting: usize,
+    /// A listener is registered with the pool.
+    listening: bool,
+}
+
+impl Needy {
+    /// The channel whose turn it is.
+    fn next(&self) -> Option<Arc<RemoteChannel>> {
+        let none_owed = self.channels.priority_len() == 0;
+        if self.admitting > 0 && none_owed { None } else { self.channels.peek().cloned() }
+    }
+
+    /// Puts a channel where it belongs.
+    fn place(&mut self, channel: &Arc<RemoteChannel>, wants: Option<BufferKind>) {
+        let queued = std::mem::replace(&mut *lock(&channel.queued), wants);
+        if queued == wants {
+            return;
+        }
+        if queued.is_some() {
+            let removed = self.channels.remove_first(|other| Arc::ptr_eq(other, channel));
+            debug_assert!(removed.is_ok(), "`queued` says that it is in here");
+        }
+        match wants {
+            Some(BufferKind::Exclusive) => self.channels.add_priority(Arc::clone(channel)),
+            Some(BufferKind::Floating) => self.channels.add(Arc::clone(channel)),
+            None => {}
+        }
+    }
 }
 
 impl GatePool {
@@ -54,40 +80,37 @@ impl GatePool {
             exclusive,
             floating,
             promised: Mutex::default(),
-            admitting: Mutex::default(),
             needy: Mutex::default(),
-            listening: AtomicBool::new(false),
             this: this.clone(),
         }))
     }
 
-    /// Promises a new channel its exclusive segments, or as many as there are, at least one, and
-    /// waits until they are there.
-    pub(crate) fn admit(&self, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
+    /// Promises a new channel its exclusive segments, or as many as there are, at least one. Returns
+    /// how many, and those of them that are free now; the others come as the channel
+    /// [wants](RemoteChannel::ask_for_segments) them.
+    pub(crate) fn admit(&self) -> Result<(usize, Vec<PooledSegment>)> {
         if self.exclusive == 0 {
-            return Ok(Vec::new());
+            return Ok((0, Vec::new()));
         }
         let _admission = Admission::new(self);
         let exclusive = self.promise()?;
-        let segments = self.collect(exclusive, interrupt);
-        segments.inspect_err(|_| self.dismiss(exclusive))
+        let segments = self.collect(exclusive).inspect_err(|_| self.dismiss(exclusive))?;
+        Ok((exclusive, segments))
     }
 
-    fn collect(&self, count: usize, interrupt: Interrupt<'_>) -> Result<Vec<PooledSegment>> {
-        let deadline = Instant::now() + EXCLUSIVE_TIMEOUT;
+    /// Up to so many segments, unless other channels are owed some.
+    fn collect(&self, count: usize) -> Result<Vec<PooledSegment>> {
         let mut segments = Vec::with_capacity(count);
         while segments.len() < count {
             fail_point!("pool.exclusive", error => return Err(error));
-            let requested = self.local.request(INTERRUPT_PERIOD);
+            let needy = lock(&self.needy);
+            if needy.channels.priority_len() > 0 {
+                break;
+            }
+            let requested = self.local.try_request();
             match requested.map_err(|error| ExchangeError::of_request(error, "input gate"))? {
                 Some(segment) => segments.push(segment),
-                None if Instant::now() >= deadline => {
-                    return Err(ExchangeError::Memory(format!(
-                        "no segment came free for a new channel within {} s",
-                        EXCLUSIVE_TIMEOUT.as_secs()
-                    )));
-                }
-                None => interrupt()?,
+                None => break,
             }
         }
         Ok(segments)
@@ -133,87 +156,73 @@ impl GatePool {
         self.segment_size
     }
 
-    pub(super) fn want(&self, channel: &Arc<RemoteChannel>, urgent: bool) {
+    /// Puts a channel among those that want a segment, or takes it away from there.
+    pub(super) fn place(&self, channel: &Arc<RemoteChannel>) {
         let mut needy = lock(&self.needy);
-        if channel.queued.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if urgent {
-            needy.push_front(Arc::clone(channel));
-        } else {
-            needy.push_back(Arc::clone(channel));
-        }
+        needy.place(channel, channel.wants());
     }
 
-    fn forget(&self, channel: &Arc<RemoteChannel>) {
-        let mut needy = lock(&self.needy);
-        channel.queued.store(false, Ordering::Relaxed);
-        needy.retain(|other| !Arc::ptr_eq(other, channel));
-    }
-
-    /// Gives free segments to the channels that want some, until there is none of either.
+    /// Gives free segments to the channels that want some, one to each in turn, until there is none
+    /// of either.
     pub(crate) fn refill(&self) {
         loop {
-            let Some(channel) = lock(&self.needy).front().cloned() else {
+            let mut needy = lock(&self.needy);
+            let Some(channel) = needy.next() else {
                 return;
             };
-            // Held until one is taken or not: none may slip away behind the back of `admit`.
-            let admitting = lock(&self.admitting);
-            if *admitting > 0 {
-                return;
-            }
-            let segment = if self.listening.swap(true, Ordering::AcqRel) {
-                self.local.try_request()
-            } else {
-                let this = self.this.clone();
-                let taken = self.local.request_or_listen(|| Arc::new(Refill(this)));
-                if !matches!(taken, Ok(None)) {
-                    self.listening.store(false, Ordering::Release);
-                }
-                taken
-            };
-            drop(admitting);
-            match segment {
-                Ok(Some(segment)) => {
-                    fail_point!("pool.floating");
-                    if channel.offer(segment) {
-                        self.forget(&channel);
-                        // It may have come to want another one before it was off the list.
-                        if let Some(urgent) = channel.wants() {
-                            self.want(&channel, urgent);
-                        }
-                    }
-                }
+            match self.take_or_listen(&mut needy.listening) {
                 Ok(None) => return,
+                Ok(Some(segment)) => {
+                    needy.place(&channel, None);
+                    drop(needy);
+                    fail_point!("pool.floating");
+                    channel.offer(segment);
+                    self.place(&channel);
+                }
                 Err(error) => {
+                    needy.place(&channel, None);
+                    drop(needy);
                     channel.fail(ExchangeError::of_request(error, "input gate"));
-                    self.forget(&channel);
                 }
             }
         }
+    }
+
+    /// A free segment; where there is none, `refill` is called once there is.
+    fn take_or_listen(
+        &self,
+        listening: &mut bool,
+    ) -> std::result::Result<Option<PooledSegment>, RequestError> {
+        if *listening {
+            return self.local.try_request();
+        }
+        let this = self.this.clone();
+        let taken = self.local.request_or_listen(|| Arc::new(Refill(this)));
+        *listening = matches!(taken, Ok(None));
+        taken
     }
 
     pub(crate) fn close(&self) {
-        for channel in std::mem::take(&mut *lock(&self.needy)) {
-            channel.queued.store(false, Ordering::Relaxed);
+        for channel in std::mem::take(&mut lock(&self.needy).channels).iter() {
+            *lock(&channel.queued) = None;
         }
         self.local.close();
     }
 }
 
-/// A new channel waits for its exclusive segments; the others go on when it has them or gave up.
+/// A channel is being added; the others get floating segments again when it has what there is.
 struct Admission<'a>(&'a GatePool);
 
 impl<'a> Admission<'a> {
     fn new(pool: &'a GatePool) -> Self {
-        *lock(&pool.admitting) += 1;
+        lock(&pool.needy).admitting += 1;
         Self(pool)
     }
 }
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        *lock(&self.0.admitting) -= 1;
+        lock(&self.0.needy).admitting -= 1;
         self.0.refill();
     }
 }
@@ -224,7 +233,7 @@ impl SegmentListener for Refill {
     fn segment_available(&self) {
         fail_point!("pool.returned");
         if let Some(pool) = self.0.upgrade() {
-            pool.listening.store(false, Ordering::Release);
+            lock(&pool.needy).listening = false;
             pool.refill();
         }
     }

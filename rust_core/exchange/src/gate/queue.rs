@@ -7,7 +7,7 @@ use headgate_protocol::{PrioritizedDeque, Sequence};
 use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, Upstream};
+use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, More, Upstream};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
@@ -206,6 +206,14 @@ impl State {
         if is_new(sequence, slot.announced) {
             slot.announced = Some(sequence);
         }
+        self.promote(index)
+    }
+
+    /// Puts the channel before all that have no priority event.
+    fn promote(&mut self, index: usize) -> bool {
+        let Some(slot) = self.channels.get_mut(index).filter(|slot| !slot.ended) else {
+            return false;
+        };
         if std::mem::replace(&mut slot.queued, true) {
             self.queue.prioritize(|queued| *queued == index);
         } else {
@@ -215,15 +223,14 @@ impl State {
     }
 
     /// A buffer of the channel was taken; says whether a channel waits, and one with priority.
-    fn requeue(&mut self, index: usize, more: bool, priority: Option<Sequence>) -> (bool, bool) {
+    fn requeue(&mut self, index: usize, more: More, priority: Option<Sequence>) -> (bool, bool) {
         if let Some(slot) = self.channels.get_mut(index) {
             if let Some(sequence) = priority.filter(|sequence| is_new(*sequence, slot.seen)) {
                 slot.seen = Some(sequence);
             }
-            if slot.has_priority() {
-                let announced = slot.announced.unwrap_or_default();
-                self.queue_priority(index, announced);
-            } else if more {
+            if slot.has_priority() || more == More::PriorityEvent {
+                self.promote(index);
+            } else if more == More::Something {
                 self.queue_channel(index);
             }
         }
@@ -277,9 +284,18 @@ impl GateQueue {
 
     /// The channel has a priority event of this number; ignored if it was read already.
     pub(crate) fn notify_priority_event(&self, channel: usize, sequence: Sequence) {
+        self.prioritize(|state| state.queue_priority(channel, sequence));
+    }
+
+    /// Like [`notify_priority_event`](Self::notify_priority_event), whatever was read before.
+    pub(super) fn force_priority_event(&self, channel: usize) {
+        self.prioritize(|state| state.promote(channel));
+    }
+
+    fn prioritize(&self, change: impl FnOnce(&mut State) -> bool) {
         let mut state = self.lock();
         let none_before = state.queue.priority_len() == 0;
-        if !state.queue_priority(channel, sequence) {
+        if !change(&mut state) {
             return;
         }
         let wake = state.wake(none_before);
@@ -293,7 +309,7 @@ impl GateQueue {
     pub(super) fn taken(
         &self,
         channel: usize,
-        more: bool,
+        more: More,
         priority: Option<Sequence>,
     ) -> (bool, bool) {
         self.lock().requeue(channel, more, priority)

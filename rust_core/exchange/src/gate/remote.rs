@@ -1,7 +1,6 @@
 //! A channel from another process: credited segments, received pages, credit given back (spec 8.7).
 
 use std::num::NonZeroU32;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
@@ -11,7 +10,8 @@ use headgate_protocol::{
 };
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{GatePool, GateQueue, Taken, UpstreamMessage};
+use crate::gate::announcement::{Arrived, prioritize};
+use crate::gate::{GatePool, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
@@ -36,8 +36,8 @@ pub(crate) struct RemoteChannel {
     pool: Arc<GatePool>,
     sink: Arc<dyn CreditSink>,
     state: Mutex<State>,
-    /// On the gate pool's list of needy channels; changes under that list's lock only.
-    pub(super) queued: AtomicBool,
+    /// What it is on the gate pool's list of needy channels for; changes under that list's lock only.
+    pub(super) queued: Mutex<Option<BufferKind>>,
     this: Weak<Self>,
 }
 
@@ -45,10 +45,8 @@ struct State {
     receive: ReceiveChannel,
     /// Free segments: as many as the ledger says are available.
     free: Vec<PooledSegment>,
-    /// Exclusive segments that were filled and not yet replaced.
-    exclusive_out: u32,
     /// Priority events first.
-    received: PrioritizedDeque<(Buffer, DataType, Sequence)>,
+    received: PrioritizedDeque<Arrived>,
     totals: Option<Totals>,
     failure: Option<ExchangeError>,
     released: bool,
@@ -67,12 +65,12 @@ pub(crate) enum Target {
 }
 
 impl RemoteChannel {
-    /// A channel with its exclusive segments in hand, as many as `receive` was told of.
+    /// A channel with the segments that `receive` says are there.
     pub(crate) fn new(
         receive: ReceiveChannel,
         index: usize,
         name: String,
-        exclusive: Vec<PooledSegment>,
+        free: Vec<PooledSegment>,
         queue: &Arc<GateQueue>,
         pool: &Arc<GatePool>,
         sink: Arc<dyn CreditSink>,
@@ -81,21 +79,20 @@ impl RemoteChannel {
             id: receive.channel(),
             index,
             name,
-            exclusive: exclusive.len(),
+            exclusive: receive.ledger().promised() as usize,
             queue: Arc::clone(queue),
             pool: Arc::clone(pool),
             sink,
             state: Mutex::new(State {
                 receive,
-                free: exclusive,
-                exclusive_out: 0,
+                free,
                 received: PrioritizedDeque::new(),
                 totals: None,
                 failure: None,
                 released: false,
                 blocked: false,
             }),
-            queued: AtomicBool::new(false),
+            queued: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -116,11 +113,6 @@ impl RemoteChannel {
         &self.name
     }
 
-    /// What the partition request announces.
-    pub(crate) fn initial_credit(&self) -> u32 {
-        u32::try_from(self.exclusive).expect("a handful")
-    }
-
     /// A header arrived: says where its payload goes, and spends the credit it used.
     pub(crate) fn begin(&self, header: &BufferHeader) -> Result<Target> {
         let mut state = self.lock();
@@ -128,17 +120,19 @@ impl RemoteChannel {
             return Ok(Target::Discard);
         }
         let arrival = state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
-        let Some(kind) = arrival.buffer else {
-            if header.data_type.blocks_upstream() && state.receive.ledger_mut().on_blocked() > 0 {
+        if arrival.buffer.is_none() {
+            let mut given_up = Vec::new();
+            if header.data_type.blocks_upstream() {
                 // The producer forgets its credit for them when it goes on.
-                let given_up = std::mem::take(&mut state.free);
-                drop(state);
-                drop(given_up);
+                let count = state.receive.ledger_mut().on_blocked() as usize;
+                let kept = state.free.len() - count;
+                given_up = state.free.split_off(kept);
             }
+            drop(state);
+            drop(given_up);
+            // It may be the first to tell of data behind it.
+            self.ask_for_segments();
             return Ok(Target::Event(vec![0; header.size as usize]));
-        };
-        if kind == BufferKind::Exclusive {
-            state.exclusive_out += 1;
         }
         fail_point!("credit.spent");
         let segment = state.free.pop().expect("the ledger counts what `free` holds");
@@ -147,7 +141,8 @@ impl RemoteChannel {
         Ok(Target::Segment(segment))
     }
 
-    /// The payload is complete and its checksum right.
+    /// The payload is complete and its checksum right. A barrier for which the reader waits only for a
+    /// time is announced ahead of what arrived before it.
     pub(crate) fn deliver(
         &self,
         buffer: Buffer,
@@ -167,11 +162,16 @@ impl RemoteChannel {
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
             state.totals = Some(totals);
         }
-        let priority = data_type.has_priority();
-        if priority {
-            state.received.add_priority((buffer, data_type, sequence));
+        let arrived = Arrived::new(buffer, data_type, sequence);
+        let announced = data_type.requires_announcement();
+        let priority = announced || data_type.has_priority();
+        if announced {
+            state.received.add_priority(arrived.announcement()?);
+        }
+        if data_type.has_priority() {
+            state.received.add_priority(arrived);
         } else {
-            state.received.add((buffer, data_type, sequence));
+            state.received.add(arrived);
         }
         let first = state.received.len() == 1;
         drop(state);
@@ -223,13 +223,30 @@ impl RemoteChannel {
 
     pub(crate) fn take(&self) -> Result<Option<Taken>> {
         let mut state = self.lock();
-        let Some((buffer, data_type, sequence)) = state.received.poll() else {
+        let Some(arrived) = state.received.poll() else {
             return state.failure.clone().map_or(Ok(None), Err);
         };
-        state.blocked |= data_type.blocks_upstream();
-        let more = !state.received.is_empty() || state.failure.is_some();
+        let Arrived { buffer, data_type, sequence, blocks_upstream } = arrived;
+        state.blocked |= blocks_upstream;
+        let more = if state.received.priority_len() > 0 {
+            More::PriorityEvent
+        } else if !state.received.is_empty() || state.failure.is_some() {
+            More::Something
+        } else {
+            More::Nothing
+        };
         let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
+    }
+
+    /// Lets an announced barrier overtake what arrived before it; false if it does not wait here.
+    pub(super) fn convert_to_priority(&self, sequence: Sequence) -> bool {
+        let converted = prioritize(&mut self.lock().received, sequence);
+        if converted {
+            // Its number was seen with the announcement: told as it is, it would count as read.
+            self.queue.force_priority_event(self.index);
+        }
+        converted
     }
 
     /// Tells the producer something, unless the channel is over.
@@ -248,6 +265,11 @@ impl RemoteChannel {
             self.sink.resume(self.me());
         }
         Ok(())
+    }
+
+    /// The producer is told to go on: credit that is announced from now on reaches it after that.
+    pub(crate) fn resumed(&self) {
+        self.lock().receive.ledger_mut().on_resumed();
     }
 
     /// Whether there is nobody left to tell anything.
@@ -269,56 +291,52 @@ impl RemoteChannel {
         drop(state);
         fail_point!("channel.released");
         drop((free, received));
+        self.pool.place(&self.me());
         self.pool.dismiss(self.exclusive);
         if !ended {
             self.sink.cancel(self.me());
         }
     }
 
-    /// Whether a segment is wanted; `true` inside when an exclusive one is missing.
-    pub(super) fn wants(&self) -> Option<bool> {
-        let state = self.lock();
-        state.wants().then_some(state.exclusive_out > 0)
+    /// The segment that is wanted, if any.
+    pub(super) fn wants(&self) -> Option<BufferKind> {
+        self.lock().wants()
     }
 
     /// Gets on the gate pool's list if a segment is wanted, and has the pool look at it.
-    fn ask_for_segments(&self) {
-        if let Some(urgent) = self.wants() {
-            self.pool.want(&self.me(), urgent);
+    pub(crate) fn ask_for_segments(&self) {
+        if self.wants().is_some() {
+            self.pool.place(&self.me());
             self.pool.refill();
         }
     }
 
-    /// Takes a segment from the pool, or drops it; true when it wants no more.
-    pub(super) fn offer(&self, segment: PooledSegment) -> bool {
+    /// Takes a segment from the pool, or drops it if none is wanted any more.
+    pub(super) fn offer(&self, segment: PooledSegment) {
         let mut state = self.lock();
-        if !state.wants() {
-            // Dropping it may call back into this channel.
-            drop(state);
-            drop(segment);
-            return true;
-        }
-        let mut excess = None;
         let unannounced = state.receive.ledger().unannounced();
-        if state.exclusive_out > 0 {
-            state.exclusive_out -= 1;
-            let recycled = state.receive.ledger_mut().on_recycled(BufferKind::Exclusive);
-            match recycled.expect("exclusive_out counts what is out") {
-                Recycled::Credited => state.free.push(segment),
-                Recycled::ReturnFloating | Recycled::ToPool => excess = Some(segment),
+        let mut excess = None;
+        match state.wants() {
+            None => excess = Some(segment),
+            Some(BufferKind::Exclusive) => {
+                let recycled = state.receive.ledger_mut().on_recycled(BufferKind::Exclusive);
+                match recycled.expect("one is owed") {
+                    Recycled::Credited => state.free.push(segment),
+                    Recycled::ReturnFloating | Recycled::ToPool => excess = Some(segment),
+                }
             }
-        } else {
-            state.receive.ledger_mut().on_floating(1);
-            state.free.push(segment);
+            Some(BufferKind::Floating) => {
+                state.receive.ledger_mut().on_floating(1);
+                state.free.push(segment);
+            }
         }
         let announce = unannounced == 0 && state.receive.ledger().unannounced() > 0;
-        let satisfied = !state.wants();
         drop(state);
+        // This may call back into the channel.
         drop(excess);
         if announce {
             self.sink.credit_available(self.me());
         }
-        satisfied
     }
 
     fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
@@ -327,10 +345,9 @@ impl RemoteChannel {
 }
 
 impl State {
-    fn wants(&self) -> bool {
-        let ledger = self.receive.ledger();
+    fn wants(&self) -> Option<BufferKind> {
         let open = !self.released && !self.receive.ended() && self.failure.is_none();
-        open && (self.exclusive_out > 0 || ledger.available() < ledger.required())
+        self.receive.ledger().wants().filter(|_| open)
     }
 }
 

@@ -2,9 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
+mod announcement;
+
 use bytes::Bytes;
-use headgate_memory::GlobalPool;
-use headgate_protocol::{ChannelId, Generation, PartitionId, ReceiveChannel};
+use headgate_memory::Buffer;
+use headgate_memory::{Buffer, GlobalPool};
+use headgate_protocol::{
+    ChannelId, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
+};
 use headgate_record::StopMode;
 
 use super::*;
@@ -54,7 +59,7 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
 }
 
 fn remote(gate: &InputGate) -> Arc<RemoteChannel> {
-    let receive = ReceiveChannel::new(ChannelId(0), Generation(0), 0);
+    let receive = ReceiveChannel::new(ChannelId(0), Generation(0), ReceiveLedger::new(0));
     let make = |index| {
         let name = "a channel".to_owned();
         let (queue, pool) = (gate.queue(), gate.pool());

@@ -76,7 +76,7 @@ impl Env {
     pub(crate) fn gate(&self, addresses: &[Address]) -> Arc<InputGate> {
         let gate = self.0.create_input_gate().unwrap();
         for address in addresses {
-            self.0.add_channel(&gate, address, page_schema().hash(), &nothing).unwrap();
+            self.0.add_channel(&gate, address, page_schema().hash()).unwrap();
         }
         gate.seal();
         gate

@@ -53,7 +53,7 @@ impl Link {
     pub(crate) fn gate_of_bytes(&self, partition: &ResultPartition, index: u32) -> Arc<InputGate> {
         let gate = self.consumer().0.create_input_gate().unwrap();
         let address = self.producer.address(partition, index);
-        self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing).unwrap();
+        self.consumer().0.add_channel(&gate, &address, [0; 32]).unwrap();
         gate.seal();
         gate
     }
@@ -62,7 +62,7 @@ impl Link {
     pub(crate) fn bytes_reader_error(&self, partition: &ResultPartition) -> ExchangeError {
         let gate = self.consumer().0.create_input_gate().unwrap();
         let address = self.producer.address(partition, 0);
-        let added = self.consumer().0.add_channel(&gate, &address, [0; 32], &nothing);
+        let added = self.consumer().0.add_channel(&gate, &address, [0; 32]);
         gate.seal();
         let error = added.and_then(|_| gate.next(&nothing)).unwrap_err();
         gate.close();

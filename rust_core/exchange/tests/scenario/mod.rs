@@ -94,7 +94,7 @@ fn consume(
     let gate = env.0.create_input_gate()?;
     let add = || {
         for address in addresses {
-            env.0.add_channel(&gate, address, page_schema().hash(), &patience)?;
+            env.0.add_channel(&gate, address, page_schema().hash())?;
         }
         gate.seal();
         Ok(0)

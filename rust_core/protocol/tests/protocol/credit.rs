@@ -281,10 +281,47 @@ fn spec_8_10_a_barrier_takes_the_credit_of_channels_without_buffers_of_their_own
         assert_eq!(ledger.on_blocked(), backlog_2 - blocked);
         assert_eq!(ledger.available(), blocked);
         assert_eq!(ledger.take_unannounced().is_some(), exclusive > 0);
+        ledger.on_resumed();
+        assert_eq!((ledger.available(), ledger.unannounced()), (blocked, 0));
         let floating = ledger.on_backlog(4);
         ledger.on_floating(floating);
         assert_eq!((ledger.available(), ledger.required()), (backlog_4, backlog_4));
     }
+}
+
+#[test]
+fn a_channel_opened_without_its_buffers_grants_them_as_they_come() {
+    let mut ledger = ReceiveLedger::opened(2, 0);
+    assert_eq!((ledger.wants(), ledger.announced()), (Some(BufferKind::Exclusive), 0));
+    assert_eq!(ledger.on_spent(), Err(LedgerError::NoCredit));
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    assert_eq!(ledger.on_backlog(1), 2, "one that is owed, one for the backlog");
+    assert_eq!(ledger.wants(), Some(BufferKind::Exclusive), "what is owed comes first");
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    assert_eq!(ledger.wants(), Some(BufferKind::Floating));
+    ledger.on_floating(1);
+    assert_eq!((ledger.wants(), ledger.take_unannounced()), (None, Some(credit(3))));
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Err(LedgerError::NotOurs));
+}
+
+#[test]
+fn a_barrier_leaves_a_channel_its_own_buffers_and_their_credit_waits_for_the_resume() {
+    let mut ledger = ReceiveLedger::opened(2, 0);
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    ledger.on_floating(1);
+    assert_eq!(ledger.take_unannounced(), Some(credit(2)));
+    assert_eq!(ledger.on_blocked(), 1, "the floating one");
+    assert_eq!(ledger.wants(), Some(BufferKind::Exclusive), "owed is owed");
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    assert_eq!((ledger.on_backlog(3), ledger.wants()), (0, None), "nothing can come now");
+    assert_eq!(ledger.take_unannounced(), None, "the producer would forget it");
+    ledger.on_resumed();
+    assert_eq!(ledger.take_unannounced(), Some(credit(2)));
+    // With credit in its request the producer remembers all of it.
+    let mut ledger = ReceiveLedger::opened(2, 1);
+    assert_eq!(ledger.on_recycled(BufferKind::Exclusive), Ok(Recycled::Credited));
+    assert_eq!((ledger.on_blocked(), ledger.take_unannounced()), (0, Some(credit(1))));
+    assert_eq!(ledger.announced(), 2);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use headgate_protocol::{
     Arrival, BufferKind, ChannelId, DataType, Generation, LedgerError, ReceiveChannel,
-    ReceiveError, Sequence, Totals,
+    ReceiveError, ReceiveLedger, Sequence, Totals,
 };
 
 use crate::frames::header;
@@ -10,7 +10,7 @@ use crate::frames::header;
 const CHANNEL: ChannelId = ChannelId(1);
 
 fn channel(exclusive: u32) -> ReceiveChannel {
-    ReceiveChannel::new(CHANNEL, Generation(0), exclusive)
+    ReceiveChannel::new(CHANNEL, Generation(0), ReceiveLedger::new(exclusive))
 }
 
 /// Asserts that the buffer is refused and that the channel is as it was.
@@ -73,7 +73,7 @@ fn sequence_wraps() {
 
 #[test]
 fn another_generation_is_refused() {
-    let mut channel = ReceiveChannel::new(CHANNEL, Generation(4), 1);
+    let mut channel = ReceiveChannel::new(CHANNEL, Generation(4), ReceiveLedger::new(1));
     let before = channel.clone();
     for (got, legal) in [(3, false), (5, false), (4, true)] {
         let mut buffer = header(1, 0, DataType::DataBuffer, 8);

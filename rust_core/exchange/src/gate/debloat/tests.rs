@@ -12,7 +12,9 @@ use arrow_array::{Int64Array, RecordBatch};
 use arrow_schema::{DataType as Type, Field, Schema};
 use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, Sequence};
+use headgate_protocol::{
+    BufferHeader, ChannelId, DataType, Generation, ReceiveChannel, ReceiveLedger, Sequence,
+};
 use headgate_record::{PageSchema, Selector, read_page};
 
 use super::*;
@@ -95,7 +97,7 @@ fn add(
         partition: partition.id(),
         subpartition: 0,
     };
-    consumer.add_channel(gate, &address, [0; 32], &nothing).unwrap();
+    consumer.add_channel(gate, &address, [0; 32]).unwrap();
     gate.seal();
 }
 
@@ -260,14 +262,16 @@ impl CreditSink for NoSink {
 fn spec_8_14_buffers_in_use_wait_here_or_at_the_producer() {
     let environment = environment();
     let gate = environment.create_input_gate().unwrap();
-    let exclusive = gate.pool().admit(&nothing).unwrap();
+    let (exclusive, free) = gate.pool().admit().unwrap();
+    assert_eq!(free.len(), exclusive);
     let (id, generation) = (ChannelId(0), Generation(0));
-    let receive = ReceiveChannel::new(id, generation, u32::try_from(exclusive.len()).unwrap());
+    let ledger = ReceiveLedger::new(u32::try_from(exclusive).unwrap());
+    let receive = ReceiveChannel::new(id, generation, ledger);
     let (_, in_gate) = gate
         .place_channel(Place::New, |index| {
             let name = "a channel".to_owned();
             let (queue, pool, sink) = (gate.queue(), gate.pool(), Arc::new(NoSink));
-            let channel = RemoteChannel::new(receive, index, name, exclusive, queue, pool, sink);
+            let channel = RemoteChannel::new(receive, index, name, free, queue, pool, sink);
             Ok(Channel::Remote(channel))
         })
         .unwrap()

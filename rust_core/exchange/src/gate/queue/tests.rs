@@ -83,7 +83,7 @@ fn an_outdated_priority_notification_is_ignored_also_where_numbers_wrap() {
     {
         queue.notify_priority_event(0, sequence);
         assert_eq!(pop(&queue), 0);
-        assert_eq!(queue.taken(0, false, Some(sequence)), (false, false));
+        assert_eq!(queue.taken(0, More::Nothing, Some(sequence)), (false, false));
         queue.notify_priority_event(0, sequence);
         queue.notify_priority_event(0, Sequence(sequence.0.wrapping_sub(1)));
         assert_eq!(order(&queue), [] as [usize; 0], "{sequence} read before: {read_since}");
@@ -97,10 +97,10 @@ fn a_channel_with_another_priority_event_stays_in_front() {
     queue.notify_priority_event(1, Sequence(3));
     queue.notify_priority_event(1, Sequence(4));
     assert_eq!(pop(&queue), 1);
-    assert_eq!(queue.taken(1, true, Some(Sequence(3))), (true, true));
+    assert_eq!(queue.taken(1, More::Something, Some(Sequence(3))), (true, true));
     assert_eq!(order(&queue), [1, 0]);
     assert_eq!(pop(&queue), 1);
-    assert_eq!(queue.taken(1, true, Some(Sequence(4))), (true, false));
+    assert_eq!(queue.taken(1, More::Something, Some(Sequence(4))), (true, false));
     assert_eq!(order(&queue), [0, 1]);
 }
 
@@ -130,12 +130,12 @@ fn listeners_are_told_once_until_the_reader_found_nothing_more() {
     queue.notify_non_empty(1);
     assert_eq!(told.counts(), (1, 0), "the second one changes nothing for the reader");
     pop(&queue);
-    assert_eq!(queue.taken(0, false, None), (true, false));
+    assert_eq!(queue.taken(0, More::Nothing, None), (true, false));
     queue.notify_non_empty(0);
     assert_eq!(told.counts(), (1, 0), "the reader knows that there is more");
     pop(&queue);
     pop(&queue);
-    assert_eq!(queue.taken(0, false, None), (false, false));
+    assert_eq!(queue.taken(0, More::Nothing, None), (false, false));
     queue.notify_priority_event(1, Sequence(9));
     queue.notify_priority_event(0, Sequence(9));
     assert_eq!(told.counts(), (2, 1), "one for the empty queue, one for no priority in it");
@@ -177,7 +177,7 @@ fn a_paused_channel_gives_priority_events_only() {
     assert_eq!(order(&queue), [1]);
     queue.notify_priority_event(0, Sequence(2));
     assert_eq!(pop(&queue), 0);
-    assert_eq!(queue.taken(0, true, Some(Sequence(2))), (true, false));
+    assert_eq!(queue.taken(0, More::Something, Some(Sequence(2))), (true, false));
     assert_eq!(order(&queue), [1]);
     assert!(queue.resume_all().is_err(), "two channels have not reached the end");
     queue.pause(1);
@@ -270,7 +270,8 @@ proptest! {
                     let (expected, _) = naive.waiting.remove(0);
                     prop_assert_eq!(pop(&queue), expected);
                     let urgent = naive.urgent.get(&expected).and_then(|all| all.first().copied());
-                    let known = queue.taken(expected, more, urgent.map(Sequence));
+                    let behind = if more { More::Something } else { More::Nothing };
+                    let known = queue.taken(expected, behind, urgent.map(Sequence));
                     naive.taken(expected, more, urgent);
                     let priority = naive.waiting.first().is_some_and(|(_, priority)| *priority);
                     prop_assert_eq!(known, (!naive.waiting.is_empty(), priority));

@@ -218,6 +218,8 @@ impl<S: Read + Write> Connection<S> {
         if self.fetches(channel) {
             let frame = Frame::ResumeConsumption { channel: channel.id() };
             self.send_or_queue(Message::Frame(frame));
+            channel.resumed();
+            self.announce(channel);
         }
     }
 

@@ -1,13 +1,10 @@
 //! What a schedule's processes are to do, made from its seed.
 
-use headgate_record::Codec;
+use headgate_record::{Codec, Event};
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
 pub(super) const SEGMENT: usize = 256;
-
-/// What a gate leaves to others before it promises a channel two segments.
-const FLOATING: usize = 8;
 
 /// What a producer adds to a subpartition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +15,15 @@ pub(super) enum Kind {
     Stream,
     Event,
     Priority,
+    /// Nothing is sent behind it before the reader resumes the channel.
+    Barrier,
+    /// The same, announced to a reader in another process.
+    TimeoutableBarrier,
+}
+
+fn encoded(body: Vec<u8>) -> Vec<u8> {
+    let event = Event::Custom { name: "barrier".to_owned(), body: body.into() };
+    event.encode().expect("is short").to_vec()
 }
 
 #[derive(Clone, Debug)]
@@ -45,6 +51,8 @@ pub(super) struct GatePlan {
 pub(super) struct Plan {
     /// Segments of each process.
     pub(super) memory: Vec<usize>,
+    /// Exclusive segments of a channel, and floating ones of a gate, in each process.
+    pub(super) buffers: Vec<(usize, usize)>,
     pub(super) partitions: Vec<PartitionPlan>,
     pub(super) gates: Vec<GatePlan>,
     /// Something goes wrong on the way.
@@ -72,18 +80,23 @@ impl Plan {
                 gates[gate].channels.push((number, subpartition));
             }
         }
+        let buffers: Vec<_> =
+            (0..processes).map(|_| (rng.random_range(0..=2), rng.random_range(1..=8))).collect();
         let memory = (0..processes)
             .map(|process| {
                 let own = partitions.iter().filter(|partition| partition.process == process);
                 let written: usize = own.map(|partition| partition.scripts.len() + 1).sum();
                 let read = gates.iter().filter(|gate| gate.process == process);
-                let read: usize = read.map(|gate| gate.channels.len()).sum();
-                // While FLOATING are left a channel is promised two: the last must still get one.
-                let promised = (2 * read).saturating_sub(FLOATING);
-                written + promised.max(read + 1 + rng.random_range(0..8))
+                let (exclusive, floating) = buffers[process];
+                let all: usize = read.clone().map(|gate| gate.channels.len()).sum();
+                let least = |gate: &GatePlan| if exclusive > 0 { gate.channels.len() } else { 1 };
+                let least: usize = read.map(least).sum();
+                // While the floating ones are left a channel is promised all: the last must still get one.
+                let promised = (exclusive * all).saturating_sub(floating);
+                written + promised.max(least + 1 + rng.random_range(0..8))
             })
             .collect();
-        Self { memory, partitions, gates, faulty: rng.random_bool(0.3) }
+        Self { memory, buffers, partitions, gates, faulty: rng.random_bool(0.3) }
     }
 }
 
@@ -91,11 +104,13 @@ fn script(rng: &mut TestRng) -> Vec<Item> {
     let count = rng.random_range(0..=8);
     let mut script = Vec::new();
     for _ in 0..count {
-        let kind = match rng.random_range(0..10) {
-            0..4 => Kind::Page,
-            4..8 => Kind::Stream,
-            8 => Kind::Event,
-            _ => Kind::Priority,
+        let kind = match rng.random_range(0..20) {
+            0..7 => Kind::Page,
+            7..14 => Kind::Stream,
+            14..16 => Kind::Event,
+            16..18 => Kind::Priority,
+            18 => Kind::Barrier,
+            _ => Kind::TimeoutableBarrier,
         };
         let longest = if matches!(kind, Kind::Page | Kind::Stream) { SEGMENT } else { 40 };
         let len = rng.random_range(1..=longest);
@@ -103,6 +118,8 @@ fn script(rng: &mut TestRng) -> Vec<Item> {
         // Some of it can be compressed.
         bytes.truncate(rng.random_range(1..=len));
         let bytes = bytes.into_iter().cycle().take(len).collect();
+        // Whoever announces it looks into it.
+        let bytes = if kind == Kind::TimeoutableBarrier { encoded(bytes) } else { bytes };
         script.push(Item { kind, bytes });
     }
     script

@@ -26,7 +26,17 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(net: &Rc<RefCell<Net>>, number: usize, segments: usize) -> Self {
+    pub(super) fn new(
+        net: &Rc<RefCell<Net>>,
+        number: usize,
+        segments: usize,
+        (buffers_per_channel, floating_buffers_per_gate): (usize, usize),
+    ) -> Self {
+        let buffers = BufferOptions {
+            buffers_per_channel,
+            floating_buffers_per_gate,
+            ..BufferOptions::default()
+        };
         let config = Config {
             memory: segments * SEGMENT,
             segment_size: SEGMENT,
@@ -36,7 +46,7 @@ impl Process {
             run: 1,
             epoch: 1,
             max_record_size: 1 << 20,
-            buffers: BufferOptions::default(),
+            buffers,
             spill_threshold: 1 << 20,
             temp_directories: Vec::new(),
             partition_request_timeout: Duration::from_secs(10),

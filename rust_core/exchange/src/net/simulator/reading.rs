@@ -1,6 +1,7 @@
 //! What a channel has to deliver, compared with what it does.
 
-use headgate_protocol::DataType;
+use headgate_protocol::{DataType, Sequence};
+use headgate_record::Event;
 
 use crate::gate::Received;
 use crate::net::simulator::plan::{Item, Kind};
@@ -15,11 +16,25 @@ pub(super) struct Reading {
     /// These overtake the others, in their own order.
     priority: Vec<Vec<u8>>,
     priority_at: usize,
+    /// Barriers are announced here.
+    is_remote: bool,
+    /// The barrier in `due` that was announced and not read.
+    announced: Option<usize>,
+    /// It overtakes what is before it.
+    converted: bool,
     pub(super) ended: bool,
 }
 
+/// What the reader may do about a buffer.
+pub(super) enum Then {
+    GoOn,
+    Resume,
+    /// Let the barrier of this number overtake.
+    Convert(Sequence),
+}
+
 impl Reading {
-    pub(super) fn new(script: &[Item]) -> Self {
+    pub(super) fn new(script: &[Item], is_remote: bool) -> Self {
         let mut due: Vec<Item> = Vec::new();
         let mut priority = Vec::new();
         for item in script {
@@ -31,14 +46,31 @@ impl Reading {
                 _ => due.push(item.clone()),
             }
         }
-        Self { due, at: 0, offset: 0, priority, priority_at: 0, ended: false }
+        Self {
+            due,
+            at: 0,
+            offset: 0,
+            priority,
+            priority_at: 0,
+            is_remote,
+            announced: None,
+            converted: false,
+            ended: false,
+        }
+    }
+
+    /// The announced barrier comes before all else.
+    pub(super) fn converted(&mut self) {
+        self.converted = true;
     }
 
     /// Takes a buffer, which must be the next one.
-    pub(super) fn take(&mut self, received: &Received) {
+    pub(super) fn take(&mut self, received: &Received) -> Then {
         let bytes = received.buffer.as_slice();
         assert!(!self.ended, "nothing follows the end");
         match received.data_type {
+            // Given so that its credit comes back.
+            DataType::DataBuffer if bytes.is_empty() => {}
             DataType::DataBuffer => {
                 let due = &self.due[self.at];
                 assert_eq!(due.kind, Kind::Stream);
@@ -50,8 +82,7 @@ impl Reading {
                 }
             }
             DataType::PrioritizedEventBuffer => {
-                assert_eq!(self.priority[self.priority_at], bytes);
-                self.priority_at += 1;
+                return self.take_priority(bytes, received.sequence);
             }
             DataType::EndOfPartition => {
                 assert_eq!((self.at, self.offset), (self.due.len(), 0), "something is missing");
@@ -59,11 +90,43 @@ impl Reading {
                 self.ended = true;
             }
             other => {
-                let kind = if other.is_event() { Kind::Event } else { Kind::Page };
+                let kind = match other {
+                    DataType::AlignedCheckpointBarrier => Kind::Barrier,
+                    DataType::TimeoutableAlignedCheckpointBarrier => Kind::TimeoutableBarrier,
+                    _ if other.is_event() => Kind::Event,
+                    _ => Kind::Page,
+                };
                 let due = &self.due[self.at];
                 assert_eq!((due.kind, due.bytes.as_slice(), self.offset), (kind, bytes, 0));
+                if kind == Kind::TimeoutableBarrier && self.is_remote {
+                    assert_eq!(self.announced.take(), Some(self.at), "it was announced before");
+                    assert!(!self.converted, "it was to overtake");
+                }
                 self.at += 1;
+                return if other.blocks_upstream() { Then::Resume } else { Then::GoOn };
             }
         }
+        Then::GoOn
+    }
+
+    fn take_priority(&mut self, bytes: &[u8], sequence: Sequence) -> Then {
+        if let Some(barrier) = self.announced.filter(|_| self.converted)
+            && self.due[barrier].bytes == bytes
+        {
+            (self.announced, self.converted) = (None, false);
+            self.due.remove(barrier);
+            return Then::Resume;
+        }
+        if let Ok(Event::EventAnnouncement { announced, .. }) = Event::decode(bytes) {
+            let is_barrier = |item: &Item| item.kind == Kind::TimeoutableBarrier;
+            let next = self.due[self.at..].iter().position(is_barrier).expect("a barrier comes");
+            let barrier = self.at + next;
+            assert_eq!(self.due[barrier].bytes, announced.encode().expect("was decoded"));
+            assert!(self.is_remote && self.announced.replace(barrier).is_none());
+            return Then::Convert(sequence);
+        }
+        assert_eq!(self.priority[self.priority_at], bytes);
+        self.priority_at += 1;
+        Then::GoOn
     }
 }

@@ -17,7 +17,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{DataInput, InputGate};
 use crate::net::simulator::plan::{Kind, Plan, SEGMENT};
 use crate::net::simulator::process::Process;
-use crate::net::simulator::reading::Reading;
+use crate::net::simulator::reading::{Reading, Then};
 use crate::net::simulator::wire::{Net, address_of};
 use crate::partition::{PartitionOptions, ResultPartition};
 
@@ -42,6 +42,8 @@ pub(super) struct Gate {
     pub(super) outcome: Option<Result<()>>,
     /// Buffers that its reader keeps.
     held: Vec<Buffer>,
+    /// Channels of which a barrier was read.
+    to_resume: Vec<usize>,
 }
 
 pub(super) struct World {
@@ -56,9 +58,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
         let net = Rc::new(RefCell::new(Net::new(plan.memory.len())));
-        let memory = plan.memory.iter().enumerate();
-        let processes: Vec<_> =
-            memory.map(|(at, segments)| Process::new(&net, at, *segments)).collect();
+        let memory = plan.memory.iter().zip(&plan.buffers).enumerate();
+        let processes: Vec<_> = memory
+            .map(|(at, (segments, buffers))| Process::new(&net, at, *segments, *buffers))
+            .collect();
         let partitions = plan.partitions.iter().map(|planned| {
             let compression = planned.compression;
             let count = planned.scripts.len();
@@ -74,6 +77,7 @@ impl World {
             reading: Vec::new(),
             outcome: None,
             held: Vec::new(),
+            to_resume: Vec::new(),
         });
         let gates: Vec<_> = gates.collect();
         for (gate, planned) in gates.iter().zip(&plan.gates) {
@@ -105,7 +109,7 @@ impl World {
             }
             70..88 => {
                 let gate = rng.random_range(0..self.gates.len());
-                self.read(gate, rng.random_bool(0.3));
+                self.read(gate, rng);
             }
             88..93 => {
                 let gate = rng.random_range(0..self.gates.len());
@@ -113,6 +117,8 @@ impl World {
                 if !held.is_empty() {
                     let dropped = held.swap_remove(rng.random_range(0..held.len()));
                     drop(dropped);
+                } else {
+                    self.resume(gate, rng);
                 }
             }
             93..97 => {
@@ -224,6 +230,14 @@ impl World {
                 end(&mut writing.open);
                 subpartition.add_event(bytes.clone().into(), DataType::EventBuffer);
             }
+            Kind::Barrier | Kind::TimeoutableBarrier => {
+                end(&mut writing.open);
+                let data_type = match item.kind {
+                    Kind::Barrier => DataType::AlignedCheckpointBarrier,
+                    _ => DataType::TimeoutableAlignedCheckpointBarrier,
+                };
+                subpartition.add_event(bytes.clone().into(), data_type);
+            }
             Kind::Priority => {
                 subpartition.add_event(bytes.clone().into(), DataType::PrioritizedEventBuffer);
             }
@@ -232,16 +246,38 @@ impl World {
         true
     }
 
+    /// A producer may go on behind its barrier.
+    fn resume(&mut self, number: usize, rng: &mut TestRng) -> bool {
+        let gate = &mut self.gates[number];
+        if gate.to_resume.is_empty() || gate.outcome.is_some() {
+            return false;
+        }
+        let channel = gate.to_resume.swap_remove(rng.random_range(0..gate.to_resume.len()));
+        gate.inner.resume_consumption(channel).expect("its barrier was read");
+        true
+    }
+
     /// The reader of a gate takes what is there.
-    fn read(&mut self, number: usize, keep: bool) -> bool {
+    fn read(&mut self, number: usize, rng: &mut TestRng) -> bool {
         let gate = &mut self.gates[number];
         if gate.outcome.is_some() || !gate.inner.is_available() {
             return false;
         }
         match gate.inner.poll_next() {
             Ok(Poll::Ready(Some(received))) => {
-                gate.reading[received.channel].take(&received);
-                if keep {
+                let channel = received.channel;
+                match gate.reading[channel].take(&received) {
+                    Then::GoOn => {}
+                    Then::Resume => gate.to_resume.push(channel),
+                    Then::Convert(sequence) => {
+                        if rng.random() {
+                            let converted = gate.inner.convert_to_priority(channel, sequence);
+                            assert!(converted.expect("is a channel"), "it was just announced");
+                            gate.reading[channel].converted();
+                        }
+                    }
+                }
+                if rng.random_bool(0.3) {
                     gate.held.push(received.buffer);
                 }
             }
@@ -264,12 +300,6 @@ impl World {
             return false;
         };
         let env = &self.processes[gate.process].env;
-        let pool = env.stats().pool;
-        // Or it would wait for what others have borrowed.
-        let is_local = self.partitions[*partition].process == gate.process;
-        if !is_local && pool.total == pool.held {
-            return false;
-        }
         let producer = &self.processes[self.partitions[*partition].process];
         let peer = address_of(self.partitions[*partition].process);
         let address = Address {
@@ -280,13 +310,11 @@ impl World {
             subpartition: u32::try_from(*subpartition).expect("a handful"),
         };
         let script = &self.plan.partitions[*partition].scripts[*subpartition];
-        match env.add_channel(&gate.inner, &address, [0; 32], &|| Err(ExchangeError::Interrupted)) {
-            // The segments it would get are full of what the gate has not read.
-            Err(ExchangeError::Interrupted) => return false,
-            Err(error) => gate.outcome = Some(Err(error)),
-            Ok(_) => {}
+        if let Err(error) = env.add_channel(&gate.inner, &address, [0; 32]) {
+            gate.outcome = Some(Err(error));
         }
-        gate.reading.push(Reading::new(script));
+        let is_remote = self.partitions[*partition].process != gate.process;
+        gate.reading.push(Reading::new(script, is_remote));
         if gate.reading.len() == planned.channels.len() {
             gate.inner.seal();
         }
@@ -306,7 +334,11 @@ impl World {
                 worked |= !self.gates[number].held.is_empty();
                 self.gates[number].held.clear();
                 worked |= self.add_channel(number);
-                while self.read(number, false) {
+                while self.read(number, rng) {
+                    self.gates[number].held.clear();
+                    worked = true;
+                }
+                while self.resume(number, rng) {
                     worked = true;
                 }
             }

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 
 use headgate_protocol::DataType::EndOfPartition as END;
 use headgate_protocol::{
-    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
-    PrioritizedDeque, ReceiveChannel, SendQueue, Sequence, Side, Totals,
+    BufferHeader, BufferKind, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
+    PrioritizedDeque, ReceiveChannel, ReceiveLedger, SendQueue, Sequence, Side, Totals,
 };
 
 use super::world::{CHANNELS, Packet, Places, Seen, World, id, transfer};
@@ -16,8 +16,10 @@ use super::world::{CHANNELS, Packet, Places, Seen, World, id, transfer};
 pub(super) struct Setup<'a> {
     /// What each producer writes, in this order.
     pub(super) scripts: [&'a [DataType]; 2],
-    /// Exclusive buffers of a channel, which are its initial credit.
+    /// Exclusive buffers of a channel.
     pub(super) exclusive: u32,
+    /// How many of them come later, at any time; the others are its initial credit.
+    pub(super) owed: u32,
     /// Floating buffers both channels share.
     pub(super) pool: u32,
     /// Whether the consumer reads at all.
@@ -30,6 +32,7 @@ pub(super) struct Setup<'a> {
 pub(super) enum Action {
     Announce(usize),
     Cancel,
+    Pay(usize),
     Read(usize),
     ReceiveAtConsumer,
     Resume(usize),
@@ -46,7 +49,7 @@ impl Setup<'_> {
                 subpartition: channel as u32,
                 channel: id(channel),
                 generation: Generation(1),
-                initial_credit: self.exclusive,
+                initial_credit: self.exclusive - self.owed,
                 schema_hash: [0; 32],
             });
             transfer(&request, &[], Side::Producer)
@@ -58,17 +61,21 @@ impl Setup<'_> {
             queue: SendQueue::new(),
             to_consumer: VecDeque::new(),
             to_producer: CHANNELS.map(request).into(),
-            channels: CHANNELS
-                .map(|channel| ReceiveChannel::new(id(channel), Generation(1), self.exclusive)),
+            channels: CHANNELS.map(|channel| {
+                let ledger = ReceiveLedger::opened(self.exclusive, self.exclusive - self.owed);
+                ReceiveChannel::new(id(channel), Generation(1), ledger)
+            }),
             unread: [PrioritizedDeque::new(), PrioritizedDeque::new()],
             arrived: [Places::default(); 2],
             read: [Places::default(); 2],
             waiters: VecDeque::new(),
             pool: self.pool,
+            unpaid: [self.owed; 2],
             cancelled: false,
             blocked: [false; 2],
             to_resume: [false; 2],
             revoked: [false; 2],
+            withholds: [false; 2],
         }
     }
 
@@ -86,10 +93,12 @@ impl Setup<'_> {
             let all = self.scripts[channel].len();
             add(world.written[channel] < all, Action::Write(channel));
             add(self.reads && !world.unread[channel].is_empty(), Action::Read(channel));
-            let unannounced = world.channels[channel].ledger().unannounced();
-            add(unannounced > 0, Action::Announce(channel));
+            let ledger = world.channels[channel].ledger();
+            let announces = ledger.unannounced() > 0 && !world.withholds[channel];
+            add(announces, Action::Announce(channel));
             let open = !self.closed(world, channel);
             add(open && world.to_resume[channel], Action::Resume(channel));
+            add(open && world.unpaid[channel] > 0, Action::Pay(channel));
         }
         add(world.queue.has_available(), Action::Send);
         add(!world.to_consumer.is_empty(), Action::ReceiveAtConsumer);
@@ -117,6 +126,10 @@ impl Setup<'_> {
                 let cancel = Frame::CancelPartitionRequest { channel: id(0) };
                 world.to_producer.push_back(transfer(&cancel, &[], Side::Producer));
             }
+            Action::Pay(channel) => {
+                world.unpaid[channel] -= 1;
+                world.recycle(channel, BufferKind::Exclusive, seen);
+            }
             Action::Read(channel) => self.read(world, channel, seen),
             Action::ReceiveAtConsumer => self.receive(world, seen),
             Action::Resume(channel) => {
@@ -124,6 +137,8 @@ impl Setup<'_> {
                 seen.resumes += 1;
                 let resume = Frame::ResumeConsumption { channel: id(channel) };
                 world.to_producer.push_back(transfer(&resume, &[], Side::Producer));
+                world.channels[channel].ledger_mut().on_resumed();
+                world.withholds[channel] = false;
             }
             Action::ReceiveAtProducer => self.serve(world, seen),
             Action::Send => self.send(world, seen),
@@ -264,7 +279,8 @@ impl Setup<'_> {
             unread.add((arrival.buffer, payload));
         }
         if header.data_type.blocks_upstream() {
-            world.revoked[channel] = self.exclusive == 0;
+            world.revoked[channel] = self.exclusive == self.owed;
+            world.withholds[channel] = world.revoked[channel];
             world.give_up(channel);
         }
         world.take_floating(channel, arrival.floating_wanted, seen);
@@ -313,7 +329,9 @@ impl Setup<'_> {
         let free: u32 = world.channels.iter().map(|channel| channel.ledger().available()).sum();
         let held = world.unread.iter().flat_map(PrioritizedDeque::iter);
         let held = held.filter(|(kind, _)| kind.is_some()).count() as u32;
-        assert_eq!(world.pool + free + held, self.pool + 2 * self.exclusive, "no buffer is lost");
+        let unpaid: u32 = world.unpaid.iter().sum();
+        let all = self.pool + 2 * self.exclusive;
+        assert_eq!(world.pool + free + held + unpaid, all, "no buffer is lost");
         let mut queue = world.queue.clone();
         let turns: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
         for channel in CHANNELS {
@@ -343,7 +361,9 @@ impl Setup<'_> {
             assert_eq!(world.channels[channel].declared().is_some(), self.reads);
         }
         if self.reads {
-            assert_eq!(world.pool, self.pool + 2 * self.exclusive, "all buffers are home");
+            let unpaid: u32 = world.unpaid.iter().sum();
+            let all = self.pool + 2 * self.exclusive;
+            assert_eq!(world.pool + unpaid, all, "all buffers are home");
         }
     }
 }

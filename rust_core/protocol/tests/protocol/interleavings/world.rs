@@ -28,6 +28,8 @@ pub(super) struct World {
     pub(super) read: [Places; 2],
     pub(super) waiters: VecDeque<usize>,
     pub(super) pool: u32,
+    /// Exclusive buffers that are owed to each channel.
+    pub(super) unpaid: [u32; 2],
     pub(super) cancelled: bool,
     /// The producer's subpartition gave a barrier and waits for the consumer.
     pub(super) blocked: [bool; 2],
@@ -35,6 +37,8 @@ pub(super) struct World {
     pub(super) to_resume: [bool; 2],
     /// The consumer took its credit back at a barrier; the producer does not know yet.
     pub(super) revoked: [bool; 2],
+    /// It grants none before it has resumed the channel.
+    pub(super) withholds: [bool; 2],
 }
 
 /// Places in a script, one bit each.
@@ -130,7 +134,7 @@ impl World {
         }
     }
 
-    /// A barrier arrived at a channel without buffers of its own.
+    /// A barrier arrived.
     pub(super) fn give_up(&mut self, channel: usize) {
         self.pool += self.channels[channel].ledger_mut().on_blocked();
         self.offer(&mut Seen::default());

@@ -1,0 +1,115 @@
+//! Channels that are added where no segment is free (spec 1.7, 8.4, 8.7): in one thread, which could
+//! not read on if it had to wait for them.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod common;
+
+use std::sync::Arc;
+use std::thread;
+
+use common::{Env, batch, drain, nothing, page_schema, writer};
+use headgate_exchange::{Address, ExchangeError, InputGate, PartitionOptions, ResultPartition};
+
+/// So many pages of one row each.
+fn write(partition: &Arc<ResultPartition>, rows: i64) {
+    let mut writer = writer(partition);
+    for row in 0..rows {
+        writer.emit(&batch(row, row + 1, 10), &nothing).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// A partition of one subpartition with so many pages, and where to read it.
+fn written(env: &Env, rows: i64) -> (Arc<ResultPartition>, Address) {
+    let partition = env.partition(1);
+    write(&partition, rows);
+    let address = env.address(&partition, 0);
+    (partition, address)
+}
+
+fn add(env: &Env, gate: &InputGate, address: &Address) -> Result<usize, ExchangeError> {
+    env.0.add_channel(gate, address, page_schema().hash())
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        nothing().unwrap();
+        thread::yield_now();
+    }
+}
+
+fn fill(consumer: &Env, gate: &InputGate, address: &Address, segments: usize) {
+    add(consumer, gate, address).unwrap();
+    wait_until(|| consumer.0.stats().gates[0][0].queued == segments);
+}
+
+#[test]
+fn a_channel_is_added_while_unread_data_of_its_gate_holds_all_segments() {
+    let (producer, consumer) = (Env::new(64, 4096), Env::new(3, 4096));
+    let (_one, first) = written(&producer, 9);
+    let (_two, second) = written(&producer, 9);
+    let gate = consumer.0.create_input_gate().unwrap();
+    fill(&consumer, &gate, &first, 3);
+    assert_eq!(add(&consumer, &gate, &second).unwrap(), 1);
+    assert_eq!(consumer.0.stats().gates[0][1].credit, Some(0), "there was nothing to give");
+    gate.seal();
+    let mut keys = drain(&mut consumer.reader(&gate)).unwrap();
+    keys.sort_unstable();
+    assert_eq!(keys, (0..9).flat_map(|row| [row, row]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_channel_is_added_while_a_partition_of_its_process_holds_all_segments() {
+    let (producer, consumer) = (Env::new(64, 4096), Env::new(5, 4096));
+    let (_own, here) = written(&consumer, 5);
+    assert_eq!(consumer.0.stats().pool.held, 5);
+    let (_other, there) = written(&producer, 9);
+    let gate = consumer.0.create_input_gate().unwrap();
+    add(&consumer, &gate, &there).unwrap();
+    gate.seal();
+    let local = consumer.gate(&[here]);
+    assert_eq!(drain(&mut consumer.reader(&local)).unwrap(), (0..5).collect::<Vec<_>>());
+    assert_eq!(drain(&mut consumer.reader(&gate)).unwrap(), (0..9).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_owed_is_paid_before_the_backlog_of_others() {
+    let (producer, consumer) = (Env::new(256, 4096), Env::new(4, 4096));
+    let (_endless, first) = written(&producer, 9);
+    let gate = consumer.0.create_input_gate().unwrap();
+    fill(&consumer, &gate, &first, 4);
+    let (_one, second) = written(&producer, 1);
+    let (_two, third) = written(&producer, 1);
+    for address in [&second, &third] {
+        add(&consumer, &gate, address).unwrap();
+    }
+    gate.seal();
+    let mut reader = consumer.reader(&gate);
+    for _ in 0..3 {
+        assert!(reader.next(&nothing).unwrap().is_some());
+    }
+    // Three segments came free, and the first channel wants more than its own: each has one.
+    wait_until(|| consumer.0.stats().gates[0].iter().all(|channel| channel.queued > 0));
+    assert_eq!(drain(&mut reader).unwrap().len(), 9 + 2 - 3);
+}
+
+#[test]
+fn a_promise_ends_with_its_channel_even_while_it_is_owed() {
+    let (producer, consumer) = (Env::new(64, 4096), Env::new(3, 4096));
+    let (_one, first) = written(&producer, 9);
+    let partitions: Vec<_> = (0..3).map(|_| written(&producer, 1)).collect();
+    let gate = consumer.0.create_input_gate().unwrap();
+    fill(&consumer, &gate, &first, 3);
+    for (_, address) in &partitions[..2] {
+        add(&consumer, &gate, address).unwrap();
+    }
+    let refused = add(&consumer, &gate, &partitions[2].1).unwrap_err();
+    assert!(matches!(refused, ExchangeError::PoolTooSmall { .. }), "{refused}");
+    let all = PartitionOptions::all(2);
+    assert!(consumer.0.create_result_partition(&all).is_err(), "each channel has its promise");
+    gate.close();
+    assert_eq!(consumer.0.stats().pool.held, 0);
+    consumer.0.create_result_partition(&all).unwrap();
+}
