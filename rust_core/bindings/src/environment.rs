@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment, Stats,
+    BufferOptions, Config, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::gate::InputGate;
 use crate::interrupt::{blocking, released};
 use crate::partition::ResultPartition;
+use crate::stats::stats_dict;
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct Environment {
@@ -142,62 +143,4 @@ fn partition_kind(name: &str) -> PyResult<PartitionKind> {
         // The Python side has checked it, with a better text.
         other => Err(PyValueError::new_err(format!("kind {other:?}"))),
     }
-}
-
-fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
-    let pool = &stats.pool;
-    let segments = PyDict::new(py);
-    segments.set_item("size", pool.segment_size)?;
-    segments.set_item("total", pool.total)?;
-    segments.set_item("idle", pool.idle)?;
-    segments.set_item("held", pool.held)?;
-    segments.set_item("reserved", pool.reserved)?;
-    segments.set_item("pinned", pool.pinned)?;
-    segments.set_item("peak", pool.peak)?;
-    segments.set_item("local_pools", pool.local_pools)?;
-    segments.set_item("requested_percent", pool.requested_percent)?;
-    let copies = PyDict::new(py);
-    copies.set_item("scatter", stats.copied_scatter)?;
-    copies.set_item("pool_low", stats.copied_pool_low)?;
-    copies.set_item("spanning", stats.copied_spanning)?;
-    copies.set_item("spilled", stats.copied_spilled)?;
-    let partitions = PyList::empty(py);
-    for partition in &stats.partitions {
-        let rows = PyList::empty(py);
-        for subpartition in partition {
-            let row = PyDict::new(py);
-            row.set_item("queued", subpartition.queued)?;
-            row.set_item("rows", subpartition.rows)?;
-            row.set_item("bytes", subpartition.bytes)?;
-            row.set_item("buffers", subpartition.buffers)?;
-            rows.append(row)?;
-        }
-        partitions.append(rows)?;
-    }
-    let gates = PyList::empty(py);
-    for gate in &stats.gates {
-        let rows = PyList::empty(py);
-        for channel in gate {
-            let row = PyDict::new(py);
-            row.set_item("name", &channel.name)?;
-            row.set_item("credit", channel.credit)?;
-            row.set_item("queued", channel.queued)?;
-            rows.append(row)?;
-        }
-        gates.append(rows)?;
-    }
-    let spilled = PyDict::new(py);
-    spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
-    spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
-    spilled.set_item("files", stats.spilled.files)?;
-    let out = PyDict::new(py);
-    out.set_item("segments", segments)?;
-    out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
-    out.set_item("bytes_sent", stats.bytes_sent)?;
-    out.set_item("bytes_received", stats.bytes_received)?;
-    out.set_item("copies", copies)?;
-    out.set_item("spilled", spilled)?;
-    out.set_item("partitions", partitions)?;
-    out.set_item("gates", gates)?;
-    Ok(out)
 }

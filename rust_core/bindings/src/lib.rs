@@ -14,6 +14,7 @@ mod partition;
 mod reader;
 mod readiness;
 mod schema;
+mod stats;
 mod writer;
 
 use pyo3::prelude::*;

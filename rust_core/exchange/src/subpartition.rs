@@ -1,5 +1,7 @@
 //! The queue of buffers for one consumer (spec 4.2, 4.3).
 
+mod usage;
+
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -371,12 +373,6 @@ impl Subpartition {
     /// Data buffers that a reader could take.
     pub(crate) fn backlog(&self) -> u32 {
         self.lock().backlog()
-    }
-
-    /// Data buffers waiting, and what went through so far.
-    pub(crate) fn usage(&self) -> (u32, Totals) {
-        let state = self.lock();
-        (state.data_items, state.totals)
     }
 }
 

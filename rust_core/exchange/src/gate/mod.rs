@@ -7,6 +7,7 @@ mod queue;
 mod remote;
 mod union;
 mod upstream;
+mod usage;
 mod wait;
 
 use std::sync::{Arc, Weak};
@@ -17,7 +18,6 @@ use headgate_protocol::{DataType, Sequence, Totals};
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::stats::ChannelStats;
 
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
@@ -90,9 +90,6 @@ pub(crate) enum Place {
     /// Where an unknown channel is.
     Unknown(usize),
 }
-
-/// The name of a channel whose producer is not known.
-const UNKNOWN: &str = "unknown channel";
 
 /// The consumer's end of all its channels. Channels may be added while it is read, until sealed.
 pub struct InputGate {
@@ -221,24 +218,6 @@ impl InputGate {
     /// Whether a channel with a priority event waits to be read.
     pub(crate) fn has_priority_event(&self) -> bool {
         self.queue.lock().has_priority_event()
-    }
-
-    pub(crate) fn stats(&self) -> Vec<ChannelStats> {
-        let state = self.queue.lock();
-        let channels: Vec<_> = state.channels.iter().map(|slot| slot.channel.clone()).collect();
-        drop(state);
-        let stats = |channel: &Option<Arc<Channel>>| {
-            let (credit, queued) = match channel.as_deref() {
-                Some(Channel::Remote(remote)) => {
-                    let (credit, queued) = remote.usage();
-                    (Some(credit), queued)
-                }
-                Some(Channel::Local(_)) | None => (None, 0),
-            };
-            let name = channel.as_ref().map_or(UNKNOWN, |channel| channel.name()).to_owned();
-            ChannelStats { name, credit, queued }
-        };
-        channels.iter().map(stats).collect()
     }
 
     /// Cancels what has not ended, gives every segment back and wakes a blocked reader.

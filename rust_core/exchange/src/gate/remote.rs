@@ -1,5 +1,7 @@
 //! A channel from another process: credited segments, received pages, credit given back (spec 8.7).
 
+mod usage;
+
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -193,12 +195,6 @@ impl RemoteChannel {
     pub(crate) fn take_credit(&self) -> Option<NonZeroU32> {
         fail_point!("credit.announced");
         self.lock().receive.ledger_mut().take_unannounced()
-    }
-
-    /// Credit not yet used by the producer, and buffers waiting for the reader.
-    pub(crate) fn usage(&self) -> (u32, usize) {
-        let state = self.lock();
-        (state.receive.ledger().available(), state.received.len())
     }
 
     /// The channel is broken; what arrived intact before is still read.

@@ -8,6 +8,7 @@ mod segments;
 mod stored;
 mod task_events;
 mod upstream;
+mod usage;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,7 +22,6 @@ use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
 use crate::spill::{SpillManager, Store, StoredView};
-use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView};
 
@@ -305,15 +305,6 @@ impl ResultPartition {
 
     pub(crate) fn copies(&self) -> &Copies {
         &self.copies
-    }
-
-    pub(crate) fn stats(&self) -> Vec<SubpartitionStats> {
-        let usage = |subpartition: &Arc<Subpartition>| {
-            let (queued, totals) = subpartition.usage();
-            let (rows, bytes, buffers) = (totals.rows, totals.bytes, totals.buffers);
-            SubpartitionStats { queued, rows, bytes, buffers }
-        };
-        self.subpartitions.iter().map(usage).collect()
     }
 
     /// Ends every wait for the consumers: they will not have everything.
