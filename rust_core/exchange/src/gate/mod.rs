@@ -9,6 +9,7 @@ mod union;
 mod upstream;
 mod usage;
 mod wait;
+mod wake;
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;

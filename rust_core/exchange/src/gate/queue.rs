@@ -7,10 +7,9 @@ use headgate_protocol::{PrioritizedDeque, Sequence};
 use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
+use crate::gate::wake::{Listeners, Wake};
 use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, Upstream};
 use crate::lock::lock;
-
-type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
 /// A channel to read and its index; pending when none has anything, `None` when none will have.
 type Turn = Poll<Option<(usize, Arc<Channel>)>>;
@@ -87,27 +86,6 @@ impl Default for State {
             failure: None,
             listeners: Arc::new([]),
             reader_waits: true,
-        }
-    }
-}
-
-/// Whom to tell of what once the lock is left.
-#[derive(Default)]
-struct Wake {
-    data: bool,
-    priority: bool,
-    listeners: Option<Listeners>,
-}
-
-impl Wake {
-    fn tell(self) {
-        for listener in self.listeners.iter().flat_map(|all| all.iter()).filter_map(Weak::upgrade) {
-            if self.priority {
-                listener.priority_available();
-            }
-            if self.data {
-                listener.data_available();
-            }
         }
     }
 }
