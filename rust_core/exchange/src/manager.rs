@@ -183,6 +183,7 @@ mod tests {
             &pool,
             Arc::default(),
             &disk,
+            Arc::default(),
         );
         made.expect("two segments of four")
     }

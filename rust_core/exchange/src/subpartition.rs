@@ -10,6 +10,7 @@ use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
+use crate::metrics::Passed;
 use crate::view::{DataListener, Polled};
 
 enum Item {
@@ -26,7 +27,10 @@ struct State {
     items: PrioritizedDeque<Item>,
     /// Data items in `items`, never events.
     data_items: u32,
+    /// What was taken, and the rows that were added.
     totals: Totals,
+    /// Data buffers that the writer finished, dropped ones included.
+    finished_data: Passed,
     next_sequence: Sequence,
     listener: Option<Arc<dyn DataListener>>,
     /// The reader found nothing and wants to be told.
@@ -128,6 +132,7 @@ impl Subpartition {
     pub(crate) fn add_data(&self, buffer: Buffer, data_type: DataType, rows: u64) {
         fail_point!("subpartition.added");
         self.change(|state| {
+            state.finished_data.add(buffer.len());
             if !state.released && !state.finished {
                 state.totals.rows += rows;
                 state.data_items += 1;
@@ -146,7 +151,12 @@ impl Subpartition {
         });
     }
 
-    /// Counts records that were appended to a growing buffer, and shows its end if it is complete.
+    /// Counts a growing buffer of so many bytes that is complete now, and shows its end.
+    pub(crate) fn completed(&self, bytes: usize) {
+        self.change(|state| state.finished_data.add(bytes));
+    }
+
+    /// Counts records that were appended to a growing buffer.
     pub(crate) fn appended(&self, rows: u64) {
         self.change(|state| state.totals.rows += rows);
     }

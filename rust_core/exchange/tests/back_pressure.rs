@@ -132,6 +132,6 @@ fn a_channel_has_the_exclusive_segments_that_the_option_says() {
         consumer.0.add_channel(&gate, &address, page_schema().hash(), &nothing).unwrap();
     }
     let stats = consumer.0.stats();
-    let credits: Vec<_> = stats.gates[0].iter().map(|channel| channel.credit).collect();
+    let credits: Vec<_> = stats.gates[0].channels.iter().map(|channel| channel.credit).collect();
     assert_eq!(credits, [Some(4), Some(4), Some(2)]);
 }

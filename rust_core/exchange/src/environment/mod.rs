@@ -18,6 +18,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
+use crate::metrics::TaskIoMetrics;
 use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::random::random;
@@ -40,6 +41,7 @@ pub struct ShuffleEnvironment {
     flusher: OutputFlusher,
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
+    metrics: Arc<TaskIoMetrics>,
     spill_directories: Arc<SpillDirectories>,
     disk: Arc<SpillManager>,
     next_channel: AtomicU32,
@@ -75,6 +77,7 @@ impl ShuffleEnvironment {
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             copies: Arc::default(),
+            metrics: Arc::default(),
             disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
             spill_directories,
             next_channel: AtomicU32::new(0),
@@ -179,7 +182,10 @@ impl ShuffleEnvironment {
         self.check()?;
         let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
-        let partition = ResultPartition::new(id, options, buffers, &self.pool, copies, &self.disk)?;
+        let (disk, metrics) = (&self.disk, Arc::clone(&self.metrics));
+        metrics.timer.begin();
+        let partition =
+            ResultPartition::new(id, options, buffers, &self.pool, copies, disk, metrics)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition)?;
         // Again: what was registered too late for a panic's notice learns of it here.
@@ -200,7 +206,9 @@ impl ShuffleEnvironment {
     /// After close or fork.
     pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
         self.check()?;
-        let gate = Arc::new(InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?));
+        let pool = GatePool::new(&self.pool, &self.config.buffers)?;
+        self.metrics.timer.begin();
+        let gate = Arc::new(InputGate::new(pool, Arc::clone(&self.metrics)));
         let mut gates = lock(&self.gates);
         gates.retain(|gate| gate.strong_count() > 0);
         gates.push(Arc::downgrade(&gate));
@@ -275,6 +283,7 @@ impl ShuffleEnvironment {
         }
         self.disk.stop();
         self.pool.close();
+        self.metrics.timer.end();
     }
 
     /// A snapshot.
@@ -290,6 +299,10 @@ impl ShuffleEnvironment {
             copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
             spilled: self.disk.stats(),
+            in_local: self.metrics.in_local.passed(),
+            in_remote: self.metrics.in_remote.passed(),
+            out: self.metrics.out.passed(),
+            times: self.metrics.timer.times(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
         }

@@ -19,6 +19,7 @@ use headgate_protocol::{DataType, Sequence, Totals};
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::metrics::{Idle, TaskIoMetrics, Timer};
 
 pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::LocalChannel;
@@ -96,13 +97,20 @@ pub(crate) enum Place {
 pub struct InputGate {
     queue: Arc<GateQueue>,
     pool: Arc<GatePool>,
+    metrics: Arc<TaskIoMetrics>,
+    /// Of its reader alone.
+    timer: Arc<Timer>,
     /// The process that made it; a forked child never touches its locks.
     owner: u32,
 }
 
 impl InputGate {
-    pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        Self { queue: Arc::default(), pool, owner: std::process::id() }
+    pub(crate) fn new(pool: Arc<GatePool>, metrics: Arc<TaskIoMetrics>) -> Self {
+        let timer = Arc::<Timer>::default();
+        timer.begin();
+        let idle = Idle::new(vec![Arc::clone(&timer), Arc::clone(&metrics.timer)]);
+        let queue = Arc::new(GateQueue::new(idle));
+        Self { queue, pool, metrics, timer, owner: std::process::id() }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -239,6 +247,9 @@ impl InputGate {
             return Ok(None);
         };
         let Taken { buffer, data_type, sequence, totals, more } = taken;
+        if data_type.is_buffer() {
+            self.metrics.taken(matches!(channel, Channel::Local(_)), buffer.len());
+        }
         let priority = data_type.has_priority().then_some(sequence);
         let ended = data_type == DataType::EndOfPartition;
         if data_type == DataType::EndOfData {
@@ -271,7 +282,33 @@ impl InputGate {
 
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
         let GateQueue { state, arrived, .. } = &*self.queue;
-        wait_until(state, arrived, interrupt, |state| state.poll_channel())
+        wait_until(state, arrived, interrupt, |state| state.poll_or_idle())
+            .inspect_err(|_| self.queue.lock().idle.end())
+    }
+
+    /// What there is to take now, by a reader that may have another gate to turn to.
+    fn poll(
+        &self,
+        poll_channel: impl Fn(&mut queue::State) -> Result<queue::Turn>,
+    ) -> Result<Poll<Option<Received>>> {
+        loop {
+            // The lock is left before the channel's is taken.
+            let polled = poll_channel(&mut self.queue.lock())?;
+            match polled {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some((index, channel))) => {
+                    if let Some(received) = self.take_or_fail(index, &channel)? {
+                        return Ok(Poll::Ready(Some(received)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`poll_next`](DataInput::poll_next), for a union: finding nothing here, it is not idle.
+    fn poll_of_union(&self) -> Result<Poll<Option<Received>>> {
+        self.poll(queue::State::poll_channel)
     }
 }
 
@@ -286,19 +323,7 @@ impl DataInput for InputGate {
     }
 
     fn poll_next(&self) -> Result<Poll<Option<Received>>> {
-        loop {
-            // The lock is left before the channel's is taken.
-            let polled = self.queue.lock().poll_channel()?;
-            match polled {
-                Poll::Pending => return Ok(Poll::Pending),
-                Poll::Ready(None) => return Ok(Poll::Ready(None)),
-                Poll::Ready(Some((index, channel))) => {
-                    if let Some(received) = self.take_or_fail(index, &channel)? {
-                        return Ok(Poll::Ready(Some(received)));
-                    }
-                }
-            }
-        }
+        self.poll(queue::State::poll_or_idle)
     }
 
     fn is_available(&self) -> bool {

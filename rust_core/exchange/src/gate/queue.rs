@@ -10,9 +10,10 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::wake::{Listeners, Wake};
 use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, Upstream};
 use crate::lock::lock;
+use crate::metrics::Idle;
 
 /// A channel to read and its index; pending when none has anything, `None` when none will have.
-type Turn = Poll<Option<(usize, Arc<Channel>)>>;
+pub(super) type Turn = Poll<Option<(usize, Arc<Channel>)>>;
 
 pub(super) struct Slot {
     /// `None` until its producer is known.
@@ -69,10 +70,11 @@ pub(super) struct State {
     listeners: Listeners,
     /// The reader found nothing, or the last thing, and its listeners want to be told.
     reader_waits: bool,
+    pub(super) idle: Idle,
 }
 
-impl Default for State {
-    fn default() -> Self {
+impl State {
+    fn new(idle: Idle) -> Self {
         Self {
             channels: Vec::new(),
             queue: PrioritizedDeque::new(),
@@ -86,6 +88,7 @@ impl Default for State {
             failure: None,
             listeners: Arc::new([]),
             reader_waits: true,
+            idle,
         }
     }
 }
@@ -151,6 +154,15 @@ impl State {
         Ok(if over { Poll::Ready(None) } else { Poll::Pending })
     }
 
+    /// Like [`poll_channel`](Self::poll_channel), for a reader that has nothing else to do.
+    pub(super) fn poll_or_idle(&mut self) -> Result<Turn> {
+        let turn = self.poll_channel()?;
+        if turn.is_pending() {
+            self.idle.begin();
+        }
+        Ok(turn)
+    }
+
     /// The channel has something ordinary to read.
     fn queue_channel(&mut self, index: usize) -> bool {
         let Some(slot) = self.channels.get_mut(index) else {
@@ -200,6 +212,7 @@ impl State {
     }
 
     fn wake(&mut self, priority: bool) -> Wake {
+        self.idle.end();
         let data = std::mem::take(&mut self.reader_waits);
         let listeners = (data || priority).then(|| Arc::clone(&self.listeners));
         Wake { data, priority, listeners }
@@ -207,7 +220,6 @@ impl State {
 }
 
 /// What channels and their listeners know of their gate.
-#[derive(Default)]
 pub(crate) struct GateQueue {
     pub(super) state: Mutex<State>,
     pub(super) arrived: Condvar,
@@ -216,6 +228,11 @@ pub(crate) struct GateQueue {
 }
 
 impl GateQueue {
+    pub(super) fn new(idle: Idle) -> Self {
+        let (arrived, upstream) = (Condvar::new(), Upstream::default());
+        Self { state: Mutex::new(State::new(idle)), arrived, upstream }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

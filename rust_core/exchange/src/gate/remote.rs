@@ -15,6 +15,7 @@ use headgate_protocol::{
 use crate::error::{ExchangeError, Result};
 use crate::gate::{GatePool, GateQueue, Taken, UpstreamMessage};
 use crate::lock::lock;
+use crate::metrics::Passed;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
 pub(crate) trait CreditSink: Send + Sync {
@@ -52,6 +53,8 @@ struct State {
     /// Priority events first.
     received: PrioritizedDeque<(Buffer, DataType, Sequence)>,
     totals: Option<Totals>,
+    /// Data buffers that the reader took.
+    taken: Passed,
     failure: Option<ExchangeError>,
     released: bool,
     /// The reader took a barrier that stops the producer, and has not resumed it.
@@ -93,6 +96,7 @@ impl RemoteChannel {
                 exclusive_out: 0,
                 received: PrioritizedDeque::new(),
                 totals: None,
+                taken: Passed::default(),
                 failure: None,
                 released: false,
                 blocked: false,
@@ -213,6 +217,9 @@ impl RemoteChannel {
             return state.failure.clone().map_or(Ok(None), Err);
         };
         state.blocked |= data_type.blocks_upstream();
+        if data_type.is_buffer() {
+            state.taken.add(buffer.len());
+        }
         let more = !state.received.is_empty() || state.failure.is_some();
         let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))

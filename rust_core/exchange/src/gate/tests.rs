@@ -31,7 +31,8 @@ fn pool() -> GlobalPool {
 }
 
 fn gate(pool: &GlobalPool) -> Arc<InputGate> {
-    Arc::new(InputGate::new(GatePool::new(pool, &BufferOptions::default()).unwrap()))
+    let of_gate = GatePool::new(pool, &BufferOptions::default()).unwrap();
+    Arc::new(InputGate::new(of_gate, Arc::default()))
 }
 
 /// A partition of one subpartition that the gate reads as its next channel.
@@ -40,7 +41,9 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let id = PartitionId([number; 16]);
     let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
-    let partition = ResultPartition::new(id, &options, &buffers, pool, copies, &disk).unwrap();
+    let metrics = Arc::default();
+    let partition = ResultPartition::new(id, &options, &buffers, pool, copies, &disk, metrics);
+    let partition = partition.unwrap();
     let make = |index| {
         let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
         Ok(Channel::Local(Box::new(local)))

@@ -10,7 +10,6 @@ mod task_events;
 mod upstream;
 mod usage;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
+use crate::metrics::{Activity, TaskIoMetrics, Timer};
 use crate::spill::{SpillManager, Store, StoredView};
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView};
@@ -46,7 +46,9 @@ pub struct ResultPartition {
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
-    back_pressured_ns: AtomicU64,
+    metrics: Arc<TaskIoMetrics>,
+    /// Of its writer alone.
+    timer: Timer,
     progress: Mutex<Progress>,
     changed: Condvar,
     task_events: TaskEvents,
@@ -65,6 +67,7 @@ impl ResultPartition {
         global: &GlobalPool,
         copies: Arc<Copies>,
         disk: &Arc<SpillManager>,
+        metrics: Arc<TaskIoMetrics>,
     ) -> Result<Arc<Self>> {
         let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size, .. } = options;
         let task_events = TaskEvents::default();
@@ -119,11 +122,13 @@ impl ResultPartition {
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
-            back_pressured_ns: AtomicU64::new(0),
+            metrics,
+            timer: Timer::default(),
             progress: Mutex::new(progress),
             changed: Condvar::new(),
             task_events,
         });
+        partition.timer.begin();
         if partition.kind == PartitionKind::Blocking {
             partition.collect_all(wanted)?;
         }
@@ -260,6 +265,10 @@ impl ResultPartition {
         self.changed.notify_all();
     }
 
+    pub(crate) fn metrics(&self) -> &TaskIoMetrics {
+        &self.metrics
+    }
+
     /// Waits until every subpartition is taken to its end or released; false on timeout.
     ///
     /// # Errors
@@ -270,6 +279,8 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // The task's, not the writer's, which has nothing more to write.
+        let _wait = self.metrics.timer.wait(Activity::SoftBackPressured);
         let mut progress = self.lock();
         loop {
             if let Some(failure) = &progress.failure {

@@ -1,18 +1,16 @@
 //! What a partition says of itself in a snapshot.
 
-use std::sync::Arc;
-
 use crate::partition::ResultPartition;
-use crate::stats::SubpartitionStats;
-use crate::subpartition::Subpartition;
+use crate::stats::{PartitionStats, Usage};
 
 impl ResultPartition {
-    pub(crate) fn stats(&self) -> Vec<SubpartitionStats> {
-        let usage = |subpartition: &Arc<Subpartition>| {
-            let (queued, totals) = subpartition.usage();
-            let (rows, bytes, buffers) = (totals.rows, totals.bytes, totals.buffers);
-            SubpartitionStats { queued, rows, bytes, buffers }
-        };
-        self.subpartitions.iter().map(usage).collect()
+    pub(crate) fn stats(&self) -> PartitionStats {
+        let (size, used) = self.pool.usage();
+        PartitionStats {
+            id: self.id,
+            pool: Usage { used, size },
+            times: self.timer.times(),
+            subpartitions: self.subpartitions.iter().map(|one| one.stats()).collect(),
+        }
     }
 }

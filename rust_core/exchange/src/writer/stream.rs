@@ -1,5 +1,7 @@
 //! Length-prefixed records over growing buffers (spec 4.5, 6).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use headgate_memory::BufferBuilder;
 use headgate_record::SpanningSerializer;
@@ -7,6 +9,7 @@ use headgate_record::SpanningSerializer;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
+use crate::subpartition::Subpartition;
 use crate::writer::Lane;
 
 pub(super) struct StreamWriter {
@@ -66,12 +69,9 @@ impl StreamWriter {
             builder.append_with(|target| self.serializer.copy_to(target).0);
             builder.commit();
             if builder.is_full() {
-                builder.finish();
+                let bytes = builder.finish();
                 *open = None;
-                for subpartition in targets {
-                    subpartition.appended(0);
-                    completed += 1;
-                }
+                completed += complete(partition, targets, bytes);
             }
         }
         for subpartition in targets {
@@ -106,13 +106,9 @@ impl StreamWriter {
         let Some(mut builder) = self.open[lane.slot(partition)].take() else {
             return 0;
         };
-        builder.finish();
+        let bytes = builder.finish();
         drop(builder);
-        let targets = &partition.subpartitions()[lane.targets(partition)];
-        for subpartition in targets {
-            subpartition.appended(0);
-        }
-        targets.len() as u64
+        complete(partition, &partition.subpartitions()[lane.targets(partition)], bytes)
     }
 
     pub(super) fn flush(partition: &ResultPartition) {
@@ -120,4 +116,13 @@ impl StreamWriter {
             subpartition.flush();
         }
     }
+}
+
+/// A buffer of so many bytes is finished; returns how many get it.
+fn complete(partition: &ResultPartition, targets: &[Arc<Subpartition>], bytes: usize) -> u64 {
+    partition.metrics().finished(targets.len(), bytes);
+    for subpartition in targets {
+        subpartition.completed(bytes);
+    }
+    targets.len() as u64
 }

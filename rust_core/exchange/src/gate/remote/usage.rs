@@ -1,11 +1,22 @@
 //! What a remote channel says of itself in a snapshot.
 
 use super::RemoteChannel;
+use crate::stats::{ChannelStats, Origin, Queued, Usage};
 
 impl RemoteChannel {
-    /// Credit not yet used by the producer, and buffers waiting for the reader.
-    pub(crate) fn usage(&self) -> (u32, usize) {
+    pub(in crate::gate) fn stats(&self) -> ChannelStats {
         let state = self.lock();
-        (state.receive.ledger().available(), state.received.len())
+        let data = state.received.iter().filter(|(_, data_type, _)| data_type.is_buffer());
+        let bytes = data.map(|(buffer, ..)| buffer.len() as u64).sum();
+        let size = if state.released { 0 } else { self.exclusive };
+        ChannelStats {
+            name: self.name.clone(),
+            origin: Origin::Remote,
+            credit: Some(state.receive.ledger().available()),
+            queue: Queued { buffers: state.received.len(), bytes },
+            taken: state.taken,
+            exclusive: Usage { used: size.min(state.exclusive_out as usize), size },
+            free: state.free.len(),
+        }
     }
 }

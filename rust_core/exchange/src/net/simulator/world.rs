@@ -172,8 +172,10 @@ impl World {
         }
         let subpartition = &inner.subpartitions()[index];
         let end = |open: &mut Option<BufferBuilder>| {
-            if open.take().is_some() {
-                subpartition.appended(0);
+            if let Some(mut builder) = open.take() {
+                let bytes = builder.finish();
+                drop(builder);
+                subpartition.completed(bytes);
             }
         };
         let Some(item) = script.get(writing.next) else {
