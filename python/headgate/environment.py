@@ -272,7 +272,18 @@ class ShuffleEnvironment:
         requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
-        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel).
+        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
+        ``metrics`` (Flink's, by Flink's names: see docs/metrics.md).
+
+        Example:
+            >>> import headgate as hg
+            >>> with hg.ShuffleEnvironment() as env:
+            ...     partition = env.create_result_partition(4)
+            ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+            ...         writer.broadcast_emit(b"to all of them")
+            ...     metrics = env.stats()["metrics"]
+            ...     metrics["task"]["numBuffersOut"], metrics["partitions"][0]["outputQueueLength"]
+            (4, 8)
         """
         return self._native.stats()
 

@@ -10,6 +10,7 @@ mod failpoints;
 mod gate;
 mod heartbeat;
 mod interrupt;
+mod output;
 mod partition;
 mod reader;
 mod readiness;
