@@ -3,7 +3,7 @@
 import sys
 from importlib import import_module
 
-NAMES = ("scatter", "loopback", "channels", "spark", "pipeline", "straggler")
+NAMES = ("scatter", "loopback", "channels", "metrics", "spark", "pipeline", "straggler")
 
 
 def main() -> int:
