@@ -10,6 +10,7 @@ NAMES = (
     "channels",
     "keyed",
     "memory",
+    "metrics",
     "spark",
     "pipeline",
     "straggler",

@@ -82,19 +82,19 @@ def produce(orders: Connection) -> None:
     kinds = {"headgate": send_headgate, "raw": send_raw}
     while True:
         try:
-            kind, size, number = orders.recv()
+            kind, size, number, options = orders.recv()
         except EOFError:
             flights.shutdown()
             return
         if kind == "flight":
             orders.send(flights.port)
         else:
-            kinds[kind](orders, batch_of(size), number)
+            kinds[kind](orders, batch_of(size), number, **options)
 
 
-def send_headgate(orders: Connection, batch: pa.RecordBatch, number: int) -> None:
+def send_headgate(orders: Connection, batch: pa.RecordBatch, number: int, **options: Any) -> None:
     secret = secrets.token_bytes(32)
-    with hg.ShuffleEnvironment(listen=f"{HOST}:0", secret=secret) as env:
+    with hg.ShuffleEnvironment(listen=f"{HOST}:0", secret=secret, **options) as env:
         partition = env.create_result_partition(1, schema=batch.schema)
         orders.send((secret, partition.address(0)))
         with hg.RecordWriter(partition) as writer:
@@ -128,10 +128,10 @@ class Flights(flight.FlightServerBase):
 # --- this process ---
 
 
-def headgate(orders: Connection, size: int, number: int) -> float:
-    orders.send(("headgate", size, number))
+def headgate(orders: Connection, size: int, number: int, **options: Any) -> float:
+    orders.send(("headgate", size, number, options))
     secret, address = orders.recv()
-    with hg.ShuffleEnvironment(secret=secret) as env:
+    with hg.ShuffleEnvironment(secret=secret, **options) as env:
         started = time.perf_counter()
         gate = env.create_input_gate([address])
         rows = sum(batch.num_rows for batch in hg.RecordReader(gate))
@@ -140,7 +140,7 @@ def headgate(orders: Connection, size: int, number: int) -> float:
 
 
 def raw(orders: Connection, size: int, number: int) -> float:
-    orders.send(("raw", size, number))
+    orders.send(("raw", size, number, {}))
     address = orders.recv()
     buffer = bytearray(RAW_SEND)
     received = 0
@@ -152,7 +152,7 @@ def raw(orders: Connection, size: int, number: int) -> float:
 
 
 def by_flight(orders: Connection, size: int, number: int) -> float:
-    orders.send(("flight", size, number))
+    orders.send(("flight", size, number, {}))
     with flight.FlightClient(f"grpc://{HOST}:{orders.recv()}") as client:
         started = time.perf_counter()
         reader = client.do_get(flight.Ticket(f"{size},{number}"))

@@ -316,7 +316,18 @@ class ShuffleEnvironment:
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
         ``debloating`` (a dict per gate: debloated_buffer_size in bytes and
-        estimated_time_to_consume_buffers_ms; None without ``buffer_debloat_enabled``).
+        estimated_time_to_consume_buffers_ms; None without ``buffer_debloat_enabled``),
+        ``metrics`` (Flink's, by Flink's names: see docs/metrics.md).
+
+        Example:
+            >>> import headgate as hg
+            >>> with hg.ShuffleEnvironment() as env:
+            ...     partition = env.create_result_partition(4)
+            ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+            ...         writer.broadcast_emit(b"to all of them")
+            ...     metrics = env.stats()["metrics"]
+            ...     metrics["task"]["numBuffersOut"], metrics["partitions"][0]["outputQueueLength"]
+            (4, 8)
         """
         return self._native.stats()
 

@@ -314,7 +314,7 @@ class RecordWriter:
         return self._native.wait_available(timeout)
 
     def back_pressured_ns(self) -> int:
-        """Return how long this writer has waited for segments, in ns; costs no lock."""
+        """Return how long this writer has waited for segments, in ns, a wait that lasts included."""
         return self._native.back_pressured_ns()
 
     def _encode(self, record: Any) -> bytes:

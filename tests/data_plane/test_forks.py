@@ -107,6 +107,7 @@ USES = {
     "flush": lambda o: o.writer.flush(),
     "finish": lambda o: o.writer.finish(),
     "writer.stats": lambda o: o.writer.stats(),
+    "back_pressured_ns": lambda o: o.writer.back_pressured_ns(),
     "next": lambda o: next(o.reader),
     "next buffer": lambda o: next(o.buffers),
     "totals": lambda o: o.reader.totals(),

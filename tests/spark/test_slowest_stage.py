@@ -100,8 +100,14 @@ def test_a_slow_source(spark, watched):
 def test_a_slow_reduce(spark, wide):
     stats = final(exchange(wide, by="id", reduce=slow(50, 0.018), **SMALL), 20_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
-    blocked = max(task.blocked_ms / task.wall_ms for task in stats.tasks if task.role == "map")
-    assert blocked > 0.5
+    shares = {"map": [], "reduce": []}
+    for task in stats.tasks:
+        assert task.wall_ms > 0
+        shares[task.role].append(
+            (task.busy_ms / task.wall_ms, task.back_pressured_ms / task.wall_ms)
+        )
+    assert max(blocked for _, blocked in shares["map"]) > 0.5
+    assert max(busy for busy, _ in shares["reduce"]) > 0.5
 
 
 @local

@@ -220,6 +220,8 @@ def test_the_snapshot_of_a_run(run):
         ("reduce", 0),
         ("reduce", 1),
     ]
+    parts = [(task.idle_ms, task.busy_ms, task.back_pressured_ms) for task in stats.tasks]
+    assert parts == [(500, 2500, 7000)] * 2 + [(300, 9700, 0), (9700, 300, 0)]
     assert {stage.name: stage.busy_ms for stage in stats.stages} == {
         "source": 1000,
         "map": 4000,

@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use headgate_exchange::{
     BufferDebloatOptions, BufferOptions, Codec, Config, PartitionId, PartitionKind,
-    PartitionOptions, ShuffleEnvironment, Stats,
+    PartitionOptions, ShuffleEnvironment,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::gate::InputGate;
 use crate::interrupt::{blocking, released};
 use crate::partition::ResultPartition;
+use crate::stats::stats_dict;
 
 /// The options of the same names, durations in seconds and sizes in bytes.
 #[derive(FromPyObject)]
@@ -187,78 +188,4 @@ fn codec(name: &str) -> PyResult<Option<Codec>> {
         "zstd" => Ok(Some(Codec::Zstd)),
         other => Err(PyValueError::new_err(format!("compression {other:?}"))),
     }
-}
-
-fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
-    let pool = &stats.pool;
-    let segments = PyDict::new(py);
-    segments.set_item("size", pool.segment_size)?;
-    segments.set_item("total", pool.total)?;
-    segments.set_item("idle", pool.idle)?;
-    segments.set_item("held", pool.held)?;
-    segments.set_item("reserved", pool.reserved)?;
-    segments.set_item("pinned", pool.pinned)?;
-    segments.set_item("peak", pool.peak)?;
-    segments.set_item("local_pools", pool.local_pools)?;
-    segments.set_item("requested_percent", pool.requested_percent)?;
-    let copies = PyDict::new(py);
-    copies.set_item("scatter", stats.copied_scatter)?;
-    copies.set_item("pool_low", stats.copied_pool_low)?;
-    copies.set_item("spanning", stats.copied_spanning)?;
-    copies.set_item("spilled", stats.copied_spilled)?;
-    let partitions = PyList::empty(py);
-    for partition in &stats.partitions {
-        let rows = PyList::empty(py);
-        for subpartition in partition {
-            let row = PyDict::new(py);
-            row.set_item("queued", subpartition.queued)?;
-            row.set_item("rows", subpartition.rows)?;
-            row.set_item("bytes", subpartition.bytes)?;
-            row.set_item("buffers", subpartition.buffers)?;
-            rows.append(row)?;
-        }
-        partitions.append(rows)?;
-    }
-    let gates = PyList::empty(py);
-    for gate in &stats.gates {
-        let rows = PyList::empty(py);
-        for channel in gate {
-            let row = PyDict::new(py);
-            row.set_item("name", &channel.name)?;
-            row.set_item("credit", channel.credit)?;
-            row.set_item("queued", channel.queued)?;
-            rows.append(row)?;
-        }
-        gates.append(rows)?;
-    }
-    let debloating = PyList::empty(py);
-    for gate in &stats.debloating {
-        let row = gate.map(|gate| {
-            let row = PyDict::new(py);
-            row.set_item("debloated_buffer_size", gate.buffer_size)?;
-            let time = u64::try_from(gate.time_to_consume.as_millis()).unwrap_or(u64::MAX);
-            row.set_item("estimated_time_to_consume_buffers_ms", time)?;
-            PyResult::Ok(row)
-        });
-        debloating.append(row.transpose()?)?;
-    }
-    let spilled = PyDict::new(py);
-    spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
-    spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
-    spilled.set_item("files", stats.spilled.files)?;
-    let compression = PyDict::new(py);
-    compression.set_item("bytes_in", stats.compressed_in)?;
-    compression.set_item("bytes_out", stats.compressed_out)?;
-    let out = PyDict::new(py);
-    out.set_item("segments", segments)?;
-    out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
-    out.set_item("bytes_sent", stats.bytes_sent)?;
-    out.set_item("bytes_received", stats.bytes_received)?;
-    out.set_item("copies", copies)?;
-    out.set_item("compression", compression)?;
-    out.set_item("spilled", spilled)?;
-    out.set_item("partitions", partitions)?;
-    out.set_item("gates", gates)?;
-    out.set_item("debloating", debloating)?;
-    Ok(out)
 }

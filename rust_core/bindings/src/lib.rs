@@ -11,10 +11,12 @@ mod failpoints;
 mod gate;
 mod heartbeat;
 mod interrupt;
+mod output;
 mod partition;
 mod reader;
 mod readiness;
 mod schema;
+mod stats;
 mod writer;
 
 use pyo3::prelude::*;

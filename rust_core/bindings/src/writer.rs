@@ -18,7 +18,8 @@ use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::errors::{of_hash, to_py};
-use crate::interrupt::{blocking, lock, timeout_of};
+use crate::interrupt::{blocking, lock};
+use crate::output::{back_pressured_ns, is_available, wait_available};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
@@ -50,30 +51,6 @@ fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> P
             Selector::Shuffle { random: SplitMix64::new(seed), by_rows }
         }
         _ => return Err(PyTypeError::new_err(format!("{kind} is no selector"))),
-    })
-}
-
-fn is_available(
-    py: Python<'_>,
-    environment: &ShuffleEnvironment,
-    partition: &Partition,
-) -> PyResult<bool> {
-    blocking(py, |_| {
-        environment.check_fork()?;
-        Ok(partition.is_available())
-    })
-}
-
-fn wait_available(
-    py: Python<'_>,
-    environment: &ShuffleEnvironment,
-    partition: &Partition,
-    timeout: Option<f64>,
-) -> PyResult<bool> {
-    let timeout = timeout_of(timeout)?;
-    blocking(py, |interrupt| {
-        environment.check()?;
-        partition.wait_available(timeout, interrupt)
     })
 }
 
@@ -244,8 +221,8 @@ impl ArrowWriter {
         wait_available(py, &self.environment, &self.partition, timeout)
     }
 
-    fn back_pressured_ns(&self) -> u64 {
-        self.partition.back_pressured_ns()
+    fn back_pressured_ns(&self, py: Python<'_>) -> PyResult<u64> {
+        back_pressured_ns(py, &self.environment, &self.partition)
     }
 
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
@@ -376,8 +353,8 @@ impl BytesWriter {
         wait_available(py, &self.environment, &self.partition, timeout)
     }
 
-    fn back_pressured_ns(&self) -> u64 {
-        self.partition.back_pressured_ns()
+    fn back_pressured_ns(&self, py: Python<'_>) -> PyResult<u64> {
+        back_pressured_ns(py, &self.environment, &self.partition)
     }
 
     fn stats(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::metrics::Passed;
+
 /// Rows or records, bytes and buffers; one thread adds, any thread reads.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -15,6 +17,11 @@ impl Counters {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.buffers.fetch_add(buffers, Ordering::Relaxed);
+    }
+
+    /// The bytes and buffers.
+    pub(crate) fn passed(&self) -> Passed {
+        Passed { bytes: self.bytes(), buffers: self.buffers() }
     }
 
     /// Rows or records.

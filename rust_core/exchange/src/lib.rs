@@ -27,6 +27,7 @@ mod gate;
 mod heartbeat;
 mod lock;
 mod manager;
+mod metrics;
 mod net;
 mod panic_text;
 mod partition;
@@ -53,12 +54,16 @@ pub use gate::{
     AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
+pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
-pub use stats::{ChannelStats, DebloatStats, SpillStats, Stats, SubpartitionStats};
+pub use stats::{
+    ChannelStats, DebloatStats, GateStats, Origin, PartitionStats, Queued, SpillStats, Stats,
+    SubpartitionStats, Usage,
+};
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 pub use headgate_memory::{Buffer, PoolStats};

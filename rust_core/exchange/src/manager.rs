@@ -183,7 +183,7 @@ mod tests {
             &pool,
             Arc::default(),
             &disk,
-            &Arc::default(),
+            (&Arc::default(), Arc::default()),
         );
         made.expect("two segments of four")
     }

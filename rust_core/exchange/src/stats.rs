@@ -3,6 +3,27 @@
 use std::time::Duration;
 
 use headgate_memory::PoolStats;
+use headgate_protocol::PartitionId;
+
+use crate::metrics::{Passed, TaskTimes};
+
+/// Buffers that wait somewhere.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Queued {
+    /// Their number, with events and the one that is still written.
+    pub buffers: usize,
+    /// Bytes of data in them.
+    pub bytes: u64,
+}
+
+/// Segments that somebody may use, and uses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In use.
+    pub used: usize,
+    /// At hand; fewer than in use where some are overdrawn, or were lent and are wanted back.
+    pub size: usize,
+}
 
 /// How one subpartition is doing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,6 +36,35 @@ pub struct SubpartitionStats {
     pub bytes: u64,
     /// Buffers taken.
     pub buffers: u64,
+    /// Everything that waits for the consumer, or for the disk.
+    pub queue: Queued,
+    /// Data buffers that the writer finished.
+    pub finished: Passed,
+}
+
+/// How one partition is doing.
+#[derive(Debug, Clone)]
+pub struct PartitionStats {
+    /// Its name.
+    pub id: PartitionId,
+    /// Of its pool.
+    pub pool: Usage,
+    /// How long its writer waited for output.
+    pub times: TaskTimes,
+    /// In order.
+    pub subpartitions: Vec<SubpartitionStats>,
+}
+
+/// Where a channel's data comes from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// A partition of this process.
+    Local,
+    /// Another process.
+    Remote,
+    /// Not known yet.
+    #[default]
+    Unknown,
 }
 
 /// How one channel is doing.
@@ -22,10 +72,31 @@ pub struct SubpartitionStats {
 pub struct ChannelStats {
     /// Its name in errors.
     pub name: String,
+    /// Where its data comes from.
+    pub origin: Origin,
     /// Segments the producer may still fill; `None` for a local channel, which needs none.
     pub credit: Option<u32>,
-    /// Buffers waiting for the reader.
-    pub queued: usize,
+    /// What waits for the reader; of a local channel, in the subpartition.
+    pub queue: Queued,
+    /// Data buffers that the reader took.
+    pub taken: Passed,
+    /// Its exclusive segments: none of a local channel, or of one that was read to its end.
+    pub exclusive: Usage,
+    /// Its segments that are free, of either kind.
+    pub free: usize,
+}
+
+/// How one gate is doing.
+#[derive(Debug, Clone, Default)]
+pub struct GateStats {
+    /// Exclusive segments of all its channels.
+    pub exclusive: Usage,
+    /// Segments that go where the backlog is.
+    pub floating: Usage,
+    /// How long its reader found nothing.
+    pub times: TaskTimes,
+    /// In order.
+    pub channels: Vec<ChannelStats>,
 }
 
 /// How large the buffers of a gate are to be.
@@ -71,10 +142,18 @@ pub struct Stats {
     pub compressed_out: u64,
     /// What went to disk.
     pub spilled: SpillStats,
-    /// Of each open partition, its subpartitions.
-    pub partitions: Vec<Vec<SubpartitionStats>>,
-    /// Of each open gate, its channels.
-    pub gates: Vec<Vec<ChannelStats>>,
+    /// Data buffers that its readers took from channels of this process, so far.
+    pub in_local: Passed,
+    /// The same, from channels of other processes.
+    pub in_remote: Passed,
+    /// Data buffers that its writers finished so far, once for each subpartition that gets them.
+    pub out: Passed,
+    /// What it spends its time on, as one task.
+    pub times: TaskTimes,
+    /// Those that are open.
+    pub partitions: Vec<PartitionStats>,
+    /// Those that are open.
+    pub gates: Vec<GateStats>,
     /// Of each open gate, what its buffers are to be; none without debloating.
     pub debloating: Vec<Option<DebloatStats>>,
 }

@@ -1,12 +1,13 @@
 //! The queue of buffers for one consumer (spec 4.2, 4.3).
 
 mod state;
+mod usage;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
-use headgate_protocol::{DataType, Next, Sequence, Totals};
+use headgate_protocol::{DataType, Next, Sequence};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
@@ -42,6 +43,7 @@ impl Subpartition {
     pub(crate) fn add_data(&self, buffer: Buffer, data_type: DataType, rows: u64) {
         fail_point!("subpartition.added");
         self.change(|state| {
+            state.finished_data.add(buffer.plain_len());
             if !state.released && !state.finished {
                 state.totals.rows += rows;
                 state.data_items += 1;
@@ -75,7 +77,22 @@ impl Subpartition {
         Some(consumer)
     }
 
-    /// Counts records that were appended to a growing buffer, and shows its end if it is complete.
+    /// Queues what was taken back, complete now.
+    pub(crate) fn put_back(&self, buffer: Buffer) {
+        self.change(|state| {
+            if !state.released && !state.finished {
+                state.data_items += 1;
+                state.items.add(Item::Complete(buffer, DataType::DataBuffer));
+            }
+        });
+    }
+
+    /// Counts a growing buffer of so many bytes that is complete now, and shows its end.
+    pub(crate) fn completed(&self, bytes: usize) {
+        self.change(|state| state.finished_data.add(bytes));
+    }
+
+    /// Counts records that were appended to a growing buffer.
     pub(crate) fn appended(&self, rows: u64) {
         self.change(|state| state.totals.rows += rows);
     }
@@ -310,12 +327,6 @@ impl Subpartition {
     /// Data buffers that a reader could take.
     pub(crate) fn backlog(&self) -> u32 {
         self.lock().backlog()
-    }
-
-    /// Data buffers waiting, and what went through so far.
-    pub(crate) fn usage(&self) -> (u32, Totals) {
-        let state = self.lock();
-        (state.data_items, state.totals)
     }
 }
 

@@ -58,6 +58,9 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// Data buffers that wait.
     fn backlog(&self) -> u32;
 
+    /// Buffers that wait, and the bytes of data that were ever written here.
+    fn waiting(&self) -> (usize, u64);
+
     /// Goes on behind the barrier that was polled. What there is to take then is not told:
     /// ask for the [`availability`](Self::availability) afterwards.
     ///

@@ -54,7 +54,7 @@ fn spec_section_4_5_a_buffer_that_was_cut_short_is_extended_before_a_record_wait
     let env = env(32, buffers);
     let partition = env.partition(1);
     let gate = env.0.create_input_gate().unwrap();
-    env.0.add_channel(&gate, &env.address(&partition, 0), [0; 32], &nothing).unwrap();
+    env.0.add_channel(&gate, &env.address(&partition, 0), [0; 32]).unwrap();
     gate.announce_buffer_size(NonZeroU32::new(100).unwrap());
     let selector = Selector::Broadcast;
     let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
@@ -163,6 +163,6 @@ fn a_channel_has_the_exclusive_segments_that_the_option_says() {
         consumer.0.add_channel(&gate, &address, page_schema().hash()).unwrap();
     }
     let stats = consumer.0.stats();
-    let credits: Vec<_> = stats.gates[0].iter().map(|channel| channel.credit).collect();
+    let credits: Vec<_> = stats.gates[0].channels.iter().map(|channel| channel.credit).collect();
     assert_eq!(credits, [Some(4), Some(4), Some(2)]);
 }

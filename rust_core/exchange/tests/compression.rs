@@ -96,7 +96,7 @@ fn disk_and_wire_carry_the_smaller_form() {
                     assert!(stats.bytes_sent < bytes_in / 2, "{}", stats.bytes_sent);
                 }
                 assert_eq!(
-                    stats.partitions[0][0].bytes, bytes_in,
+                    stats.partitions[0].subpartitions[0].bytes, bytes_in,
                     "counted as what they stand for"
                 );
                 link.producer.0.release_partition(partition.id());
@@ -141,7 +141,7 @@ fn what_goes_to_this_process_and_another_is_compressed_once() {
             assert_eq!(reading.join().unwrap(), there);
         });
         let (bytes_in, bytes_out) = compressed(&link);
-        let sent = link.producer.0.stats().partitions[0][0].bytes;
+        let sent = link.producer.0.stats().partitions[0].subpartitions[0].bytes;
         assert_eq!(bytes_in, sent, "once for both");
         assert!(bytes_out < bytes_in / 2);
     }

@@ -54,7 +54,7 @@ impl Link {
         if self.remote.is_some() {
             wait_until("pages arrived", || {
                 let gates = self.consumer().0.stats().gates;
-                channels.iter().all(|channel| gates[0][*channel].queued >= queued)
+                channels.iter().all(|channel| gates[0].channels[*channel].queue.buffers >= queued)
             });
         }
     }

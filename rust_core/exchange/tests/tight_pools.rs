@@ -42,7 +42,7 @@ fn wait_until(mut done: impl FnMut() -> bool) {
 
 fn fill(consumer: &Env, gate: &InputGate, address: &Address, segments: usize) {
     add(consumer, gate, address).unwrap();
-    wait_until(|| consumer.0.stats().gates[0][0].queued == segments);
+    wait_until(|| consumer.0.stats().gates[0].channels[0].queue.buffers == segments);
 }
 
 #[test]
@@ -53,7 +53,11 @@ fn a_channel_is_added_while_unread_data_of_its_gate_holds_all_segments() {
     let gate = consumer.0.create_input_gate().unwrap();
     fill(&consumer, &gate, &first, 3);
     assert_eq!(add(&consumer, &gate, &second).unwrap(), 1);
-    assert_eq!(consumer.0.stats().gates[0][1].credit, Some(0), "there was nothing to give");
+    assert_eq!(
+        consumer.0.stats().gates[0].channels[1].credit,
+        Some(0),
+        "there was nothing to give"
+    );
     gate.seal();
     let mut keys = drain(&mut consumer.reader(&gate)).unwrap();
     keys.sort_unstable();
@@ -91,7 +95,9 @@ fn what_is_owed_is_paid_before_the_backlog_of_others() {
         assert!(reader.next(&nothing).unwrap().is_some());
     }
     // Three segments came free, and the first channel wants more than its own: each has one.
-    wait_until(|| consumer.0.stats().gates[0].iter().all(|channel| channel.queued > 0));
+    wait_until(|| {
+        consumer.0.stats().gates[0].channels.iter().all(|channel| channel.queue.buffers > 0)
+    });
     assert_eq!(drain(&mut reader).unwrap().len(), 9 + 2 - 3);
 }
 

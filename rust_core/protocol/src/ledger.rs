@@ -220,6 +220,12 @@ impl ReceiveLedger {
         self.promised
     }
 
+    /// Exclusive buffers that are owed or being read.
+    #[must_use]
+    pub const fn exclusive_out(&self) -> u32 {
+        self.promised - self.exclusive
+    }
+
     /// Free buffers.
     #[must_use]
     pub const fn available(&self) -> u32 {

@@ -42,9 +42,24 @@ class TaskStats:
     blocked_ms: int = 0
 
     @property
+    def idle_ms(self) -> int:
+        """Ms in which it waited for its input: Flink's accumulateIdleTimeMs."""
+        return self.input_ms
+
+    @property
+    def busy_ms(self) -> int:
+        """Ms in which it worked: Flink's accumulateBusyTimeMs."""
+        return self.function_ms + self.emit_ms
+
+    @property
+    def back_pressured_ms(self) -> int:
+        """Ms in which it waited for whoever takes what it made: Flink's accumulateBackPressuredTimeMs."""
+        return self.blocked_ms
+
+    @property
     def wall_ms(self) -> int:
         """The time that its clock has seen."""
-        return self.input_ms + self.function_ms + self.emit_ms + self.blocked_ms
+        return self.idle_ms + self.busy_ms + self.back_pressured_ms
 
     def of(self, stage: str) -> tuple[int, int, int]:
         """Return idle, busy and back-pressured ms of the stage's part of this task.

@@ -30,7 +30,8 @@ impl ShuffleEnvironment {
         options: &BufferDebloatOptions,
         clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Arc<InputGate>> {
-        let gate = InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?);
+        let pool = GatePool::new(&self.pool, &self.config.buffers)?;
+        let gate = InputGate::new(pool, Arc::clone(&self.metrics));
         let debloating = Debloating::with_clock(options, self.config.segment_size, Box::new(clock));
         Ok(Arc::new(gate.debloated(debloating)))
     }

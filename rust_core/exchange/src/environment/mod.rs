@@ -18,6 +18,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
+use crate::metrics::TaskIoMetrics;
 use crate::net::{Context, Mailbox, Network, Traffic};
 use crate::partition::{CompressionCounters, PartitionOptions, ResultPartition};
 use crate::random::random;
@@ -41,6 +42,7 @@ pub struct ShuffleEnvironment {
     traffic: Arc<Traffic>,
     copies: Arc<Copies>,
     compressed: Arc<CompressionCounters>,
+    metrics: Arc<TaskIoMetrics>,
     spill_directories: Arc<SpillDirectories>,
     disk: Arc<SpillManager>,
     next_channel: AtomicU32,
@@ -77,6 +79,7 @@ impl ShuffleEnvironment {
             traffic: Arc::default(),
             copies: Arc::default(),
             compressed: Arc::default(),
+            metrics: Arc::default(),
             disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
             spill_directories,
             next_channel: AtomicU32::new(0),
@@ -182,7 +185,10 @@ impl ShuffleEnvironment {
         let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
         let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
         let (pool, disk, compressed) = (&self.pool, &self.disk, &self.compressed);
-        let partition = ResultPartition::new(id, options, buffers, pool, copies, disk, compressed)?;
+        let metrics = Arc::clone(&self.metrics);
+        metrics.timer.begin();
+        let counts = (compressed, metrics);
+        let partition = ResultPartition::new(id, options, buffers, pool, copies, disk, counts)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition)?;
         // Again: what was registered too late for a panic's notice learns of it here.
@@ -203,7 +209,9 @@ impl ShuffleEnvironment {
     /// After close or fork.
     pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
         self.check()?;
-        let mut gate = InputGate::new(GatePool::new(&self.pool, &self.config.buffers)?);
+        let pool = GatePool::new(&self.pool, &self.config.buffers)?;
+        self.metrics.timer.begin();
+        let mut gate = InputGate::new(pool, Arc::clone(&self.metrics));
         if let Some(options) = &self.config.buffer_debloat {
             gate = gate.debloated(Debloating::new(options, self.config.segment_size));
         }
@@ -282,6 +290,7 @@ impl ShuffleEnvironment {
         }
         self.disk.stop();
         self.pool.close();
+        self.metrics.timer.end();
     }
 
     /// A snapshot.
@@ -299,6 +308,10 @@ impl ShuffleEnvironment {
             compressed_in: self.compressed.bytes_in.load(Ordering::Relaxed),
             compressed_out: self.compressed.bytes_out.load(Ordering::Relaxed),
             spilled: self.disk.stats(),
+            in_local: self.metrics.in_local.passed(),
+            in_remote: self.metrics.in_remote.passed(),
+            out: self.metrics.out.passed(),
+            times: self.metrics.timer.times(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
             debloating: gates.iter().map(|gate| gate.debloat_stats()).collect(),

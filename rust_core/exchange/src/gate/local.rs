@@ -9,7 +9,9 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{Channel, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
 use crate::manager::PartitionListener;
+use crate::metrics::Passed;
 use crate::partition::ResultPartition;
+use crate::stats::{ChannelStats, Origin, Queued};
 use crate::view::{DataListener, SubpartitionView};
 
 struct ToGate {
@@ -231,6 +233,20 @@ impl LocalChannel {
         };
         let (data_type, sequence) = (polled.data_type, polled.sequence);
         Ok(Some(Taken { buffer: polled.buffer, data_type, sequence, totals, more }))
+    }
+
+    pub(super) fn stats(&self) -> ChannelStats {
+        let taken = *lock(&self.received);
+        let is_open = !self.released.load(Ordering::Acquire);
+        let view = self.view.get().filter(|_| is_open);
+        let (buffers, written) = view.map_or((0, 0), |view| view.waiting());
+        ChannelStats {
+            name: self.name.clone(),
+            origin: Origin::Local,
+            queue: Queued { buffers, bytes: written.saturating_sub(taken.bytes) },
+            taken: Passed { bytes: taken.bytes, buffers: taken.buffers },
+            ..ChannelStats::default()
+        }
     }
 
     /// After its end, or instead of it: the producer need not keep anything for this channel.

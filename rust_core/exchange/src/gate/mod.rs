@@ -9,9 +9,12 @@ mod local;
 mod pool;
 mod queue;
 mod remote;
+mod slot;
 mod union;
 mod upstream;
+mod usage;
 mod wait;
+mod wake;
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -20,7 +23,7 @@ use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::stats::ChannelStats;
+use crate::metrics::{Idle, TaskIoMetrics, Timer};
 
 pub(crate) use channel::{Channel, More, Taken};
 pub(crate) use debloat::Debloating;
@@ -29,8 +32,9 @@ pub use input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
 pub(crate) use local::{LocalChannel, LocalRequest};
 pub(crate) use pool::GatePool;
 pub(crate) use queue::GateQueue;
-use queue::{Slot, State, Turn};
+use queue::{State, Turn};
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};
+use slot::Slot;
 pub use union::UnionInputGate;
 pub(crate) use upstream::{Upstream, UpstreamMessage};
 use wait::wait_until;
@@ -44,9 +48,6 @@ pub(crate) enum Place {
     Unknown(usize),
 }
 
-/// The name of a channel whose producer is not known.
-const UNKNOWN: &str = "unknown channel";
-
 /// The consumer's end of all its channels. Channels may be added while it is read, until sealed.
 pub struct InputGate {
     queue: Arc<GateQueue>,
@@ -54,14 +55,27 @@ pub struct InputGate {
     /// None where buffers are always as large as they can be.
     debloating: Option<Debloating>,
     decompression: Decompression,
+    metrics: Arc<TaskIoMetrics>,
+    /// Of its reader alone.
+    timer: Arc<Timer>,
     /// The process that made it; a forked child never touches its locks.
     owner: u32,
 }
 
 impl InputGate {
-    pub(crate) fn new(pool: Arc<GatePool>) -> Self {
-        let (decompression, owner) = (Decompression::default(), std::process::id());
-        Self { queue: Arc::default(), pool, debloating: None, decompression, owner }
+    pub(crate) fn new(pool: Arc<GatePool>, metrics: Arc<TaskIoMetrics>) -> Self {
+        let timer = Arc::<Timer>::default();
+        timer.begin();
+        let idle = Idle::new(vec![Arc::clone(&timer), Arc::clone(&metrics.timer)]);
+        Self {
+            queue: Arc::new(GateQueue::new(idle)),
+            pool,
+            debloating: None,
+            decompression: Decompression::default(),
+            metrics,
+            timer,
+            owner: std::process::id(),
+        }
     }
 
     pub(crate) fn queue(&self) -> &Arc<GateQueue> {
@@ -180,24 +194,6 @@ impl InputGate {
         self.queue.lock().has_priority_event()
     }
 
-    pub(crate) fn stats(&self) -> Vec<ChannelStats> {
-        let state = self.queue.lock();
-        let channels: Vec<_> = state.channels.iter().map(|slot| slot.channel.clone()).collect();
-        drop(state);
-        let stats = |channel: &Option<Arc<Channel>>| {
-            let (credit, queued) = match channel.as_deref() {
-                Some(Channel::Remote(remote)) => {
-                    let (credit, queued) = remote.usage();
-                    (Some(credit), queued)
-                }
-                Some(Channel::Local(_)) | None => (None, 0),
-            };
-            let name = channel.as_ref().map_or(UNKNOWN, |channel| channel.name()).to_owned();
-            ChannelStats { name, credit, queued }
-        };
-        channels.iter().map(stats).collect()
-    }
-
     /// Cancels what has not ended, gives every segment back and wakes a blocked reader.
     pub fn close(&self) {
         fail_point!("gate.closed");
@@ -220,6 +216,9 @@ impl InputGate {
             .decompression
             .plain(buffer)
             .map_err(|error| ExchangeError::damaged(channel.name(), sequence, &error))?;
+        if data_type.is_buffer() {
+            self.metrics.taken(matches!(channel, Channel::Local(_)), buffer.len());
+        }
         let priority = data_type.has_priority().then_some(sequence);
         let ended = data_type == DataType::EndOfPartition;
         if data_type == DataType::EndOfData {
@@ -254,8 +253,12 @@ impl InputGate {
         Ok(taken)
     }
 
-    fn poll_channel(&self, state: &mut State) -> Result<Turn> {
-        let turn = state.poll_channel()?;
+    fn poll_channel(
+        &self,
+        state: &mut State,
+        poll_channel: fn(&mut State) -> Result<Turn>,
+    ) -> Result<Turn> {
+        let turn = poll_channel(state)?;
         if !matches!(turn, Poll::Ready(Some(_))) {
             self.pause_measurement();
         }
@@ -264,7 +267,30 @@ impl InputGate {
 
     fn wait_for_channel(&self, interrupt: Interrupt<'_>) -> Result<Option<(usize, Arc<Channel>)>> {
         let GateQueue { state, arrived, .. } = &*self.queue;
-        wait_until(state, arrived, interrupt, |state| self.poll_channel(state))
+        wait_until(state, arrived, interrupt, |state| self.poll_channel(state, State::poll_or_idle))
+            .inspect_err(|_| self.queue.lock().idle.end())
+    }
+
+    /// What there is to take now, by a reader that may have another gate to turn to.
+    fn poll(&self, poll_channel: fn(&mut State) -> Result<Turn>) -> Result<Poll<Option<Received>>> {
+        loop {
+            // The lock is left before the channel's is taken.
+            let polled = self.poll_channel(&mut self.queue.lock(), poll_channel)?;
+            match polled {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some((index, channel))) => {
+                    if let Some(received) = self.take_or_fail(index, &channel)? {
+                        return Ok(Poll::Ready(Some(received)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`poll_next`](DataInput::poll_next), for a union: finding nothing here, it is not idle.
+    fn poll_of_union(&self) -> Result<Poll<Option<Received>>> {
+        self.poll(State::poll_channel)
     }
 }
 
@@ -279,19 +305,7 @@ impl DataInput for InputGate {
     }
 
     fn poll_next(&self) -> Result<Poll<Option<Received>>> {
-        loop {
-            // The lock is left before the channel's is taken.
-            let polled = self.poll_channel(&mut self.queue.lock())?;
-            match polled {
-                Poll::Pending => return Ok(Poll::Pending),
-                Poll::Ready(None) => return Ok(Poll::Ready(None)),
-                Poll::Ready(Some((index, channel))) => {
-                    if let Some(received) = self.take_or_fail(index, &channel)? {
-                        return Ok(Poll::Ready(Some(received)));
-                    }
-                }
-            }
-        }
+        self.poll(State::poll_or_idle)
     }
 
     fn is_available(&self) -> bool {

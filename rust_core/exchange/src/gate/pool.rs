@@ -151,6 +151,11 @@ impl GatePool {
         debug_assert!(lowered.is_ok(), "less is always granted");
     }
 
+    /// Segments it may hold now, and holds.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        self.local.usage()
+    }
+
     /// Bytes of a segment.
     pub(crate) fn segment_size(&self) -> usize {
         self.segment_size

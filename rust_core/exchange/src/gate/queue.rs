@@ -7,51 +7,14 @@ use headgate_protocol::{PrioritizedDeque, Sequence};
 use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
+use crate::gate::slot::{Slot, is_new};
+use crate::gate::wake::{Listeners, Wake};
 use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, More, Upstream};
+use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
-
-type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
 /// A channel to read and its index; pending when none has anything, `None` when none will have.
 pub(super) type Turn = Poll<Option<(usize, Arc<Channel>)>>;
-
-pub(super) struct Slot {
-    /// `None` until its producer is known.
-    pub(super) channel: Option<Arc<Channel>>,
-    /// In the queue.
-    queued: bool,
-    ended: bool,
-    end_of_data: bool,
-    /// Reached the end of the superstep; never true of an ended channel, which is not read then.
-    paused: bool,
-    /// The last priority event that was announced, and the last that was read: where they differ,
-    /// there is one to read.
-    announced: Option<Sequence>,
-    seen: Option<Sequence>,
-}
-
-impl Slot {
-    pub(super) fn new(channel: Option<Arc<Channel>>) -> Self {
-        Self {
-            channel,
-            queued: false,
-            ended: false,
-            end_of_data: false,
-            paused: false,
-            announced: None,
-            seen: None,
-        }
-    }
-
-    fn has_priority(&self) -> bool {
-        self.announced.is_some_and(|announced| is_new(announced, self.seen))
-    }
-}
-
-/// Whether a priority event was not read yet; numbers wrap.
-fn is_new(sequence: Sequence, seen: Option<Sequence>) -> bool {
-    seen.is_none_or(|seen| sequence.is_after(seen))
-}
 
 pub(super) struct State {
     pub(super) channels: Vec<Slot>,
@@ -70,10 +33,11 @@ pub(super) struct State {
     listeners: Listeners,
     /// The reader found nothing, or the last thing, and its listeners want to be told.
     reader_waits: bool,
+    pub(super) idle: Idle,
 }
 
-impl Default for State {
-    fn default() -> Self {
+impl State {
+    fn new(idle: Idle) -> Self {
         Self {
             channels: Vec::new(),
             queue: PrioritizedDeque::new(),
@@ -87,27 +51,7 @@ impl Default for State {
             failure: None,
             listeners: Arc::new([]),
             reader_waits: true,
-        }
-    }
-}
-
-/// Whom to tell of what once the lock is left.
-#[derive(Default)]
-struct Wake {
-    data: bool,
-    priority: bool,
-    listeners: Option<Listeners>,
-}
-
-impl Wake {
-    fn tell(self) {
-        for listener in self.listeners.iter().flat_map(|all| all.iter()).filter_map(Weak::upgrade) {
-            if self.priority {
-                listener.priority_available();
-            }
-            if self.data {
-                listener.data_available();
-            }
+            idle,
         }
     }
 }
@@ -183,6 +127,15 @@ impl State {
         }
     }
 
+    /// Like [`poll_channel`](Self::poll_channel), for a reader that has nothing else to do.
+    pub(super) fn poll_or_idle(&mut self) -> Result<Turn> {
+        let turn = self.poll_channel()?;
+        if turn.is_pending() {
+            self.idle.begin();
+        }
+        Ok(turn)
+    }
+
     /// The channel has something ordinary to read.
     fn queue_channel(&mut self, index: usize) -> bool {
         let Some(slot) = self.channels.get_mut(index) else {
@@ -239,6 +192,7 @@ impl State {
     }
 
     fn wake(&mut self, priority: bool) -> Wake {
+        self.idle.end();
         let data = std::mem::take(&mut self.reader_waits);
         let listeners = (data || priority).then(|| Arc::clone(&self.listeners));
         Wake { data, priority, listeners }
@@ -246,7 +200,6 @@ impl State {
 }
 
 /// What channels and their listeners know of their gate.
-#[derive(Default)]
 pub(crate) struct GateQueue {
     pub(super) state: Mutex<State>,
     pub(super) arrived: Condvar,
@@ -255,6 +208,11 @@ pub(crate) struct GateQueue {
 }
 
 impl GateQueue {
+    pub(super) fn new(idle: Idle) -> Self {
+        let (arrived, upstream) = (Condvar::new(), Upstream::default());
+        Self { state: Mutex::new(State::new(idle)), arrived, upstream }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }

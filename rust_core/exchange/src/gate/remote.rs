@@ -1,5 +1,7 @@
 //! A channel from another process: credited segments, received pages, credit given back (spec 8.7).
 
+mod usage;
+
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -13,6 +15,7 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::announcement::{Arrived, prioritize};
 use crate::gate::{GatePool, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
+use crate::metrics::Passed;
 
 /// Where a channel's messages to its producer go; the I/O thread's mailbox.
 pub(crate) trait CreditSink: Send + Sync {
@@ -48,6 +51,8 @@ struct State {
     /// Priority events first.
     received: PrioritizedDeque<Arrived>,
     totals: Option<Totals>,
+    /// Data buffers that the reader took.
+    taken: Passed,
     failure: Option<ExchangeError>,
     released: bool,
     /// The reader took a barrier that stops the producer, and has not resumed it.
@@ -88,6 +93,7 @@ impl RemoteChannel {
                 free,
                 received: PrioritizedDeque::new(),
                 totals: None,
+                taken: Passed::default(),
                 failure: None,
                 released: false,
                 blocked: false,
@@ -199,12 +205,6 @@ impl RemoteChannel {
         self.lock().receive.ledger_mut().take_unannounced()
     }
 
-    /// Credit not yet used by the producer, and buffers waiting for the reader.
-    pub(crate) fn usage(&self) -> (u32, usize) {
-        let state = self.lock();
-        (state.receive.ledger().available(), state.received.len())
-    }
-
     /// Buffers that wait for the reader, and at the producer beyond the channel's own.
     pub(super) fn buffers_in_use(&self) -> usize {
         let state = self.lock();
@@ -228,6 +228,9 @@ impl RemoteChannel {
         };
         let Arrived { buffer, data_type, sequence, blocks_upstream } = arrived;
         state.blocked |= blocks_upstream;
+        if data_type.is_buffer() {
+            state.taken.add(buffer.plain_len());
+        }
         let more = if state.received.priority_len() > 0 {
             More::PriorityEvent
         } else if !state.received.is_empty() || state.failure.is_some() {

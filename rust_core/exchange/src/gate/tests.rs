@@ -5,7 +5,6 @@
 mod announcement;
 
 use bytes::Bytes;
-use headgate_memory::Buffer;
 use headgate_memory::{Buffer, GlobalPool};
 use headgate_protocol::{
     ChannelId, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
@@ -36,7 +35,8 @@ fn pool() -> GlobalPool {
 }
 
 fn gate(pool: &GlobalPool) -> Arc<InputGate> {
-    Arc::new(InputGate::new(GatePool::new(pool, &BufferOptions::default()).unwrap()))
+    let of_gate = GatePool::new(pool, &BufferOptions::default()).unwrap();
+    Arc::new(InputGate::new(of_gate, Arc::default()))
 }
 
 /// A partition of one subpartition that the gate reads as its next channel.
@@ -45,9 +45,9 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let id = PartitionId([number; 16]);
     let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
-    let compressed = Arc::default();
+    let counts = (&Arc::default(), Arc::default());
     let partition =
-        ResultPartition::new(id, &options, &buffers, pool, copies, &disk, &compressed).unwrap();
+        ResultPartition::new(id, &options, &buffers, pool, copies, &disk, counts).unwrap();
     let make = |index| {
         let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
         Ok(Channel::Local(Box::new(local)))

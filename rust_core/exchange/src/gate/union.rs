@@ -8,6 +8,7 @@ use headgate_protocol::PrioritizedDeque;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::gate::wait::wait_until;
 use crate::gate::{AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received};
+use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// The gates of a union, served in turn, each with its own fair order of channels.
@@ -38,6 +39,8 @@ struct State {
     listeners: Arc<[Weak<dyn AvailabilityListener>]>,
     /// The reader found nothing, or the last thing, and its listeners want to be told.
     reader_waits: bool,
+    /// Of all its gates at once.
+    idle: Idle,
 }
 
 impl UnionQueue {
@@ -52,6 +55,7 @@ impl UnionQueue {
         if !state.add(gate, priority) {
             return;
         }
+        state.idle.end();
         let data = std::mem::take(&mut state.reader_waits);
         let priority = priority && none_before;
         let listeners = (data || priority).then(|| Arc::clone(&state.listeners));
@@ -133,6 +137,9 @@ impl UnionInputGate {
         for gate in &gates {
             offsets.push(offsets[offsets.len() - 1] + gate.num_channels());
         }
+        let timers = gates.iter().map(|gate| Arc::clone(&gate.timer));
+        let of_task = Arc::clone(&gates[0].metrics.timer);
+        let idle = Idle::new(timers.chain([of_task]).collect());
         let queue = Arc::new(UnionQueue {
             state: Mutex::new(State {
                 queue: PrioritizedDeque::new(),
@@ -140,6 +147,7 @@ impl UnionInputGate {
                 last: None,
                 listeners: Arc::new([]),
                 reader_waits: true,
+                idle,
             }),
             arrived: Condvar::new(),
         });
@@ -163,6 +171,7 @@ impl UnionInputGate {
     pub fn close(&self) {
         let mut state = self.queue.lock();
         state.closed = true;
+        state.idle.end();
         state.queue.clear();
         let listeners = Arc::clone(&state.listeners);
         drop(state);
@@ -188,13 +197,17 @@ impl UnionInputGate {
             return Ok(Poll::Ready(Some(gate)));
         }
         state.reader_waits = true;
-        let over = self.is_finished() || self.has_reached_end_of_superstep();
-        Ok(if over { Poll::Ready(None) } else { Poll::Pending })
+        if self.is_finished() || self.has_reached_end_of_superstep() {
+            state.idle.end();
+            return Ok(Poll::Ready(None));
+        }
+        state.idle.begin();
+        Ok(Poll::Pending)
     }
 
     /// What the gate has, if anything; puts it at the tail again if it has more, or failed for good.
     fn take(&self, index: usize) -> Result<Option<Received>> {
-        let polled = self.gates[index].poll_next();
+        let polled = self.gates[index].poll_of_union();
         let polled = polled.inspect_err(|_| self.queue.notify(index, false))?;
         let Poll::Ready(Some(mut received)) = polled else {
             return Ok(None);
@@ -214,6 +227,7 @@ impl UnionInputGate {
     fn wait_for_gate(&self, interrupt: Interrupt<'_>) -> Result<Option<usize>> {
         let UnionQueue { state, arrived } = &*self.queue;
         wait_until(state, arrived, interrupt, |state| self.poll_gate(state))
+            .inspect_err(|_| self.queue.lock().idle.end())
     }
 }
 

@@ -23,7 +23,7 @@ struct Reader {
     generation: Generation,
 }
 
-/// Tells the I/O thread that a subpartition it serves has something.
+/// Tells the I/O thread of what a subpartition has.
 struct ToMailbox {
     mailbox: Arc<Mailbox>,
     connection: usize,
@@ -215,10 +215,8 @@ impl Serve {
         now: Instant,
         outbox: &mut Outbox,
     ) {
-        let waited = self.waiting.remove(channel);
-        let Some(WaitingRequest { request, events, buffer_size, .. }) = waited else {
-            return;
-        };
+        let Some(waited) = self.waiting.remove(channel) else { return };
+        let WaitingRequest { request, events, buffer_size, .. } = waited;
         self.request(request, context, now, outbox);
         if let Some(size) = buffer_size {
             self.set_buffer_size(channel, size);

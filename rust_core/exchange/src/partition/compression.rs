@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use headgate_memory::{Buffer, BufferBuilder, PooledSegment};
-use headgate_protocol::DataType;
 use headgate_record::{Codec, Compressor};
 
 use crate::lock::lock;
@@ -78,8 +77,9 @@ impl ResultPartition {
         if compression.is_some() {
             unread.extend(targets.iter().filter_map(|target| Some((target, target.take_back()?))));
         }
-        builder.finish();
+        let bytes = builder.finish();
         drop(builder);
+        self.metrics().finished(targets.len(), bytes);
         let (unread, consumers): (Vec<_>, Vec<_>) = unread.into_iter().unzip();
         // The others go, or the segment would not be this one's own.
         let consumer = consumers.into_iter().next();
@@ -88,14 +88,14 @@ impl ResultPartition {
                 Ok((segment, len)) => {
                     let buffer = compression.apply(segment, len);
                     for target in unread {
-                        target.add_data(buffer.clone(), DataType::DataBuffer, 0);
+                        target.put_back(buffer.clone());
                     }
                 }
                 Err(consumer) => unread.iter().for_each(|it| it.add_growing(consumer.copy())),
             }
         }
         for target in targets {
-            target.appended(0);
+            target.completed(bytes);
         }
     }
 }

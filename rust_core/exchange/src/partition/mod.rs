@@ -9,8 +9,8 @@ mod segments;
 mod stored;
 mod task_events;
 mod upstream;
+mod usage;
 
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ use crate::config::BufferOptions;
 use crate::copies::Copies;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::lock::lock;
+use crate::metrics::{Activity, TaskIoMetrics, Timer};
 use crate::spill::{SpillManager, Store, StoredView};
-use crate::stats::SubpartitionStats;
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView};
 
@@ -50,7 +50,9 @@ pub struct ResultPartition {
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
-    back_pressured_ns: AtomicU64,
+    metrics: Arc<TaskIoMetrics>,
+    /// Of its writer alone.
+    timer: Timer,
     progress: Mutex<Progress>,
     changed: Condvar,
     task_events: TaskEvents,
@@ -69,7 +71,7 @@ impl ResultPartition {
         global: &GlobalPool,
         copies: Arc<Copies>,
         disk: &Arc<SpillManager>,
-        compressed: &Arc<CompressionCounters>,
+        (compressed, metrics): (&Arc<CompressionCounters>, Arc<TaskIoMetrics>),
     ) -> Result<Arc<Self>> {
         let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size, .. } = options;
         let task_events = TaskEvents::default();
@@ -125,11 +127,13 @@ impl ResultPartition {
             copies,
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
-            back_pressured_ns: AtomicU64::new(0),
+            metrics,
+            timer: Timer::default(),
             progress: Mutex::new(progress),
             changed: Condvar::new(),
             task_events,
         });
+        partition.timer.begin();
         if partition.kind == PartitionKind::Blocking {
             partition.collect_all(wanted)?;
         }
@@ -266,6 +270,10 @@ impl ResultPartition {
         self.changed.notify_all();
     }
 
+    pub(crate) fn metrics(&self) -> &TaskIoMetrics {
+        &self.metrics
+    }
+
     /// Waits until every subpartition is taken to its end or released; false on timeout.
     ///
     /// # Errors
@@ -276,6 +284,8 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // The task's, not the writer's, which has nothing more to write.
+        let _wait = self.metrics.timer.wait(Activity::SoftBackPressured);
         let mut progress = self.lock();
         loop {
             if let Some(failure) = &progress.failure {
@@ -311,15 +321,6 @@ impl ResultPartition {
 
     pub(crate) fn copies(&self) -> &Copies {
         &self.copies
-    }
-
-    pub(crate) fn stats(&self) -> Vec<SubpartitionStats> {
-        let usage = |subpartition: &Arc<Subpartition>| {
-            let (queued, totals) = subpartition.usage();
-            let (rows, bytes, buffers) = (totals.rows, totals.bytes, totals.buffers);
-            SubpartitionStats { queued, rows, bytes, buffers }
-        };
-        self.subpartitions.iter().map(usage).collect()
     }
 
     /// Ends every wait for the consumers: they will not have everything.

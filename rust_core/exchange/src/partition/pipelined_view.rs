@@ -45,6 +45,10 @@ impl SubpartitionView for PipelinedView {
         self.subpartition().backlog()
     }
 
+    fn waiting(&self) -> (usize, u64) {
+        self.subpartition().waiting()
+    }
+
     fn resume(&self) -> Result<()> {
         self.subpartition().resume()
     }

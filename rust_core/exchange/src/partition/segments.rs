@@ -1,11 +1,11 @@
 //! The segments of a partition: waiting for them is the back-pressure (spec 1.5, 4.5).
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use headgate_memory::{PooledSegment, RequestError};
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::metrics::{Activity, Wait};
 use crate::partition::ResultPartition;
 
 fn refused(error: RequestError) -> ExchangeError {
@@ -36,6 +36,7 @@ impl ResultPartition {
         subpartition: Option<usize>,
         interrupt: Interrupt<'_>,
     ) -> Result<PooledSegment> {
+        let mut waits = None;
         loop {
             if let Some(segment) = self.try_request_segment(subpartition)? {
                 return Ok(segment);
@@ -43,8 +44,10 @@ impl ResultPartition {
             if self.make_room()? {
                 continue;
             }
-            let request = || self.pool.request_for(subpartition, INTERRUPT_PERIOD);
-            if let Some(segment) = self.back_pressured(request)? {
+            // The clock is asked only where there is something to wait for.
+            waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));
+            let requested = self.pool.request_for(subpartition, INTERRUPT_PERIOD);
+            if let Some(segment) = requested.map_err(refused)? {
                 return Ok(segment);
             }
             interrupt()?;
@@ -73,11 +76,12 @@ impl ResultPartition {
             return Ok(true);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let _waits = self.back_pressured(Activity::SoftBackPressured);
         loop {
             let left = deadline.map_or(INTERRUPT_PERIOD, |deadline| {
                 deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
             });
-            let available = self.back_pressured(|| self.pool.wait_available(left))?;
+            let available = self.pool.wait_available(left).map_err(refused)?;
             // A failure gives everything back, which makes the pool available.
             self.check()?;
             if available || left < INTERRUPT_PERIOD {
@@ -87,17 +91,13 @@ impl ResultPartition {
         }
     }
 
-    /// How long the writer has waited for segments, in ns; at most [`INTERRUPT_PERIOD`] late.
+    /// How long the writer has waited for segments, in ns, a wait that still lasts included.
     pub fn back_pressured_ns(&self) -> u64 {
-        self.back_pressured_ns.load(Ordering::Relaxed)
+        self.timer.back_pressured_ns()
     }
 
-    /// Counts the time of a wait. The clock is asked only where there is something to wait for.
-    fn back_pressured<T>(&self, wait: impl FnOnce() -> Result<T, RequestError>) -> Result<T> {
-        let since = Instant::now();
-        let waited = wait();
-        let nanoseconds = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.back_pressured_ns.fetch_add(nanoseconds, Ordering::Relaxed);
-        waited.map_err(refused)
+    /// Counts as waiting, for the writer and for the task, until what it returns is dropped.
+    fn back_pressured(&self, activity: Activity) -> [Wait<'_>; 2] {
+        [&self.timer, &*self.metrics.timer].map(|timer| timer.wait(activity))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
+use crate::metrics::Activity;
 use crate::partition::{ResultPartition, TaskEvent};
 
 impl ResultPartition {
@@ -57,6 +58,7 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let _wait = self.metrics.timer.wait(Activity::SoftBackPressured);
         loop {
             self.check()?;
             let progress = self.lock();

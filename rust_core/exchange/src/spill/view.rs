@@ -348,6 +348,10 @@ impl SubpartitionView for StoredView {
         self.backlog_of(&state, &index)
     }
 
+    fn waiting(&self) -> (usize, u64) {
+        (self.backlog() as usize, self.lane().subpartition.waiting().1)
+    }
+
     fn acknowledge(&self) {
         self.partition.acknowledged(self.lane);
     }

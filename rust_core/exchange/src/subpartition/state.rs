@@ -7,6 +7,7 @@ use headgate_memory::{Buffer, BufferConsumer};
 use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
 
 use crate::error::ExchangeError;
+use crate::metrics::Passed;
 use crate::view::DataListener;
 
 pub(super) enum Item {
@@ -23,7 +24,10 @@ pub(super) struct State {
     pub(super) items: PrioritizedDeque<Item>,
     /// Data items in `items`, never events.
     pub(super) data_items: u32,
+    /// What was taken, and the rows that were added.
     pub(super) totals: Totals,
+    /// Data buffers that the writer finished, dropped ones included.
+    pub(super) finished_data: Passed,
     pub(super) next_sequence: Sequence,
     pub(super) listener: Option<Arc<dyn DataListener>>,
     /// The reader found nothing and wants to be told.

@@ -176,6 +176,7 @@ impl OpenPages {
         page.teach(&mut state.profile);
         let (segment, len) = page.finish();
         Copies::count(&self.partition.copies().scatter, len);
+        self.partition.metrics().finished(self.targets(slot).len(), len);
         let buffer = self.partition.freeze(segment, len, self.targets(slot));
         for subpartition in &self.partition.subpartitions()[self.targets(slot)] {
             self.counters.add(rows, len as u64, 1);

@@ -17,7 +17,7 @@ struct Gate {
 
 impl Gate {
     fn of(channels: usize) -> Arc<Self> {
-        let queue = GateQueue::default();
+        let queue = GateQueue::new(Idle::new(Vec::new()));
         queue.lock().channels.extend((0..channels).map(|_| Slot::new(None)));
         Arc::new(Self { queue, channels: (0..channels).map(|_| Received::default()).collect() })
     }

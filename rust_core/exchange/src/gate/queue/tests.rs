@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn queue(channels: usize) -> GateQueue {
-    let queue = GateQueue::default();
+    let queue = GateQueue::new(Idle::new(Vec::new()));
     queue.lock().channels.extend((0..channels).map(|_| Slot::new(None)));
     queue
 }
