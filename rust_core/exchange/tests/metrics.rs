@@ -353,7 +353,7 @@ fn spec_12_05_a_wish_for_a_buffer_size_is_lost_on_who_is_not_there() {
     let size = NonZeroU32::new(64).unwrap();
     gate.announce_buffer_size(size);
     let address = env.address(&partition, 0);
-    assert!(env.0.update_channel(&gate, 0, &address, [0; 32], &nothing).unwrap());
+    assert!(env.0.update_channel(&gate, 0, &address, [0; 32]).unwrap());
     gate.seal();
     let mut writer = bytes_writer(&partition);
     writer.emit(&Bytes::from(vec![1; 1000]), &nothing).unwrap();
