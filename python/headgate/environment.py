@@ -315,8 +315,6 @@ class ShuffleEnvironment:
         ``compression`` (bytes_in of buffers that were to be compressed, bytes_out afterwards),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
-        ``debloating`` (a dict per gate: debloated_buffer_size in bytes and
-        estimated_time_to_consume_buffers_ms; None without ``buffer_debloat_enabled``),
         ``metrics`` (Flink's, by Flink's names: see docs/metrics.md).
 
         Example:

@@ -143,7 +143,7 @@ def test_a_debloated_gate_begins_small_and_follows_its_reader(link):
     [gate] = open_gates(writing.partition, consumer)
 
     def gauge():
-        return consumer.stats()["debloating"][0]["debloated_buffer_size"]
+        return consumer.stats()["metrics"]["gates"][0]["debloatedBufferSize"]
 
     def read():
         begun = gauge()
@@ -164,7 +164,7 @@ def test_a_debloated_gate_begins_small_and_follows_its_reader(link):
     assert begun == 32 << 10
     assert in_order(taken)
     assert sum(batch.num_rows for batch in taken) == writing.count()
-    time_to_consume = consumer.stats()["debloating"][0]["estimated_time_to_consume_buffers_ms"]
+    time_to_consume = consumer.stats()["metrics"]["gates"][0]["estimatedTimeToConsumeBuffersMs"]
     assert isinstance(time_to_consume, int)
     assert time_to_consume >= 0
 
@@ -172,7 +172,7 @@ def test_a_debloated_gate_begins_small_and_follows_its_reader(link):
 def test_without_the_option_there_is_no_gauge(environment):
     env = environment()
     gate = env.create_input_gate()
-    assert env.stats()["debloating"] == [None]
+    assert env.stats()["metrics"]["gates"][0]["debloatedBufferSize"] == 0
     gate.close()
 
 

@@ -50,12 +50,16 @@ pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<
     spilled.set_item("bytes_written", stats.spilled.bytes_written)?;
     spilled.set_item("bytes_read", stats.spilled.bytes_read)?;
     spilled.set_item("files", stats.spilled.files)?;
+    let compression = PyDict::new(py);
+    compression.set_item("bytes_in", stats.compressed_in)?;
+    compression.set_item("bytes_out", stats.compressed_out)?;
     let out = PyDict::new(py);
     out.set_item("segments", segments)?;
     out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
     out.set_item("bytes_sent", stats.bytes_sent)?;
     out.set_item("bytes_received", stats.bytes_received)?;
     out.set_item("copies", copies)?;
+    out.set_item("compression", compression)?;
     out.set_item("spilled", spilled)?;
     out.set_item("partitions", partitions)?;
     out.set_item("gates", gates)?;

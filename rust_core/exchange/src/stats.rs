@@ -95,6 +95,8 @@ pub struct GateStats {
     pub floating: Usage,
     /// How long its reader found nothing.
     pub times: TaskTimes,
+    /// What its buffers are to be; none without debloating.
+    pub debloating: Option<DebloatStats>,
     /// In order.
     pub channels: Vec<ChannelStats>,
 }
@@ -154,6 +156,4 @@ pub struct Stats {
     pub partitions: Vec<PartitionStats>,
     /// Those that are open.
     pub gates: Vec<GateStats>,
-    /// Of each open gate, what its buffers are to be; none without debloating.
-    pub debloating: Vec<Option<DebloatStats>>,
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{Env, batch, config, drain, nothing, writer};
+use common::{Env, batch, config, drain, nothing, wait_until, writer};
 use headgate_exchange::{
     ExchangeError, PartitionKind, PartitionOptions, ResultPartition, ShuffleEnvironment,
 };
@@ -109,7 +109,8 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_partition() {
             assert!(error.contains("checksum"), "{error}");
             assert!(error.contains(&partition.id().to_string()), "{error}");
             if kind == PartitionKind::Hybrid {
-                partition.check().unwrap_err();
+                // Whoever serves the reader may tell it first.
+                wait_until("the partition has failed", || partition.check().is_err());
             } else {
                 // What one reader found is no reason to stop others, who may be luckier.
                 partition.check().unwrap();

@@ -8,23 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Env, batch, keys, nothing, page_schema, writer};
+use common::{Env, batch, keys, nothing, page_schema, wait_until, writer};
 use headgate_exchange::{
     Address, ArrowWriter, DataInput, DataType, ExchangeError, InputGate, Record, RecordReader,
     ResultPartition, UnionInputGate,
 };
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "not so in time: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// The environments of producers and consumer: one and the same, or connected ones.
 struct Link {

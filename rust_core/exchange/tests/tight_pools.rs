@@ -6,9 +6,8 @@
 mod common;
 
 use std::sync::Arc;
-use std::thread;
 
-use common::{Env, batch, drain, nothing, page_schema, writer};
+use common::{Env, batch, drain, nothing, page_schema, wait_until, writer};
 use headgate_exchange::{Address, ExchangeError, InputGate, PartitionOptions, ResultPartition};
 
 /// So many pages of one row each.
@@ -33,16 +32,11 @@ fn add(env: &Env, gate: &InputGate, address: &Address) -> Result<usize, Exchange
     env.0.add_channel(gate, address, page_schema().hash())
 }
 
-fn wait_until(mut done: impl FnMut() -> bool) {
-    while !done() {
-        nothing().unwrap();
-        thread::yield_now();
-    }
-}
-
 fn fill(consumer: &Env, gate: &InputGate, address: &Address, segments: usize) {
     add(consumer, gate, address).unwrap();
-    wait_until(|| consumer.0.stats().gates[0].channels[0].queue.buffers == segments);
+    wait_until("the gate has them", || {
+        consumer.0.stats().gates[0].channels[0].queue.buffers == segments
+    });
 }
 
 #[test]
@@ -95,7 +89,7 @@ fn what_is_owed_is_paid_before_the_backlog_of_others() {
         assert!(reader.next(&nothing).unwrap().is_some());
     }
     // Three segments came free, and the first channel wants more than its own: each has one.
-    wait_until(|| {
+    wait_until("each channel has something", || {
         consumer.0.stats().gates[0].channels.iter().all(|channel| channel.queue.buffers > 0)
     });
     assert_eq!(drain(&mut reader).unwrap().len(), 9 + 2 - 3);

@@ -314,7 +314,6 @@ impl ShuffleEnvironment {
             times: self.metrics.timer.times(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
-            debloating: gates.iter().map(|gate| gate.debloat_stats()).collect(),
         }
     }
 }

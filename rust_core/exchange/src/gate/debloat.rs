@@ -142,7 +142,7 @@ impl InputGate {
         channels.iter().map(|channel| channel.buffers_in_use()).sum()
     }
 
-    pub(crate) fn debloat_stats(&self) -> Option<DebloatStats> {
+    pub(super) fn debloat_stats(&self) -> Option<DebloatStats> {
         self.debloating.as_ref().map(Debloating::stats)
     }
 }

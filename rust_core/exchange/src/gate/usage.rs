@@ -27,6 +27,12 @@ impl InputGate {
             used: held.saturating_sub(free).saturating_sub(exclusive.used),
             size: size.saturating_sub(exclusive.size),
         };
-        GateStats { exclusive, floating, times: self.timer.times(), channels }
+        GateStats {
+            exclusive,
+            floating,
+            times: self.timer.times(),
+            debloating: self.debloat_stats(),
+            channels,
+        }
     }
 }

@@ -102,6 +102,10 @@ impl GateStats {
         metrics.extend(input(taken(Origin::Local), taken(Origin::Remote)));
         metrics.push(("idleTimeMsPerSecond", Count(self.times.per_second.idle)));
         metrics.push(("accumulateIdleTimeMs", Count(self.times.accumulated.idle)));
+        let debloating = self.debloating.unwrap_or_default();
+        metrics.push(("debloatedBufferSize", Count(debloating.buffer_size.into())));
+        let ms = u64::try_from(debloating.time_to_consume.as_millis()).unwrap_or(u64::MAX);
+        metrics.push(("estimatedTimeToConsumeBuffersMs", Count(ms)));
         metrics
     }
 }

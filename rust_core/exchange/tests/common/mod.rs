@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow_array::{Int64Array, RecordBatch, StringArray};
@@ -24,6 +25,15 @@ pub(crate) fn nothing() -> Result<(), ExchangeError> {
         Err(ExchangeError::Interrupted)
     } else {
         Ok(())
+    }
+}
+
+/// Returns once it is so; fails when that takes so long that it never will be.
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "not so in time: {what}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

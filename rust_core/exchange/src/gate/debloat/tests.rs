@@ -309,7 +309,7 @@ fn spec_8_14_buffers_in_use_wait_here_or_at_the_producer() {
 fn without_debloating_there_is_nothing_to_measure() {
     let environment = environment();
     let gate = environment.create_input_gate().unwrap();
-    assert_eq!(environment.stats().debloating, [None]);
+    assert_eq!(environment.stats().gates[0].debloating, None);
     let polled = gate.poll_next();
     assert!(matches!(polled, Ok(Poll::Pending)), "{polled:?}");
     gate.close();
