@@ -9,6 +9,7 @@ mod process;
 mod reading;
 mod wire;
 mod world;
+mod writing;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

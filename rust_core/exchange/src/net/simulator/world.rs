@@ -7,27 +7,19 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use headgate_memory::{Buffer, BufferBuilder};
-use headgate_protocol::DataType;
+use headgate_memory::Buffer;
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
 use crate::address::Address;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{DataInput, InputGate};
-use crate::net::simulator::plan::{Kind, Plan, SEGMENT};
+use crate::net::simulator::plan::{Plan, SEGMENT};
 use crate::net::simulator::process::Process;
 use crate::net::simulator::reading::{Reading, Then};
 use crate::net::simulator::wire::{Net, address_of};
+use crate::net::simulator::writing::Writing;
 use crate::partition::{PartitionOptions, ResultPartition};
-
-/// A subpartition as its producer sees it.
-#[derive(Default)]
-struct Writing {
-    next: usize,
-    open: Option<BufferBuilder>,
-    finished: bool,
-}
 
 pub(super) struct Partition {
     pub(super) process: usize,
@@ -180,70 +172,7 @@ impl World {
     fn produce_at(&mut self, number: usize, index: usize, flush: bool) -> bool {
         let Partition { inner, writing, .. } = &mut self.partitions[number];
         let script = &self.plan.partitions[number].scripts[index];
-        let writing = &mut writing[index];
-        if writing.finished || inner.check().is_err() {
-            return false;
-        }
-        let subpartition = &inner.subpartitions()[index];
-        let end = |open: &mut Option<BufferBuilder>| {
-            if let Some(builder) = open.take() {
-                inner.finish_growing(builder, index..index + 1);
-            }
-        };
-        let Some(item) = script.get(writing.next) else {
-            end(&mut writing.open);
-            subpartition.finish();
-            writing.finished = true;
-            return true;
-        };
-        let bytes = &item.bytes;
-        match item.kind {
-            Kind::Page => {
-                let Ok(Some(mut segment)) = inner.try_request_segment(Some(index)) else {
-                    return false;
-                };
-                segment[..bytes.len()].copy_from_slice(bytes);
-                end(&mut writing.open);
-                let buffer = inner.freeze(segment, bytes.len(), index..index + 1);
-                subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
-            }
-            Kind::Stream => {
-                if writing.open.as_ref().is_none_or(|open| open.writable() < bytes.len()) {
-                    let Ok(Some(segment)) = inner.try_request_segment(Some(index)) else {
-                        return false;
-                    };
-                    end(&mut writing.open);
-                    let mut builder = BufferBuilder::new(segment);
-                    builder.trim(subpartition.buffer_size().max(bytes.len()));
-                    subpartition.add_growing(builder.consumer().expect("the first"));
-                    writing.open = Some(builder);
-                }
-                let open = writing.open.as_mut().expect("made above");
-                open.append(bytes);
-                open.commit();
-                subpartition.appended(1);
-                if flush {
-                    subpartition.flush();
-                }
-            }
-            Kind::Event => {
-                end(&mut writing.open);
-                subpartition.add_event(bytes.clone().into(), DataType::EventBuffer);
-            }
-            Kind::Barrier | Kind::TimeoutableBarrier => {
-                end(&mut writing.open);
-                let data_type = match item.kind {
-                    Kind::Barrier => DataType::AlignedCheckpointBarrier,
-                    _ => DataType::TimeoutableAlignedCheckpointBarrier,
-                };
-                subpartition.add_event(bytes.clone().into(), data_type);
-            }
-            Kind::Priority => {
-                subpartition.add_event(bytes.clone().into(), DataType::PrioritizedEventBuffer);
-            }
-        }
-        writing.next += 1;
-        true
+        writing[index].produce(inner, script, index, flush)
     }
 
     /// A producer may go on behind its barrier.

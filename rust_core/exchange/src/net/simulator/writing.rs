@@ -1,0 +1,91 @@
+//! The producer of one subpartition, along its script.
+
+use headgate_memory::BufferBuilder;
+use headgate_protocol::DataType;
+
+use crate::net::simulator::plan::{Item, Kind};
+use crate::partition::ResultPartition;
+
+/// A subpartition as its producer sees it.
+#[derive(Default)]
+pub(super) struct Writing {
+    /// The item of the script that comes next.
+    pub(super) next: usize,
+    open: Option<BufferBuilder>,
+    pub(super) finished: bool,
+}
+
+impl Writing {
+    /// Goes on, if there is a segment or none is needed; false if nothing was done.
+    pub(super) fn produce(
+        &mut self,
+        inner: &ResultPartition,
+        script: &[Item],
+        index: usize,
+        flush: bool,
+    ) -> bool {
+        if self.finished || inner.check().is_err() {
+            return false;
+        }
+        let subpartition = &inner.subpartitions()[index];
+        let end = |open: &mut Option<BufferBuilder>| {
+            if let Some(builder) = open.take() {
+                inner.finish_growing(builder, index..index + 1);
+            }
+        };
+        let Some(item) = script.get(self.next) else {
+            end(&mut self.open);
+            subpartition.finish();
+            self.finished = true;
+            return true;
+        };
+        let bytes = &item.bytes;
+        match item.kind {
+            Kind::Page => {
+                let Ok(Some(mut segment)) = inner.try_request_segment(Some(index)) else {
+                    return false;
+                };
+                segment[..bytes.len()].copy_from_slice(bytes);
+                end(&mut self.open);
+                let buffer = inner.freeze(segment, bytes.len(), index..index + 1);
+                subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
+            }
+            Kind::Stream => {
+                if self.open.as_ref().is_none_or(|open| open.writable() < bytes.len()) {
+                    let Ok(Some(segment)) = inner.try_request_segment(Some(index)) else {
+                        return false;
+                    };
+                    end(&mut self.open);
+                    let mut builder = BufferBuilder::new(segment);
+                    builder.trim(subpartition.buffer_size().max(bytes.len()));
+                    subpartition.add_growing(builder.consumer().expect("the first"));
+                    self.open = Some(builder);
+                }
+                let open = self.open.as_mut().expect("made above");
+                open.append(bytes);
+                open.commit();
+                subpartition.appended(1);
+                if flush {
+                    subpartition.flush();
+                }
+            }
+            Kind::Event => {
+                end(&mut self.open);
+                subpartition.add_event(bytes.clone().into(), DataType::EventBuffer);
+            }
+            Kind::Barrier | Kind::TimeoutableBarrier => {
+                end(&mut self.open);
+                let data_type = match item.kind {
+                    Kind::Barrier => DataType::AlignedCheckpointBarrier,
+                    _ => DataType::TimeoutableAlignedCheckpointBarrier,
+                };
+                subpartition.add_event(bytes.clone().into(), data_type);
+            }
+            Kind::Priority => {
+                subpartition.add_event(bytes.clone().into(), DataType::PrioritizedEventBuffer);
+            }
+        }
+        self.next += 1;
+        true
+    }
+}
