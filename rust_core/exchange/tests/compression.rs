@@ -15,7 +15,7 @@ use headgate_exchange::{
     RecordReader, ResultPartition,
 };
 use headgate_record::{Event, Selector, SplitMix64};
-use link::{KINDS, Link, consumed, write_rows};
+use link::{KINDS, Link, write_rows};
 
 const CODECS: [Codec; 2] = [Codec::Lz4, Codec::Zstd];
 
@@ -45,23 +45,7 @@ fn every_row_arrives_once_and_in_order_whatever_the_codec() {
         for kind in KINDS {
             for link in Link::all(24) {
                 let partition = partition(&link, kind, 2, codec);
-                let read = |index| {
-                    let gate = link.gate(&partition, index);
-                    let keys = drain(&mut link.consumer().reader(&gate)).unwrap();
-                    assert!(keys.is_sorted(), "{kind:?}");
-                    keys
-                };
-                let mut keys = thread::scope(|scope| {
-                    let writing = scope.spawn(|| write_rows(&partition, 10_000));
-                    if kind == PartitionKind::Blocking {
-                        writing.join().unwrap();
-                    }
-                    let readers = [0, 1].map(|index| scope.spawn(move || read(index)));
-                    readers.map(|reader| reader.join().unwrap()).concat()
-                });
-                keys.sort_unstable();
-                assert_eq!(keys, Vec::from_iter(0..10_000), "{kind:?} {codec:?}");
-                consumed(&partition);
+                link.delivers(&partition, 10_000);
                 link.producer.0.release_partition(partition.id());
             }
         }

@@ -19,23 +19,7 @@ fn every_kind_over_every_link_delivers_every_row_once_and_in_order() {
     for kind in KINDS {
         for link in Link::all(24) {
             let partition = link.partition(kind, 2);
-            let read = |index| {
-                let gate = link.gate(&partition, index);
-                let keys = drain(&mut link.consumer().reader(&gate)).unwrap();
-                assert!(keys.is_sorted(), "{kind:?}");
-                keys
-            };
-            let mut keys = thread::scope(|scope| {
-                let writing = scope.spawn(|| write_rows(&partition, 20_000));
-                if kind == PartitionKind::Blocking {
-                    writing.join().unwrap();
-                }
-                let readers = [0, 1].map(|index| scope.spawn(move || read(index)));
-                readers.map(|reader| reader.join().unwrap()).concat()
-            });
-            keys.sort_unstable();
-            assert_eq!(keys, Vec::from_iter(0..20_000), "{kind:?}");
-            consumed(&partition);
+            link.delivers(&partition, 20_000);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::partition::{PartitionOptions, ResultPartition};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
 
-struct NoSink;
+pub(super) struct NoSink;
 
 impl CreditSink for NoSink {
     fn credit_available(&self, _channel: Arc<RemoteChannel>) {}

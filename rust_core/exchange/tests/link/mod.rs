@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use headgate_exchange::{
@@ -10,7 +11,7 @@ use headgate_exchange::{
     ResultPartition,
 };
 
-use crate::common::{Env, batch, nothing, writer};
+use crate::common::{Env, batch, drain, nothing, writer};
 
 pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Pipelined,
@@ -56,6 +57,27 @@ impl Link {
         self.consumer().0.add_channel(&gate, &address, [0; 32]).unwrap();
         gate.seal();
         gate
+    }
+
+    /// Writes rows into the two subpartitions of a partition and reads them: each once, and in order.
+    pub(crate) fn delivers(&self, partition: &Arc<ResultPartition>, rows: i64) {
+        let read = |index| {
+            let gate = self.gate(partition, index);
+            let keys = drain(&mut self.consumer().reader(&gate)).unwrap();
+            assert!(keys.is_sorted(), "{:?}", partition.kind());
+            keys
+        };
+        let mut keys = thread::scope(|scope| {
+            let writing = scope.spawn(|| write_rows(partition, rows));
+            if partition.kind() == PartitionKind::Blocking {
+                writing.join().unwrap();
+            }
+            let readers = [0, 1].map(|index| scope.spawn(move || read(index)));
+            readers.map(|reader| reader.join().unwrap()).concat()
+        });
+        keys.sort_unstable();
+        assert_eq!(keys, Vec::from_iter(0..rows), "{:?}", partition.kind());
+        consumed(partition);
     }
 
     /// What a reader hears that comes too early.

@@ -22,9 +22,8 @@ use crate::address::Address;
 use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
-use crate::gate::{
-    CreditSink, DataInput, Place, RemoteChannel, Target, UnionInputGate, UpstreamMessage,
-};
+use crate::gate::tests::NoSink;
+use crate::gate::{DataInput, Place, RemoteChannel, Target, UnionInputGate};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 
@@ -244,18 +243,6 @@ fn a_pause_is_no_slowness() {
         gate.close();
     }
     environment.close();
-}
-
-struct NoSink;
-
-impl CreditSink for NoSink {
-    fn credit_available(&self, _channel: Arc<RemoteChannel>) {}
-
-    fn cancel(&self, _channel: Arc<RemoteChannel>) {}
-
-    fn resume(&self, _channel: Arc<RemoteChannel>) {}
-
-    fn tell(&self, _channel: Arc<RemoteChannel>, _message: UpstreamMessage) {}
 }
 
 #[test]

@@ -46,10 +46,16 @@ impl Gate {
     fn take(&self, channel: usize) -> Option<(usize, bool)> {
         let mut guard = lock(&self.channels[channel].0);
         let taken = guard.0.poll();
-        let more = !guard.0.is_empty();
+        let more = if guard.0.priority_len() > 0 {
+            More::PriorityEvent
+        } else if guard.0.is_empty() {
+            More::Nothing
+        } else {
+            More::Something
+        };
         drop(guard);
         let priority = taken.filter(|(_, priority)| *priority).map(|(sequence, _)| sequence);
-        self.queue.taken(channel, more && taken.is_some(), priority);
+        self.queue.taken(channel, more, priority);
         taken.map(|(_, priority)| (channel, priority))
     }
 
