@@ -13,22 +13,24 @@ pub(crate) use crate::lock::lock;
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard},
     thread,
 };
 
 #[cfg(loom)]
-pub(crate) use model::{Instant, lock};
+pub(crate) use model::{Condvar, Instant, lock};
 
 /// How models see the world. A wait for a time is over when it is told, never by itself.
 #[cfg(loom)]
 pub(crate) mod model {
     use std::cell::Cell;
     use std::ops::Add;
-    use std::sync::PoisonError;
+    use std::sync::{LockResult, Mutex as StdMutex, PoisonError};
     use std::time::Duration;
 
-    use super::{Condvar, Mutex, MutexGuard};
+    use loom::sync::{Condvar as Inner, WaitTimeoutResult};
+
+    use super::{Mutex, MutexGuard};
 
     thread_local! {
         // The threads of a model take turns in one thread.
@@ -44,14 +46,65 @@ pub(crate) mod model {
         });
     }
 
-    /// Lets time pass, and wakes who waits for it.
+    /// Lets time pass, and wakes who has waited long enough.
     #[cfg(test)]
     pub(crate) fn pass<T>(time: Duration, state: &Mutex<T>, waited_on: &Condvar) {
         // Nobody is between a look at the time and the wait for it.
         let state = lock(state);
         NOW.set(NOW.get() + time);
+        let is_due = waited_on.until().is_some_and(|until| until <= NOW.get());
         drop(state);
-        waited_on.notify_all();
+        if is_due {
+            waited_on.notify_all();
+        }
+    }
+
+    /// Loom's, and until when its one waiter waits.
+    #[derive(Debug, Default)]
+    pub(crate) struct Condvar {
+        inner: Inner,
+        until: StdMutex<Option<Duration>>,
+    }
+
+    impl Condvar {
+        pub(crate) fn new() -> Self {
+            Self::default()
+        }
+
+        #[cfg(test)]
+        fn until(&self) -> Option<Duration> {
+            *self.until.lock().unwrap_or_else(PoisonError::into_inner)
+        }
+
+        fn set_until(&self, until: Option<Duration>) {
+            *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+        }
+
+        pub(crate) fn wait<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+        ) -> LockResult<MutexGuard<'a, T>> {
+            self.inner.wait(guard)
+        }
+
+        pub(crate) fn wait_timeout<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            time: Duration,
+        ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+            self.set_until(Some(NOW.get() + time));
+            let waited = self.inner.wait_timeout(guard, time);
+            self.set_until(None);
+            waited
+        }
+
+        pub(crate) fn notify_one(&self) {
+            self.inner.notify_one();
+        }
+
+        pub(crate) fn notify_all(&self) {
+            self.inner.notify_all();
+        }
     }
 
     #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
