@@ -169,3 +169,10 @@ def numbers(count, start=0):
 
 
 NUMBERS = pa.schema([("n", pa.int64())])
+
+
+def fake_address(fake, schema=NUMBERS):
+    """Return the address of a subpartition that a fake peer is to have."""
+    return hg.ChannelAddress(
+        fake.host, fake.port, bytes(16), 0, fake.process, schema.serialize().to_pybytes()
+    )

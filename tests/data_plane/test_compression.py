@@ -6,7 +6,18 @@ import struct
 import pyarrow as pa
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, assert_same, drain, emit_all, exchange, numbers, wait_until
+from plane import (
+    NUMBERS,
+    SECRET,
+    Task,
+    assert_same,
+    drain,
+    emit_all,
+    exchange,
+    fake_address,
+    numbers,
+    wait_until,
+)
 
 import headgate as hg
 from headgate.errors import IntegrityError, OptionError, ProtocolError
@@ -174,12 +185,6 @@ def test_what_is_sent_is_what_the_protocol_says(environment, codec):
             assert compressed == 1
             assert size < len(page)
             assert unpack(payload) == page
-
-
-def fake_address(fake):
-    return hg.ChannelAddress(
-        fake.host, fake.port, bytes(16), 0, fake.process, NUMBERS.serialize().to_pybytes()
-    )
 
 
 @pytest.fixture(scope="module")

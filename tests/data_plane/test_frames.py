@@ -6,17 +6,11 @@ import struct
 import pyarrow as pa
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, assert_same, drain, numbers
+from plane import NUMBERS, SECRET, Task, assert_same, drain, fake_address, numbers
 
 import headgate as hg
 
 errors = hg.errors
-
-
-def fake_address(fake, schema=NUMBERS):
-    return hg.ChannelAddress(
-        fake.host, fake.port, bytes(16), 0, fake.process, schema.serialize().to_pybytes()
-    )
 
 
 @pytest.fixture(scope="module")
