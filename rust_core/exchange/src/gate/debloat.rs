@@ -4,13 +4,13 @@
 //! with the buffers before.
 
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use headgate_protocol::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
 
 use crate::config::BufferDebloatOptions;
-use crate::gate::{Channel, InputGate};
+use crate::gate::InputGate;
 use crate::lock::lock;
 use crate::stats::DebloatStats;
 
@@ -135,11 +135,7 @@ impl InputGate {
 
     /// Buffers of all channels that wait, here or at the producers.
     fn buffers_in_use(&self) -> usize {
-        let state = self.queue().lock();
-        let channels: Vec<Arc<Channel>> =
-            state.channels.iter().filter_map(|slot| slot.channel.clone()).collect();
-        drop(state);
-        channels.iter().map(|channel| channel.buffers_in_use()).sum()
+        self.channels().iter().flatten().map(|channel| channel.buffers_in_use()).sum()
     }
 
     pub(super) fn debloat_stats(&self) -> Option<DebloatStats> {

@@ -160,6 +160,11 @@ impl InputGate {
         slot.channel.clone().ok_or(ExchangeError::State("the channel's producer is not known yet"))
     }
 
+    /// All channels in order, to be asked outside the gate's lock; `None` for an unknown one.
+    fn channels(&self) -> Vec<Option<Arc<Channel>>> {
+        self.queue.lock().channels.iter().map(|slot| slot.channel.clone()).collect()
+    }
+
     fn check_open(&self) -> Result<()> {
         let closed = self.queue.lock().closed;
         if closed { Err(ExchangeError::Closed("input gate")) } else { Ok(()) }

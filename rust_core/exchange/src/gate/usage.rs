@@ -10,15 +10,12 @@ const UNKNOWN: &str = "unknown channel";
 
 impl InputGate {
     pub(crate) fn stats(&self) -> GateStats {
-        let state = self.queue.lock();
-        let channels: Vec<_> = state.channels.iter().map(|slot| slot.channel.clone()).collect();
-        drop(state);
         let stats = |channel: &Option<Arc<Channel>>| match channel.as_deref() {
             Some(Channel::Remote(remote)) => remote.stats(),
             Some(Channel::Local(local)) => local.stats(),
             None => ChannelStats { name: UNKNOWN.to_owned(), ..ChannelStats::default() },
         };
-        let channels: Vec<_> = channels.iter().map(stats).collect();
+        let channels: Vec<_> = self.channels().iter().map(stats).collect();
         let exclusive: Usage = channels.iter().map(|channel| channel.exclusive).sum();
         let free: usize = channels.iter().map(|channel| channel.free).sum();
         // Taken a moment later than the channels' numbers, so they may not add up.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::thread;
@@ -23,7 +24,7 @@ use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
-use crate::gate::{DataInput, Place, RemoteChannel, Target, UnionInputGate};
+use crate::gate::{Channel, DataInput, Place, RemoteChannel, Target, UnionInputGate};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 
