@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     folder = tpch.lineitem(0.01 if options.quick else 1, parts=7)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    spark = session(SLOTS)
+    spark = session(f"local[{SLOTS}]")
     try:
         plans = {
             "headgate": lambda: by_headgate(spark, folder),

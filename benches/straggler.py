@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     options = harness.arguments(__doc__).parse_args(arguments)
     splits = SPLITS // 10 if options.quick else SPLITS
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    spark = session(TASKS + CONSUMERS)
+    spark = session(f"local[{TASKS + CONSUMERS}]")
     try:
         harness.compare(
             "straggler",
