@@ -5,7 +5,8 @@ bounded time for what is on its way out. It looks at segments, descriptors, sock
 mappings of this process, at processes, and at files. With ``spark="live"`` it also knows what belongs
 to a live application: JVMs, Spark's daemons and the idle workers, which are used again, and looks
 into these. A worker is idle with one socket, to its JVM, and no thread beside its own. With
-``spark="stopped"`` only the JVM of the driver may stay, which PySpark uses again.
+``spark="stopped"`` the JVM of the driver may stay, which PySpark uses again, and what Spark left that nothing of
+ours ever ran in.
 """
 
 import atexit
@@ -104,12 +105,17 @@ class Leftovers:
                 continue
             if self._spark == "live" and process.is_daemon_or_worker:
                 left += of_worker(process, family)
-            elif process.key not in self._family:
-                left.append(f"process {process}")
+            elif process.key not in self._family and not self._is_sparks_own(process):
+                left.append(f"process {process}, child of {process.parent}")
         return left
 
     def _may_live(self, java):
         return self._spark == "live" or (self._spark and java.parent == os.getpid())
+
+    def _is_sparks_own(self, process):
+        # Spark starts its daemon anew for a task that begins as it stops, and loses workers (see of_worker).
+        own = self._spark == "stopped" and process.is_daemon_or_worker
+        return own and not _has_loaded_headgate(process.pid)
 
     def _find_files(self):
         for folder in self._folders:

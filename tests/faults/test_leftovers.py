@@ -175,6 +175,19 @@ def test_what_was_there_before_is_nothing_left():
         leftovers.check()
 
 
+@pytest.mark.parametrize("loads", ["headgate", "json"])
+def test_of_a_stopped_application_only_workers_that_loaded_headgate_are_left(loads):
+    leftovers = Leftovers(spark="stopped")
+    code = f"import {loads}, time; print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code, "pyspark.worker"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as worker:
+        worker.stdout.readline()
+        found = [line for line in leftovers.find() if line.startswith(f"process {worker.pid} ")]
+        worker.kill()
+    assert bool(found) == (loads == "headgate")
+    leftovers.check()
+
+
 SERVERS = """
 from multiprocessing import forkserver, resource_tracker
 from tests.faults.leftovers import Leftovers, servers_of_multiprocessing

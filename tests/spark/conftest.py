@@ -13,10 +13,11 @@ from tests.faults.watchdog import pytest_runtest_protocol
 # Tests share actors.py and friends; importlib mode puts no folder on the path by itself.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from masters import MASTERS
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-MASTERS = ["local[4]", "local-cluster[2,2,1024]"]
 #: Seconds in which everything of an application must have gone after its stop.
 AFTER_STOP = 15.0
 #: pytest finds it by its name here; tests import the other.

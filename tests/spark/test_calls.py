@@ -4,6 +4,7 @@ import time
 
 import pyarrow as pa
 import pytest
+from masters import in_one_process
 
 from headgate.errors import (
     HeadgateWarning,
@@ -15,7 +16,7 @@ from headgate.errors import (
 from headgate.spark import exchange
 
 # Nothing here depends on where the tasks run.
-pytestmark = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+pytestmark = in_one_process
 
 
 def same(batches):

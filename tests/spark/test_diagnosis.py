@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from actors import PLACE, Theatre
+from masters import in_executors
 from mishaps import MISHAPS
 from outcomes import rounds, wait_for
 from pyspark import cloudpickle
@@ -137,7 +138,7 @@ def causes(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 @pytest.mark.parametrize(
     ("role", "mishap"),
     [("map", mishap) for mishap in MISHAPS[:: rounds(5, 1)]]
@@ -158,7 +159,7 @@ def test_on_spark_the_action_names_what_the_function_raised(spark, numbers, caus
     assert len(text) <= SHOWN
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 def test_on_spark_what_a_selector_raises_is_named_with_its_traceback(spark, numbers, causes):
     def ledger(batch):
         return [{"a": 0}[str(n)] for n in range(batch.num_rows)]

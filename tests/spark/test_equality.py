@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from masters import in_one_process
 
 import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
@@ -77,7 +78,7 @@ def placed(df):
     return {partition: sorted(texts) for partition, texts in found.items()}
 
 
-@pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+@in_one_process
 @pytest.mark.parametrize("key", list(COLUMNS))
 def test_each_type_as_a_key(df, key):
     assert placed(exchange(df.select("row", key), by=key)) == placed(

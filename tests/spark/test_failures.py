@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from masters import in_executors
 from pyspark import cloudpickle
 
 from headgate.spark import exchange, last_stats
@@ -189,7 +190,7 @@ def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path
     assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 @pytest.mark.parametrize("when", ["it has yielded", "it has yielded nothing"])
 def test_a_consumer_that_is_killed_once_costs_time_and_no_rows(spark, numbers, tmp_path, when):
     kill = once(tmp_path, kill_this_process)
@@ -212,13 +213,13 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
     assert "a consumer is gone without a goodbye" in stats_of_the_end().error_summary
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_path, role):
     assert_all_rows(exchange(numbers, by="k", **{role: once(tmp_path, kill_the_executor)}))
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(spark, tmp_path):
     # The first partition ends at once; the other one is lost after that.
     unordered = spark.range(0, 20_000, 1, 7).selectExpr("id").repartition(5, "id")

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from masters import in_executors
 from outcomes import outcome_of, rounds, wait_for, wait_for_executors
 from pyspark import InheritableThread, cloudpickle
 
@@ -17,7 +18,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = [
     pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
-    pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session"),
+    in_executors,
 ]
 
 #: Seconds after which everything of a cancelled job must have ended.

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from actors import PLACE, TOTALS, Theatre
+from masters import in_executors
 from outcomes import outcome_of, rounds, wait_for, wait_for_executors
 from tests.faults.fault import Fault
 from tests.faults.fault_proxy import FaultProxy
@@ -126,7 +127,7 @@ def between(spark, monkeypatch):
         yield between
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 def test_a_coordinator_whose_answers_are_late(spark, numbers, between):
     proxy = between(None)
     proxy.delay(0.15)
@@ -134,7 +135,7 @@ def test_a_coordinator_whose_answers_are_late(spark, numbers, between):
     assert min(proxy.passed) > 1000
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 @pytest.mark.parametrize("turn", range(rounds(3, 200)))
 @pytest.mark.timeout(180)
 def test_a_connection_that_breaks_anywhere(spark, numbers, between, turn):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from masters import in_executors
 from outcomes import RIGHT, once, outcome_of, rounds, wait_for, wait_for_executors
 from pyspark import cloudpickle
 
@@ -16,9 +17,6 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-CLUSTER = pytest.mark.parametrize(
-    "spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session"
-)
 #: Seconds in which no process of a killed executor must be left.
 ORPHANS = 5.0
 
@@ -82,7 +80,7 @@ def stuck(folder, act):
     return work
 
 
-@CLUSTER
+@in_executors
 @pytest.mark.parametrize("act", rounds([asleep], [asleep, holding_the_lock]))
 def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tmp_path, act):
     # Producers are stuck in their function, consumers wait for rows in native code.
@@ -131,7 +129,7 @@ def by_leaving():
     os._exit(0)
 
 
-@CLUSTER
+@in_executors
 @pytest.mark.parametrize("how", rounds([by_signal], [by_signal, by_leaving]))
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_killed_task_without_a_shuffle_after_it(spark, numbers, tmp_path, role, how):
@@ -139,7 +137,7 @@ def test_a_killed_task_without_a_shuffle_after_it(spark, numbers, tmp_path, role
     assert sorted(row.id for row in result.collect()) == list(range(RIGHT[1]))
 
 
-@CLUSTER
+@in_executors
 @pytest.mark.parametrize("role", rounds(["reduce"], ["map", "reduce"]))
 def test_a_killed_task_with_a_shuffle_after_it(spark, numbers, tmp_path, role):
     result = exchange(numbers, by="k", num_partitions=2, **{role: killing(tmp_path, by_signal)})
@@ -149,7 +147,7 @@ def test_a_killed_task_with_a_shuffle_after_it(spark, numbers, tmp_path, role):
     assert outcome_of(shuffled) == "rows"
 
 
-@CLUSTER
+@in_executors
 def test_rows_of_a_stage_that_are_lost_after_its_end_are_made_again(spark, numbers, tmp_path):
     def lose_the_executor(batches):
         # The consumers' shuffle files go with the executor that has them.
@@ -171,7 +169,7 @@ def test_rows_of_a_stage_that_are_lost_after_its_end_are_made_again(spark, numbe
     assert (tmp_path / "killed").exists()
 
 
-@CLUSTER
+@in_executors
 @pytest.mark.parametrize("role", rounds(["reduce"], ["map", "reduce"]))
 @pytest.mark.parametrize("interrupt", rounds([False], [False, True]))
 def test_a_task_that_spark_is_told_to_kill(spark, numbers, tmp_path, role, interrupt):

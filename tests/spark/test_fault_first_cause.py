@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from masters import in_executors
 from outcomes import rounds, wait_for, wait_for_executors
 from pyspark import cloudpickle
 
@@ -16,9 +17,7 @@ from headgate.spark.driver.jobs import Jobs
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.parametrize(
-    "spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session"
-)
+pytestmark = in_executors
 
 #: Who fails: both producers that run at the same time, both consumers, or one of each.
 WHO = [("map", "map"), ("reduce", "reduce"), ("map", "reduce")]

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from masters import in_one_process
 from outcomes import once, outcome_of, rounds, wait_for
 from pyspark import cloudpickle
 
@@ -19,7 +20,7 @@ from headgate.spark.driver.application import Application
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+pytestmark = in_one_process
 
 
 def pool():

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from masters import in_executors
 from outcomes import outcome_of
 from pyspark import cloudpickle
 
@@ -40,7 +41,7 @@ def kills(group):
     return int(next(line.split()[1] for line in lines if line.startswith("oom_kill ")))
 
 
-@pytest.mark.parametrize("spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session")
+@in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_worker_that_the_kernel_kills_for_its_memory(spark, numbers, tmp_path, group, role):
     def greedy(batches):

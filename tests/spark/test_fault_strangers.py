@@ -9,6 +9,7 @@ import time
 
 import pytest
 from actors import EXCHANGE, OTHER, TOTALS
+from masters import in_one_process
 from outcomes import outcome_of, rounds, wait_for
 from test_heartbeat import SECRET, Side
 from test_server import consumer, place, until
@@ -273,7 +274,7 @@ def test_strangers_are_named_in_the_log_ten_times_and_then_once_in_a_thousand(se
     assert closed() == [*range(1, 11), 1_000, 2_000]
 
 
-@pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
+@in_one_process
 def test_a_job_runs_on_while_strangers_flood_all_its_ports(spark, numbers, monkeypatch):
     from headgate.spark.driver import application
 

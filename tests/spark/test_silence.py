@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_until
+from masters import in_executors
 from outcomes import rounds
 from pyspark import cloudpickle
 
@@ -18,9 +19,7 @@ from headgate.spark import exchange, last_stats
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.parametrize(
-    "spark", ["local-cluster[2,2,1024]"], indirect=True, scope="session"
-)
+pytestmark = in_executors
 
 #: Seconds that a function holds Python's lock, and ``heartbeat_timeout``: the default one, or less.
 HELD, PATIENCE = rounds((6, "2s"), (60, "10s"))

@@ -6,10 +6,10 @@ import threading
 import time
 
 import pytest
+from masters import mostly_in_one_process
 
 pytest.importorskip("pyspark")
 
-from outcomes import rounds
 from py4j.protocol import Py4JJavaError
 from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import PySparkException
@@ -19,12 +19,7 @@ from headgate.spark import exchange
 # Workers cannot import what this file imports.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.parametrize(
-    "spark",
-    rounds(["local[4]"], ["local[4]", "local-cluster[2,2,1024]"]),
-    indirect=True,
-    scope="session",
-)
+pytestmark = mostly_in_one_process
 
 ROWS = 20_000
 #: Seconds for what takes one on a machine that has nothing else to do.

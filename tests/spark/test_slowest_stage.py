@@ -5,6 +5,7 @@ import time
 
 import pytest
 from conftest import wait_until
+from masters import in_one_process
 from screens import FakeTerminal
 
 from headgate.source.numbers import NumberSequenceSource
@@ -13,9 +14,6 @@ from headgate.spark.driver.coordinator import Coordinator
 
 #: Pools that the rows below fill many times over.
 SMALL = {"num_partitions": 2, "memory": "4m", "segment_size": "64k"}
-
-#: For what does not depend on where the tasks run.
-local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 def slow(rows, seconds):
@@ -83,7 +81,7 @@ def test_a_slow_map_live_and_at_the_end(spark, watched, monkeypatch):
     assert f"headgate {stats.exchange_id[:4]}/{stats.run}  " in terminal.getvalue()
 
 
-@local
+@in_one_process
 def test_a_slow_source(spark, watched):
     seen = []
     watched(lambda _: seen.append(last_stats()))
@@ -96,7 +94,7 @@ def test_a_slow_source(spark, watched):
     assert {1, 2, 3, 4, 5} & set(done), "it is told while the run goes on"
 
 
-@local
+@in_one_process
 def test_a_slow_reduce(spark, wide):
     stats = final(exchange(wide, by="id", reduce=slow(50, 0.018), **SMALL), 20_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
@@ -110,7 +108,7 @@ def test_a_slow_reduce(spark, wide):
     assert max(busy for busy, _ in shares["reduce"]) > 0.5
 
 
-@local
+@in_one_process
 def test_a_hot_key(spark, wide):
     def hot(batch):
         return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
@@ -120,7 +118,7 @@ def test_a_hot_key(spark, wide):
     assert "98 % of the rows" in stats.verdict.text
 
 
-@local
+@in_one_process
 def test_what_follows_in_the_jvm_is_slow(spark):
     # More than the sockets between a worker and its JVM hold.
     wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")
@@ -131,7 +129,7 @@ def test_what_follows_in_the_jvm_is_slow(spark):
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
-@local
+@in_one_process
 def test_a_run_whose_progress_is_lost_ends_as_it_should(spark, watched):
     dropped = []
 

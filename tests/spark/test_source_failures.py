@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import wait_until
+from masters import in_one_process
 from pyspark import cloudpickle
 from source_actors import (
     SCHEMA,
@@ -31,9 +32,6 @@ from headgate.spark.driver import application
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-#: For what does not depend on where the tasks run.
-local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 def cause_of(action):
@@ -98,7 +96,7 @@ def test_a_file_deleted_between_listing_and_reading_is_named(spark, tmp_path):
     assert "1.parquet" in text.split("caused by")[0]
 
 
-@local
+@in_one_process
 def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
     def wrong(batches):
         for _ in batches:
@@ -111,7 +109,7 @@ def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
     assert wait_for_the_end(spark).error == "HG-6001"
 
 
-@local
+@in_one_process
 def test_a_map_that_swallows_the_sources_error_loses_no_rows_silently(spark):
     def read(part, context):
         if part.number == 1:
@@ -263,7 +261,7 @@ class FailsAtAnEvent(FailingEnumerator):
     where = "event"
 
 
-@local
+@in_one_process
 @pytest.mark.parametrize("enumerator", [FailsAtStart, FailsAtARequest, FailsAtAnEvent])
 def test_an_enumerator_that_fails_is_the_cause_with_its_traceback(spark, enumerator):
     reader = GreetingReader if enumerator is FailsAtAnEvent else PartReader
@@ -295,7 +293,7 @@ class NumberReader(PartReader):
         return reader
 
 
-@local
+@in_one_process
 @pytest.mark.parametrize(
     ("reader", "said"),
     [
@@ -310,7 +308,7 @@ def test_what_a_reader_may_not_do_is_said(spark, reader, said):
     assert wait_for_the_end(spark).error == "HG-6003"
 
 
-@local
+@in_one_process
 def test_a_schema_that_the_batches_do_not_have(spark):
     schema = pa.schema([("id", pa.int64()), ("other", pa.string())])
     text = cause_of(exchange(Parts(1, schema=schema), by="id", spark=spark).collect)

@@ -12,16 +12,14 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
+from masters import in_one_process
+from outcomes import rounds
 from pyspark.errors import StreamingQueryException
 
+# The query runs on the driver.
+pytestmark = in_one_process
+
 ROWS = 50
-
-
-@pytest.fixture
-def only_local(spark):
-    """The query runs on the driver; executors of their own would show nothing more here."""
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("runs once, on local[4]")
 
 
 class Folder:
@@ -61,7 +59,7 @@ def wait_until(condition, what, query=None, seconds=60):
 
 @pytest.mark.timeout(400)  # each start runs four Python processes of Spark's
 @pytest.mark.parametrize("sink", ["parquet", "headgate"])
-def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local, tmp_path, sink):
+def test_restarts_at_random_points_lose_and_repeat_nothing(spark, tmp_path, sink):
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -82,7 +80,7 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
     adding = threading.Thread(target=keep_adding)
     adding.start()
     try:
-        for _ in range(10):
+        for _ in range(rounds(4, 10)):
             query = start("3", processingTime="0 seconds")
             before = len(list((checkpoint / "commits").glob("[0-9]*")))
             done = before + dice.randrange(3)
@@ -102,7 +100,7 @@ def test_ten_restarts_at_random_points_lose_and_repeat_nothing(spark, only_local
     assert sunk(spark, out) == list(range(folder.files * ROWS))
 
 
-def test_a_batch_has_at_most_so_many_splits_and_available_now_ends(spark, only_local, tmp_path):
+def test_a_batch_has_at_most_so_many_splits_and_available_now_ends(spark, tmp_path):
     folder = Folder(tmp_path / "in")
     for _ in range(5):
         folder.add()
@@ -123,7 +121,7 @@ def str_of(progress):
     return progress.json if hasattr(progress, "json") else json.dumps(progress)
 
 
-def test_a_bounded_source_is_read_once(spark, only_local, tmp_path):
+def test_a_bounded_source_is_read_once(spark, tmp_path):
     reader = spark.readStream.format("headgate").option("source", "numbers")
     query = (
         reader.options(start="0", end="1000")
@@ -137,7 +135,7 @@ def test_a_bounded_source_is_read_once(spark, only_local, tmp_path):
     assert sunk(spark, tmp_path / "out") == list(range(1000))
 
 
-def test_a_foreign_checkpoint_is_refused(spark, only_local, tmp_path):
+def test_a_foreign_checkpoint_is_refused(spark, tmp_path):
     folder = Folder(tmp_path / "in")
     folder.add()
 
@@ -162,7 +160,7 @@ def test_a_foreign_checkpoint_is_refused(spark, only_local, tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])
-def test_a_limit_that_is_none_is_refused(spark, only_local, tmp_path, limit):
+def test_a_limit_that_is_none_is_refused(spark, tmp_path, limit):
     folder = Folder(tmp_path / "in")
     folder.add()
     query = (

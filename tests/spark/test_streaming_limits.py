@@ -5,21 +5,18 @@ import pytest
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
 from conftest import wait_until
+from masters import in_one_process
 from pyspark.errors import PySparkException, StreamingQueryException
 
-
-@pytest.fixture
-def only_local(spark):
-    """The query runs on the driver; executors of their own would show nothing more here."""
-    if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("runs once, on local[4]")
+# The query runs on the driver.
+pytestmark = in_one_process
 
 
 def numbers(spark, **options):
     return spark.readStream.format("headgate").options(source="numbers", **options).load()
 
 
-def test_numbers_without_end_come_at_once_in_batches_of_some(spark, only_local, tmp_path):
+def test_numbers_without_end_come_at_once_in_batches_of_some(spark, tmp_path):
     """Of what never runs dry a micro-batch takes a few splits, with a rate a single one."""
     for rate, splits in (({}, 8), ({"rowsPerSecond": "1000"}, 1)):
         batches = []
@@ -36,7 +33,7 @@ def test_numbers_without_end_come_at_once_in_batches_of_some(spark, only_local, 
         assert set(batches) == {splits * 8 * 100}
 
 
-def test_what_would_never_end_is_refused(spark, only_local, tmp_path):
+def test_what_would_never_end_is_refused(spark, tmp_path):
     def start(df):
         writer = df.writeStream.format("noop").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
@@ -50,7 +47,7 @@ def test_what_would_never_end_is_refused(spark, only_local, tmp_path):
         start(socket)
 
 
-def test_a_misspelt_limit_is_named(spark, only_local):
+def test_a_misspelt_limit_is_named(spark):
     with pytest.raises(PySparkException, match=r"'maxfilespertrigger' is no option") as caught:
         numbers(spark, maxFilesPerTrigger="4")
     assert "do one  maxSplitsPerTrigger" in str(caught.value)

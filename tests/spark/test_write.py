@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from masters import in_one_process
 from pyarrow import parquet
 from pyspark import cloudpickle
 
@@ -41,10 +42,6 @@ def _first(flag):
     except FileExistsError:
         return False
     return True
-
-
-#: For what does not depend on where the tasks run.
-on_local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
 
 
 @pytest.fixture
@@ -118,7 +115,7 @@ def test_a_source_is_written_without_a_dataframe(spark, tmp_path):
     assert [row[0] for row in read(spark, tmp_path / "out")] == list(range(1000))
 
 
-@on_local
+@in_one_process
 def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
     for name, df, more in (
         ("limit", numbers.limit(0), {}),
@@ -130,7 +127,7 @@ def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
         assert spark.read.parquet(str(tmp_path / name)).dtypes == numbers.dtypes
 
 
-@on_local
+@in_one_process
 def test_modes(spark, numbers, tmp_path):
     out = tmp_path / "out"
     few = numbers.where("id < 10")
@@ -162,7 +159,7 @@ def test_a_failing_function_leaves_nothing(spark, numbers, tmp_path, way):
     assert list(tmp_path.iterdir()) == []
 
 
-@on_local
+@in_one_process
 def test_a_sink_that_fails_in_a_task_says_why(spark, numbers, tmp_path):
     def strings(batches):
         yield pa.record_batch({"n": ["no number"] * sum(b.num_rows for b in batches)})
@@ -198,7 +195,7 @@ def test_a_killed_consumer_is_run_again_or_leaves_nothing(spark, numbers, tmp_pa
     assert hidden(tmp_path) == []
 
 
-@on_local
+@in_one_process
 def test_mistakes_are_named_before_anything_runs(spark, numbers, tmp_path):
     sink = FileSink(tmp_path / "out")
     with pytest.raises(OptionError, match=r"not a headgate\.sink\.Sink"):
@@ -233,7 +230,7 @@ def test_the_format_headgate_appends_and_overwrites(spark, numbers, tmp_path):
     assert hidden(tmp_path) == []
 
 
-@on_local
+@in_one_process
 def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_path):
     def fail(batches):
         yield from batches

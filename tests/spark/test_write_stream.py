@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+from masters import in_one_process
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource
@@ -81,10 +82,6 @@ def _after(real, ending, die):
     return move
 
 
-#: For what does not depend on where the tasks run.
-on_local = pytest.mark.parametrize("spark", ["local[4]"], indirect=True, scope="session")
-
-
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "in").mkdir()
@@ -142,7 +139,7 @@ def test_a_query_writes_each_row_once_and_goes_on(spark, folder):
         "after-the-commit",
     ],
 )
-@on_local
+@in_one_process
 def test_a_commit_that_dies_is_completed_or_done_again(spark, folder, step):
     spark.dataSource.register(Dying)
     out = folder / step
@@ -157,7 +154,7 @@ def test_a_commit_that_dies_is_completed_or_done_again(spark, folder, step):
     assert staged(out) == []
 
 
-@on_local
+@in_one_process
 def test_a_new_checkpoint_is_a_new_query(spark, folder):
     spark.dataSource.register(Writing)
     add(folder, 0)
@@ -192,7 +189,7 @@ def test_a_failed_batch_leaves_nothing_and_is_done_again(spark, folder):
     assert found(spark, folder / "out") == list(range(ROWS))
 
 
-@on_local
+@in_one_process
 def test_complete_mode_replaces_everything(spark, folder):
     spark.dataSource.register(Writing)
     for number in range(3):
