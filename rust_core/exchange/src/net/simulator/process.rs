@@ -10,7 +10,6 @@ use proptest::test_runner::TestRng;
 
 use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
-use crate::net::simulator::plan::SEGMENT;
 use crate::net::simulator::wire::{Net, SimLink, address_of};
 use crate::net::{Command, Mailbox, Peers};
 
@@ -29,7 +28,7 @@ impl Process {
     pub(super) fn new(
         net: &Rc<RefCell<Net>>,
         number: usize,
-        segments: usize,
+        (segments, segment_size): (usize, usize),
         (buffers_per_channel, floating_buffers_per_gate): (usize, usize),
     ) -> Self {
         let buffers = BufferOptions {
@@ -38,8 +37,8 @@ impl Process {
             ..BufferOptions::default()
         };
         let config = Config {
-            memory: segments * SEGMENT,
-            segment_size: SEGMENT,
+            memory: segments * segment_size,
+            segment_size,
             listen: String::new(),
             secret: [7; 32],
             exchange: [1; 16],
