@@ -55,9 +55,7 @@ impl World {
         let net = Rc::new(RefCell::new(Net::new(plan.memory.len(), CAPACITY)));
         let memory = plan.memory.iter().zip(&plan.buffers).enumerate();
         let processes: Vec<_> = memory
-            .map(|(at, (segments, buffers))| {
-                Process::new(&net, at, (*segments, SEGMENT), *buffers)
-            })
+            .map(|(at, (segments, buffers))| Process::new(&net, at, (*segments, SEGMENT), *buffers))
             .collect();
         let partitions = plan.partitions.iter().map(|planned| {
             let compression = planned.compression;
