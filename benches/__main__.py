@@ -14,6 +14,7 @@ NAMES = (
     "spark",
     "pipeline",
     "straggler",
+    "instructions",
     "sweep",
 )
 
