@@ -16,6 +16,8 @@ NAMES = (
     "straggler",
     "instructions",
     "sweep",
+    # Last, as it draws what the others have found.
+    "plots",
 )
 
 
