@@ -14,6 +14,10 @@ NAMES = (
     "spark",
     "pipeline",
     "straggler",
+    "instructions",
+    "sweep",
+    # Last, as it draws what the others have found.
+    "plots",
 )
 
 

@@ -7,7 +7,6 @@ waits, on the connection that the others share.
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 import time
 from collections.abc import Sequence
@@ -33,20 +32,16 @@ STUCK = 6
 
 def main(arguments: Sequence[str]) -> None:
     options = harness.arguments(__doc__).parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    producer = context.Process(target=produce, args=(there,), daemon=True)
-    producer.start()
     number = TOTAL // BATCH_BYTES // (16 if options.quick else 1)
-    try:
+    with harness.process(produce) as producer:
         harness.compare(
             "channels",
             f"{number:,} batches of {BATCH_BYTES:,} bytes over one connection, two processes; "
             f"one gate of {MANY:,} or {FEW} channels",
             {
-                "10 channels": partial(read, here, FEW, number, blocked=False),
-                "1,000 channels": partial(read, here, MANY, number, blocked=False),
-                "1,000 and one blocked": partial(read, here, MANY, number, blocked=True),
+                "10 channels": partial(read, producer, FEW, number, blocked=False),
+                "1,000 channels": partial(read, producer, MANY, number, blocked=False),
+                "1,000 and one blocked": partial(read, producer, MANY, number, blocked=True),
             },
             [
                 harness.Ratio("channels", "10 channels", "1,000 channels", goal=0.85),
@@ -58,9 +53,6 @@ def main(arguments: Sequence[str]) -> None:
             size=number * BATCH_BYTES,
             quick=options.quick,
         )
-    finally:
-        here.close()
-        producer.join(10)
 
 
 def batch() -> pa.RecordBatch:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,6 +53,21 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--turns", type=int, default=5, help="counted turns, by default 5")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all")
     return parser
+
+
+@contextmanager
+def process(body: Callable[[Connection], None]) -> Iterator[Connection]:
+    """Run ``body`` in a process of its own; give the other end of its connection, closed at the end."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    other = context.Process(target=body, args=(there,), daemon=True)
+    other.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        here.close()
+        other.join(10)
 
 
 def machine() -> dict[str, str | int]:
@@ -100,15 +118,7 @@ def compare(
         size: bytes that each contestant moves, for the rates.
         quick: sizes are small, so neither a RATIO line nor a file comes of it.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for turn in range(turns + 1):
-        for name, run in contestants.items():
-            gc.collect()
-            took = run()
-            if turn:
-                seconds[name].append(took)
-            if sys.stderr.isatty():
-                print(f"  {bench}: turn {turn} of {turns}, {name} {took:.3f} s", file=sys.stderr)
+    seconds = measure(bench, contestants, turns=turns)
     print(f"\n{bench}: {what}")
     print("machine: " + ", ".join(f"{key} {value}" for key, value in machine().items()))
     for name, times in seconds.items():
@@ -120,6 +130,22 @@ def compare(
     found = [_ratio(ratio, seconds, quick=quick) for ratio in ratios]
     if not quick:
         store(bench, what=what, bytes=size, seconds=seconds, ratios=found)
+
+
+def measure(
+    bench: str, contestants: dict[str, Callable[[], float]], *, turns: int
+) -> dict[str, list[float]]:
+    """Run all contestants in turn; return the seconds of their counted turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for turn in range(turns + 1):
+        for name, run in contestants.items():
+            gc.collect()
+            took = run()
+            if turn:
+                seconds[name].append(took)
+            if sys.stderr.isatty():
+                print(f"  {bench}: turn {turn} of {turns}, {name} {took:.3f} s", file=sys.stderr)
+    return seconds
 
 
 def store(bench: str, **found: object) -> None:

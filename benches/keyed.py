@@ -10,12 +10,11 @@ read, so no cluster, connection or plan is in it.
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from functools import partial
 from itertools import repeat
 from multiprocessing.connection import Connection
@@ -38,8 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     options = harness.arguments(__doc__).parse_args(arguments)
     rows = ROWS // (40 if options.quick else 1) // BATCH_ROWS * BATCH_ROWS
     with ExitStack() as stack:
-        producer = stack.enter_context(closing(_process(produce)))
-        consumers = [stack.enter_context(closing(_process(consume))) for _ in range(CONSUMERS)]
+        producer = stack.enter_context(harness.process(produce))
+        consumers = [stack.enter_context(harness.process(consume)) for _ in range(CONSUMERS)]
         contestants: dict[str, Callable[[], float]] = {
             "headgate": partial(headgate, producer, consumers, rows),
             "hand-rolled": partial(by_hand, producer, consumers, rows),
@@ -101,14 +100,6 @@ def _seconds(producer: Connection, consumers: list[Connection], rows: int) -> fl
 
 
 # --- the other processes ---
-
-
-def _process(body: Callable[[Connection], None]) -> Connection:
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    context.Process(target=body, args=(there,), daemon=True).start()
-    there.close()
-    return here
 
 
 def _orders(orders: Connection) -> Iterable[Any]:

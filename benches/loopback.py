@@ -10,7 +10,6 @@ knows what they are nor checks them: it says what the socket can do.
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 import socket
 import time
@@ -34,11 +33,7 @@ SIZES = {"2 MiB": (2 << 20, 2 << 30), "32 KiB": (32 << 10, 512 << 20)}
 
 def main(arguments: Sequence[str]) -> None:
     options = harness.arguments(__doc__).parse_args(arguments)
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    producer = context.Process(target=produce, args=(there,), daemon=True)
-    producer.start()
-    try:
+    with harness.process(produce) as producer:
         for name, (batch_bytes, total) in SIZES.items():
             number = total // batch_bytes // (16 if options.quick else 1)
             small = name == "32 KiB"
@@ -52,7 +47,7 @@ def main(arguments: Sequence[str]) -> None:
                 f"{number:,} batches of {name}, one channel, two processes, TCP on {HOST}; "
                 f"raw socket: the same bytes, {RAW_SEND >> 10} KiB a send",
                 {
-                    kind: partial(run, here, batch_bytes, number)
+                    kind: partial(run, producer, batch_bytes, number)
                     for kind, run in contestants.items()
                 },
                 [harness.Ratio("loopback_small", "flight", "headgate", goal=3.0)]
@@ -62,9 +57,6 @@ def main(arguments: Sequence[str]) -> None:
                 size=number * batch_bytes,
                 quick=options.quick,
             )
-    finally:
-        here.close()
-        producer.join(10)
 
 
 def batch_of(size: int) -> pa.RecordBatch:

@@ -8,7 +8,6 @@ segments of 256 KiB, and in segments of 32 KiB, where eight times as many buffer
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -87,17 +86,10 @@ def measure(place: Path, build: str, segment: str, number: int) -> float:
 
 def once(segment: str, number: int) -> float:
     """Return the seconds that so many batches take from one process to another, after a few more."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    producer = context.Process(target=loopback.produce, args=(there,), daemon=True)
-    producer.start()
-    try:
-        loopback.headgate(here, BATCH_BYTES, number // 16, segment_size=segment)
+    with harness.process(loopback.produce) as producer:
+        loopback.headgate(producer, BATCH_BYTES, number // 16, segment_size=segment)
         check_build()
-        return loopback.headgate(here, BATCH_BYTES, number, segment_size=segment)
-    finally:
-        here.close()
-        producer.join(10)
+        return loopback.headgate(producer, BATCH_BYTES, number, segment_size=segment)
 
 
 def check_build() -> None:

@@ -116,16 +116,16 @@ def headgate(table: pa.Table, parts: int = PARTS, segment_size: int | str = "256
     return seconds
 
 
-def polars(table: pa.Table, batch_rows: int) -> float:
+def polars(table: pa.Table, batch_rows: int, parts: int = PARTS) -> float:
     import polars as pl
 
     if pl.thread_pool_size() != 1:
         raise AssertionError("polars has started with more than one thread")
     frames = [pl.from_arrow(batch) for batch in table.to_batches(batch_rows)]
-    part = (pl.col("key").hash() % PARTS).cast(pl.UInt32).alias("part")
+    part = (pl.col("key").hash() % parts).cast(pl.UInt32).alias("part")
     started = time.perf_counter()
-    parts = [frame.with_columns(part).partition_by("part", include_key=False) for frame in frames]
+    found = [frame.with_columns(part).partition_by("part", include_key=False) for frame in frames]
     seconds = time.perf_counter() - started
-    if sum(frame.height for found in parts for frame in found) != len(table):
+    if sum(frame.height for frames in found for frame in frames) != len(table):
         raise AssertionError("rows are missing")
     return seconds

@@ -11,4 +11,7 @@ case "${1:-}" in
             die "no javac found; the bench keyed needs it" "apt-get install openjdk-17-jdk-headless"
         ;;
 esac
+case "${1:-}" in
+    "" | -* | instructions) scripts/valgrind.sh ;;
+esac
 exec "$VENV_PYTHON" -m benches "$@"

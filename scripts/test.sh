@@ -15,5 +15,8 @@ cargo test --locked --package headgate-exchange --features failpoints --test fai
 say "cargo test: what two threads share, in all orders"
 RUSTFLAGS="--cfg loom" cargo test --locked --target-dir "$CARGO_TARGET_DIR/loom" \
     --package headgate-memory --package headgate-exchange --lib model::
+say "instructions, against those recorded"
+scripts/valgrind.sh
+"$VENV_PYTHON" -m benches instructions --check
 say "pytest"
 "$VENV_PYTHON" -m pytest "$@"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benches import flink_cluster, harness
+from benches import flink_cluster, harness, sweep
 from benches.__main__ import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +35,17 @@ def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("TRIED")]
     assert [line[1] for line in lines] == ratios
     assert all(line[3] == "goal" for line in lines)
+
+
+def test_the_sweep_measures_every_point():
+    command = [sys.executable, "-m", "benches", "sweep", "--quick", "--turns", "1"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rates = [line for line in done.stdout.splitlines() if line.endswith(" MB/s")]
+    points = 3 * len(sweep.BATCHES) + 2 * len(sweep.CHANNELS) + 3 * len(sweep.SUBPARTITIONS)
+    assert len(rates) == points
 
 
 def test_a_ratio_is_the_median_of_theirs_over_ours_against_the_best_rival(

@@ -78,6 +78,29 @@ impl Default for BufferOptions {
     }
 }
 
+#[cfg(test)]
+impl Config {
+    /// What tests are made with that ask for nothing in particular.
+    pub(crate) fn of_segments(segments: usize, segment_size: usize) -> Self {
+        Self {
+            memory: segments * segment_size,
+            segment_size,
+            listen: "127.0.0.1:0".to_owned(),
+            secret: [7; 32],
+            exchange: [1; 16],
+            run: 1,
+            epoch: 1,
+            max_record_size: 1 << 20,
+            buffers: BufferOptions::default(),
+            spill_threshold: 1 << 20,
+            temp_directories: Vec::new(),
+            partition_request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(10),
+            buffer_debloat: None,
+        }
+    }
+}
+
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Never the secret.

@@ -25,6 +25,8 @@ mod event;
 pub mod failpoint;
 mod gate;
 mod heartbeat;
+#[cfg(test)]
+mod instructions;
 mod lock;
 mod manager;
 mod metrics;

@@ -20,7 +20,7 @@ use headgate_record::{PageSchema, Selector, read_page};
 
 use super::*;
 use crate::address::Address;
-use crate::config::{BufferOptions, Config};
+use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
@@ -55,23 +55,7 @@ impl ByHand {
 }
 
 fn environment() -> ShuffleEnvironment {
-    let config = Config {
-        memory: 64 * SEGMENT,
-        segment_size: SEGMENT,
-        listen: "127.0.0.1:0".to_owned(),
-        secret: [7; 32],
-        exchange: [1; 16],
-        run: 1,
-        epoch: 1,
-        max_record_size: 1 << 20,
-        buffers: BufferOptions::default(),
-        spill_threshold: 1 << 20,
-        temp_directories: Vec::new(),
-        partition_request_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(10),
-        buffer_debloat: None,
-    };
-    ShuffleEnvironment::new(config).unwrap()
+    ShuffleEnvironment::new(Config::of_segments(64, SEGMENT)).unwrap()
 }
 
 fn nothing() -> Result<()> {

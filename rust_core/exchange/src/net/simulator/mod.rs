@@ -4,6 +4,7 @@
 //! `HEADGATE_SCHEDULE` is the seed of the first and `HEADGATE_SCHEDULES` says how many are run; given a
 //! seed alone, it is the only one.
 
+mod instructions;
 mod plan;
 mod process;
 mod reading;

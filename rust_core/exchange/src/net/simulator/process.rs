@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proptest::prelude::RngExt;
 use proptest::test_runner::TestRng;
 
 use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
-use crate::net::simulator::plan::SEGMENT;
 use crate::net::simulator::wire::{Net, SimLink, address_of};
 use crate::net::{Command, Mailbox, Peers};
 
@@ -29,7 +28,7 @@ impl Process {
     pub(super) fn new(
         net: &Rc<RefCell<Net>>,
         number: usize,
-        segments: usize,
+        (segments, segment_size): (usize, usize),
         (buffers_per_channel, floating_buffers_per_gate): (usize, usize),
     ) -> Self {
         let buffers = BufferOptions {
@@ -37,22 +36,7 @@ impl Process {
             floating_buffers_per_gate,
             ..BufferOptions::default()
         };
-        let config = Config {
-            memory: segments * SEGMENT,
-            segment_size: SEGMENT,
-            listen: String::new(),
-            secret: [7; 32],
-            exchange: [1; 16],
-            run: 1,
-            epoch: 1,
-            max_record_size: 1 << 20,
-            buffers,
-            spill_threshold: 1 << 20,
-            temp_directories: Vec::new(),
-            partition_request_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(10),
-            buffer_debloat: None,
-        };
+        let config = Config { buffers, ..Config::of_segments(segments, segment_size) };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");
         let mailbox = Arc::new(Mailbox::new(poll.registry()).expect("a descriptor"));

@@ -9,9 +9,6 @@ use std::rc::Rc;
 use crate::error::Result;
 use crate::net::Link;
 
-/// Bytes that a pipe takes before its writer has to wait.
-const CAPACITY: usize = 6_000;
-
 /// The address of a process.
 pub(super) fn address_of(process: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(process + 1).expect("a handful")))
@@ -41,8 +38,8 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn room(&self) -> usize {
-        CAPACITY - self.under_way.len() - self.arrived.len()
+    fn room(&self, capacity: usize) -> usize {
+        capacity - self.under_way.len() - self.arrived.len()
     }
 }
 
@@ -64,8 +61,9 @@ struct Wire {
 }
 
 /// All connections there ever were.
-#[derive(Default)]
 pub(super) struct Net {
+    /// Bytes that a pipe takes before its writer has to wait.
+    capacity: usize,
     wires: Vec<Wire>,
     /// Per process: connections to accept, and events to look at.
     waiting: Vec<VecDeque<usize>>,
@@ -75,8 +73,9 @@ pub(super) struct Net {
 }
 
 impl Net {
-    pub(super) fn new(processes: usize) -> Self {
+    pub(super) fn new(processes: usize, capacity: usize) -> Self {
         Self {
+            capacity,
             wires: Vec::new(),
             waiting: vec![VecDeque::new(); processes],
             events: vec![Vec::new(); processes],
@@ -246,6 +245,7 @@ impl Write for SimStream {
         self.check()?;
         let other = 1 - self.side;
         let mut net = self.net.borrow_mut();
+        let capacity = net.capacity;
         let wire = &mut net.wires[self.wire];
         if wire.ends[other].gone {
             return Err(ErrorKind::ConnectionReset.into());
@@ -253,7 +253,7 @@ impl Write for SimStream {
         let pipe = &mut wire.pipes[other];
         let mut total = 0;
         for slice in slices {
-            let count = slice.len().min(pipe.room());
+            let count = slice.len().min(pipe.room(capacity));
             pipe.under_way.extend(&slice[..count]);
             total += count;
         }

@@ -21,6 +21,9 @@ use crate::net::simulator::wire::{Net, address_of};
 use crate::net::simulator::writing::Writing;
 use crate::partition::{PartitionOptions, ResultPartition};
 
+/// Bytes that a pipe takes: less than most processes have to say.
+const CAPACITY: usize = 6_000;
+
 pub(super) struct Partition {
     pub(super) process: usize,
     pub(super) inner: Arc<ResultPartition>,
@@ -49,10 +52,10 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
-        let net = Rc::new(RefCell::new(Net::new(plan.memory.len())));
+        let net = Rc::new(RefCell::new(Net::new(plan.memory.len(), CAPACITY)));
         let memory = plan.memory.iter().zip(&plan.buffers).enumerate();
         let processes: Vec<_> = memory
-            .map(|(at, (segments, buffers))| Process::new(&net, at, *segments, *buffers))
+            .map(|(at, (segments, buffers))| Process::new(&net, at, (*segments, SEGMENT), *buffers))
             .collect();
         let partitions = plan.partitions.iter().map(|planned| {
             let compression = planned.compression;

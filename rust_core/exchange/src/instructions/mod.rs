@@ -1,0 +1,38 @@
+//! Work whose instructions `make bench NAME=instructions` counts: all tests whose names begin with `counts_`,
+//! of which only what is inside functions `counted_*` counts. As tests they show that no row is lost.
+//!
+//! They are all in one program, those of the floor below too: optimizing a program as a whole, as the wheel is,
+//! takes longer than all of them. What the I/O threads do is in `net/simulator/instructions.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod partition;
+mod rows;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use headgate_record::{PageSchema, SplitMix64};
+
+/// A key, three numbers, and a string of 6 to 10 bytes if it is asked for.
+fn batch(rows: usize, strings: bool) -> RecordBatch {
+    let mut random = SplitMix64::new(42);
+    let mut number = || i64::from(random.below(u32::MAX));
+    let mut fields = Vec::new();
+    let mut columns = Vec::<ArrayRef>::new();
+    for name in ["key", "i", "x", "y"] {
+        fields.push(Field::new(name, DataType::Int64, false));
+        columns.push(Arc::new(Int64Array::from_iter_values((0..rows).map(|_| number()))));
+    }
+    if strings {
+        fields.push(Field::new("name", DataType::Utf8, true));
+        let text = (0..rows).map(|_| Some((number() + 100_000).to_string()));
+        columns.push(Arc::new(StringArray::from_iter(text)));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+}
+
+fn schema_of(batch: &RecordBatch) -> Arc<PageSchema> {
+    Arc::new(PageSchema::try_new(batch.schema()).unwrap())
+}
