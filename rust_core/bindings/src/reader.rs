@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::PySchema;
 
-use crate::batches::PyarrowBatches;
+use crate::batches::ToPyarrow;
 use crate::errors::to_py;
 use crate::gate::AnyGate;
 use crate::interrupt::{blocking, lock, released};
@@ -100,7 +100,7 @@ pub(crate) struct RecordReader {
     input: Arc<dyn DataInput>,
     descriptor: Descriptor,
     /// Where there is a schema.
-    batches: Option<PyarrowBatches>,
+    batches: Option<ToPyarrow>,
     inner: Mutex<State>,
 }
 
@@ -146,7 +146,7 @@ impl RecordReader {
         iterative: bool,
         batch_bytes: usize,
     ) -> PyResult<Self> {
-        let batches = schema.as_ref().map(|schema| PyarrowBatches::new(py, schema)).transpose()?;
+        let batches = schema.as_ref().map(|schema| ToPyarrow::new(py, schema)).transpose()?;
         let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
         let environment = Arc::clone(gate.environment());
         let spanning = environment.spanning_options();
