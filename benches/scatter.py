@@ -5,7 +5,8 @@ core, a reader that takes the pages, makes record batches of them and drops them
 stays bounded at a few segments. Polars computes ``hash(key) % 16`` and keeps the 16 frames until
 all are there; it is given the rows whole and, as we are, in batches. The ratio is against whichever
 of the two is faster. Into 2,000 parts the same pool of 64 MiB has segments of 16 KiB, as there must be
-one for each part and some for the reader; that is compared with ours into 16 parts.
+one for each part and some for the reader, which puts them together into batches as large as those of 16
+parts; that is compared with ours into 16 parts.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import headgate as hg
 ROWS = 4_000_000
 BATCH_ROWS = 65_536
 PARTS, MANY = 16, 2000
-MANY_SEGMENT = 16 << 10
+SEGMENT, MANY_SEGMENT = 256 << 10, 16 << 10
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -55,10 +56,11 @@ def main(arguments: Sequence[str]) -> None:
         harness.compare(
             "scatter_2000",
             f"{rows:,} rows of 4 columns of 8 bytes into {MANY:,} parts and into {PARTS}, one core, "
-            f"64 MiB; segments of {MANY_SEGMENT >> 10} KiB for {MANY:,} parts",
+            f"64 MiB; segments of {MANY_SEGMENT >> 10} KiB for {MANY:,} parts, batches of "
+            f"{SEGMENT >> 10} KiB for the reader of both",
             {
                 f"{PARTS} parts": partial(headgate, table),
-                f"{MANY:,} parts": partial(headgate, table, MANY, MANY_SEGMENT),
+                f"{MANY:,} parts": partial(headgate, table, MANY, MANY_SEGMENT, SEGMENT),
             },
             [harness.Ratio("scatter_2000", f"{PARTS} parts", f"{MANY:,} parts", goal=0.5)],
             turns=options.turns,
@@ -93,7 +95,9 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def headgate(table: pa.Table, parts: int = PARTS, segment_size: int | str = "256k") -> float:
+def headgate(
+    table: pa.Table, parts: int = PARTS, segment_size: int = SEGMENT, batch_bytes: int = 0
+) -> float:
     batches = table.to_batches(BATCH_ROWS)
     with hg.ShuffleEnvironment(segment_size=segment_size) as env:
         partition = env.create_result_partition(parts)
@@ -102,7 +106,9 @@ def headgate(table: pa.Table, parts: int = PARTS, segment_size: int | str = "256
         gate = env.create_input_gate(map(partition.address, range(parts)))
         drained = []
         drain = threading.Thread(
-            target=lambda: drained.append(sum(b.num_rows for b in hg.RecordReader(gate)))
+            target=lambda: drained.append(
+                sum(b.num_rows for b in hg.RecordReader(gate, batch_bytes=batch_bytes))
+            )
         )
         started = time.perf_counter()
         drain.start()

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("bench", "ratios"),
     [
+        ("overhead", ["overhead_emit", "overhead_next"]),
         ("scatter", ["scatter", "scatter_string", "scatter_2000"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
         ("channels", ["channels", "channels_blocked"]),

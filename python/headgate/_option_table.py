@@ -231,6 +231,17 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum="1h",
         ),
         Option(
+            "batch_bytes",
+            "size",
+            "0",
+            ("exchange",),
+            "Puts the pages that wait for a consumer together, in a copy, into batches of up to this size; "
+            "0 gives each page as it came. For functions that take long per batch, where partitions are many "
+            "and pages therefore small.",
+            minimum="0",
+            maximum="1g",
+        ),
+        Option(
             "num_partitions",
             "int",
             None,

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headgate import _native
+from headgate._option_table import OPTIONS
+from headgate._options import parse
 from headgate._polling import Pollable
 from headgate.data_types import DataType
 from headgate.errors import OptionError
@@ -118,6 +120,7 @@ class AbstractReader:
         serializers: tuple[str, ...],
         on_event: Callable[[Any], object] | None,
         iterative: bool,
+        batch_bytes: int = 0,
     ) -> None:
         if serializer not in serializers:
             raise OptionError(
@@ -141,6 +144,7 @@ class AbstractReader:
             gate._native,  # noqa: SLF001 - one package
             expected,
             iterative,
+            batch_bytes,
         )
 
     @property
@@ -178,6 +182,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
     segments run low, further batches are copied to ordinary memory, and ``env.stats()["copies"]``
     counts them.
 
+    Pages may be small where subpartitions are many; ``batch_bytes`` puts them together.
+
     Reads in three ways, which may be mixed: ``for record in reader`` blocks, :meth:`poll_next` does
     not, and ``async for record in reader`` lets other tasks of the event loop run meanwhile.
 
@@ -206,9 +212,17 @@ class RecordReader(AbstractReader, Pollable[Any]):
         iterative: iteration ends at the end of each superstep, once every channel has reached it:
             channels that are there already wait for the others. :meth:`start_next_superstep` goes
             on. Readers that are not iterative raise where a superstep ends.
+        batch_bytes: puts pages together into batches of up to so many bytes, as ``"1m"`` or a number;
+            0 returns each page as a batch of its own. Rows of several channels may share a batch;
+            those of each stay in order. What is put together is copied to ordinary memory, its
+            segments are free at once, and ``env.stats()["copies"]["coalesced"]`` counts it. Rows
+            wait for others only while the gate has something to read: before the reader would
+            block, and before an event, an error or the end, they are returned. A page that is alone,
+            or larger than half of the size, is returned as it is.
 
     Raises:
-        OptionError: an Arrow reader for which no schema is known.
+        OptionError: an Arrow reader for which no schema is known; a size that cannot be read or is
+            above 1 GiB, or one for records that are no batches.
     """
 
     def __init__(
@@ -219,7 +233,14 @@ class RecordReader(AbstractReader, Pollable[Any]):
         serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
         on_event: Callable[[Any], object] | None = None,
         iterative: bool = False,
+        batch_bytes: int | str = 0,
     ) -> None:
+        size: int = parse(OPTIONS["batch_bytes"], batch_bytes)
+        if size and serializer != "arrow":
+            raise OptionError(
+                f'batch_bytes={batch_bytes!r}, and records of serializer="{serializer}" are no batches',
+                remedy="leave batch_bytes out",
+            )
         AbstractReader.__init__(
             self,
             gate,
@@ -228,6 +249,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
             serializers=("arrow", "bytes", "pickle"),
             on_event=on_event,
             iterative=iterative,
+            batch_bytes=size,
         )
         Pollable.__init__(self, gate, self._native)
 

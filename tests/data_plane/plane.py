@@ -89,9 +89,9 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
     A blocking partition is written to its end first.
 
     Returns what each subpartition got: a table, or a list of records. ``options``: selector,
-    serializer, on_event.
+    serializer, on_event, batch_bytes.
     """
-    reading = {k: options.pop(k) for k in ("on_event",) if k in options}
+    reading = {k: options.pop(k) for k in ("on_event", "batch_bytes") if k in options}
     if "serializer" in options:
         reading["serializer"] = options["serializer"]
     partition = producer.create_result_partition(n, schema=schema)

@@ -60,6 +60,22 @@ def test_inputs(link, kind, chosen):
     assert_same(got, TABLE)
 
 
+def test_batches_of_all_kinds_in_turn_stay_in_order(link):
+    producer, consumer = link()
+    whole = numbers(100)
+    kinds = [
+        lambda batch: batch,
+        OnlyArray,
+        lambda batch: batch.replace_schema_metadata({"of": "a test"}),
+        lambda batch: pa.Table.from_batches([batch]),
+        lambda batch: batch.cast(pa.schema([pa.field("n", pa.int64(), nullable=False)])),
+    ]
+    slices = [whole.slice(start, 4) for start in range(0, 100, 4)]
+    emitted = [kinds[turn % len(kinds)](batch) for turn, batch in enumerate(slices)]
+    [got] = exchange(producer, consumer, emit_all(*emitted), schema=NUMBERS)
+    assert_same(got, pa.Table.from_batches([whole]))
+
+
 def test_inputs_are_hashed_alike(environment):
     producer = environment()
     results = [

@@ -63,6 +63,7 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"num_partitions": 0}, "at least|below|1"),
         ({"num_partitions": 10_000}, "8000"),
         ({"memory": "none"}, "memory"),
+        ({"batch_bytes": "2g"}, "batch_bytes"),
         ({"on_no_slots": "shufle"}, "shuffle"),
         ({"schema": "a long"}, "without map and reduce"),
         ({"map": 3}, "not a function"),
@@ -87,6 +88,25 @@ def test_confs_are_read_and_checked(spark, numbers):
         assert exchange(numbers, by="k", segment_size="64k").count() == 20_000
     finally:
         spark.conf.unset("spark.headgate.segmentSize")
+
+
+def test_small_pages_are_put_together(numbers):
+    def largest(batches):
+        rows = [batch.num_rows for batch in batches]
+        yield pa.RecordBatch.from_pydict({"all": [sum(rows)], "largest": [max(rows)]})
+
+    out = exchange(
+        numbers,
+        by="k",
+        reduce=largest,
+        schema="all long, largest long",
+        num_partitions=1,
+        segment_size="4k",
+        batch_bytes="1m",
+    )
+    (row,) = out.collect()
+    assert row["all"] == 20_000
+    assert row["largest"] > 4096 // 8, "no page holds as many of a column of 8 bytes"
 
 
 def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):

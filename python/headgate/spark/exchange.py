@@ -77,7 +77,7 @@ def exchange(
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
-            ``compression``, ``spill_threshold``, ``temp_directories``, ``on_no_slots``,
+            ``batch_bytes``, ``compression``, ``spill_threshold``, ``temp_directories``, ``on_no_slots``,
             ``progress``, ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those
             that share out the pool or keep its buffers small, such as ``buffers_per_channel`` and
             ``buffer_debloat_enabled``; see ``docs/options.md``.
@@ -183,7 +183,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     plan = Plan(producers, words, options["progress"], source, by_order)
     owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)
-    task = ConsumerTask(**common, reduce=request.reduce)
+    task = ConsumerTask(**common, reduce=request.reduce, batch_bytes=options["batch_bytes"])
     return consumers.mapInArrow(_consume(task), request.result)
 
 

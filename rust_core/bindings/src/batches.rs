@@ -1,29 +1,33 @@
-//! Record batches of one schema on their way to pyarrow.
+//! Record batches of one schema on their way to pyarrow, and from there.
+//!
+//! Both sides have the schema, so it is not described again with each batch: that takes longer than the
+//! batch itself where batches are small.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::ffi::FFI_ArrowArray;
-use arrow_array::{Array, RecordBatch, StructArray};
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3_arrow::PySchema;
+use pyo3_arrow::{PyRecordBatchReader, PySchema};
 
-/// Imports batches whose schema pyarrow has already: what is read again and again is not described
-/// again each time.
-pub(crate) struct PyarrowBatches {
+fn pyarrow_schema<'py>(py: Python<'py>, schema: &PySchema) -> PyResult<Bound<'py, PyAny>> {
+    PySchema::new(Arc::new(schema.as_ref().clone())).into_pyarrow(py)
+}
+
+/// Imports batches into pyarrow.
+pub(crate) struct ToPyarrow {
     /// `pyarrow.RecordBatch._import_from_c`.
     import: Py<PyAny>,
     schema: Py<PyAny>,
 }
 
-impl PyarrowBatches {
+impl ToPyarrow {
     pub(crate) fn new(py: Python<'_>, schema: &PySchema) -> PyResult<Self> {
         let batch = py.import("pyarrow")?.getattr("RecordBatch")?;
         let import = batch.getattr(intern!(py, "_import_from_c"))?.unbind();
-        Ok(Self {
-            import,
-            schema: PySchema::new(Arc::new(schema.as_ref().clone())).into_pyarrow(py)?.unbind(),
-        })
+        Ok(Self { import, schema: pyarrow_schema(py, schema)?.unbind() })
     }
 
     /// The batch as a `pyarrow.RecordBatch`, over the same memory.
@@ -36,5 +40,56 @@ impl PyarrowBatches {
         // pyarrow takes what the struct holds and marks it as released, so dropping it frees nothing.
         let address = (&raw mut array).expose_provenance();
         self.import.bind(py).call1((address, &self.schema))
+    }
+}
+
+/// Takes batches from pyarrow through an Arrow stream that stays open: what is put into a queue is the
+/// stream's next batch.
+pub(crate) struct FromPyarrow {
+    /// `pyarrow.RecordBatch`.
+    batch: Py<PyAny>,
+    schema: Py<PyAny>,
+    /// Puts a batch into the queue.
+    append: Py<PyAny>,
+    stream: Mutex<Box<dyn RecordBatchReader + Send>>,
+}
+
+impl FromPyarrow {
+    pub(crate) fn new(py: Python<'_>, schema: &PySchema) -> PyResult<Self> {
+        let pyarrow = py.import("pyarrow")?;
+        let schema = pyarrow_schema(py, schema)?;
+        let queue = py.import("collections")?.getattr("deque")?.call0()?;
+        let iter = py.import("builtins")?.getattr("iter")?;
+        let batches = iter.call1((queue.getattr("popleft")?, py.None()))?;
+        let stream = pyarrow
+            .getattr("RecordBatchReader")?
+            .call_method1("from_batches", (&schema, batches))?;
+        Ok(Self {
+            batch: pyarrow.getattr("RecordBatch")?.unbind(),
+            schema: schema.unbind(),
+            append: queue.getattr("append")?.unbind(),
+            stream: Mutex::new(stream.extract::<PyRecordBatchReader>()?.into_reader()?),
+        })
+    }
+
+    /// The batch over the same memory, if it is pyarrow's and of this schema.
+    pub(crate) fn take(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+    ) -> PyResult<Option<RecordBatch>> {
+        if !batch.get_type().is(&self.batch) {
+            return Ok(None);
+        }
+        let schema = batch.getattr(intern!(py, "schema"))?;
+        if !schema.call_method1(intern!(py, "equals"), (&self.schema,))?.is_truthy()? {
+            return Ok(None);
+        }
+        let Ok(mut stream) = self.stream.try_lock() else {
+            return Ok(None); // another thread emits, and may wait for the GIL
+        };
+        self.append.call1(py, (batch,))?;
+        let batch = stream.next().transpose();
+        batch.map_err(|error| PyTypeError::new_err(error.to_string()))
     }
 }

@@ -17,7 +17,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use pyo3_arrow::PySchema;
 
-use crate::batches::PyarrowBatches;
+use crate::batches::ToPyarrow;
 use crate::errors::to_py;
 use crate::gate::AnyGate;
 use crate::interrupt::{blocking, lock, released};
@@ -87,6 +87,10 @@ impl State {
             None => self.reader.poll_next().map(ready),
         }
     }
+
+    fn is_available(&self) -> bool {
+        self.held.is_some() || self.reader.is_available()
+    }
 }
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -96,7 +100,7 @@ pub(crate) struct RecordReader {
     input: Arc<dyn DataInput>,
     descriptor: Descriptor,
     /// Where there is a schema.
-    batches: Option<PyarrowBatches>,
+    batches: Option<ToPyarrow>,
     inner: Mutex<State>,
 }
 
@@ -110,6 +114,22 @@ impl RecordReader {
         }
     }
 
+    /// What the reader knows; while another thread reads, what its input knows.
+    fn ask(
+        &self,
+        py: Python<'_>,
+        reader: impl FnOnce(&State) -> bool + Send,
+        input: impl FnOnce(&dyn DataInput) -> bool + Send,
+    ) -> PyResult<bool> {
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(match self.inner.try_lock() {
+                Ok(state) => reader(&state),
+                Err(_) => input(&*self.input),
+            })
+        })
+    }
+
     fn batch<'py>(&self, py: Python<'py>, batch: RecordBatch) -> PyResult<Bound<'py, PyAny>> {
         self.batches.as_ref().expect("only a reader with a schema reads batches").import(py, batch)
     }
@@ -118,14 +138,15 @@ impl RecordReader {
 #[pymethods]
 impl RecordReader {
     #[new]
-    #[pyo3(signature = (gate, schema=None, iterative=false))]
+    #[pyo3(signature = (gate, schema=None, iterative=false, batch_bytes=0))]
     fn new(
         py: Python<'_>,
         gate: AnyGate<'_>,
         schema: Option<PySchema>,
         iterative: bool,
+        batch_bytes: usize,
     ) -> PyResult<Self> {
-        let batches = schema.as_ref().map(|schema| PyarrowBatches::new(py, schema)).transpose()?;
+        let batches = schema.as_ref().map(|schema| ToPyarrow::new(py, schema)).transpose()?;
         let schema = schema.map(|schema| page_schema(py, schema)).transpose()?;
         let environment = Arc::clone(gate.environment());
         let spanning = environment.spanning_options();
@@ -134,6 +155,9 @@ impl RecordReader {
         let mut reader = Inner::new(Arc::clone(&input), schema, spanning, copies);
         if iterative {
             reader = reader.iterative();
+        }
+        if batch_bytes > 0 {
+            reader = reader.with_batch_bytes(batch_bytes);
         }
         let counters = Arc::clone(reader.counters());
         let inner = Mutex::new(State { reader, held: None });
@@ -216,31 +240,25 @@ impl RecordReader {
     }
 
     fn is_available(&self, py: Python<'_>) -> PyResult<bool> {
-        blocking(py, |_| {
-            self.environment.check_fork()?;
-            Ok(match self.inner.try_lock() {
-                Ok(state) => state.held.is_some() || state.reader.is_available(),
-                // Another thread reads.
-                Err(_) => self.input.is_available(),
-            })
-        })
+        self.ask(py, |state| state.is_available(), |input| input.is_available())
     }
 
     fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
-        is_finished(py, &self.environment, &self.input)
+        self.ask(py, |state| state.reader.is_finished(), |input| input.is_finished())
     }
 
     fn has_reached_end_of_superstep(&self, py: Python<'_>) -> PyResult<bool> {
-        blocking(py, |_| {
-            self.environment.check_fork()?;
-            Ok(self.input.has_reached_end_of_superstep())
-        })
+        let of_reader = |state: &State| state.reader.has_reached_end_of_superstep();
+        self.ask(py, of_reader, |input| input.has_reached_end_of_superstep())
     }
 
     fn start_next_superstep(&self, py: Python<'_>) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            self.input.start_next_superstep()
+            match self.inner.try_lock() {
+                Ok(state) => state.reader.start_next_superstep(),
+                Err(_) => self.input.start_next_superstep(),
+            }
         })
     }
 
@@ -255,17 +273,6 @@ impl RecordReader {
     fn close_descriptor(&self, py: Python<'_>) {
         released(py, || self.descriptor.close());
     }
-}
-
-fn is_finished(
-    py: Python<'_>,
-    environment: &ShuffleEnvironment,
-    input: &Arc<dyn DataInput>,
-) -> PyResult<bool> {
-    blocking(py, |_| {
-        environment.check_fork()?;
-        Ok(input.is_finished())
-    })
 }
 
 #[pyclass(frozen, module = "headgate._native")]
@@ -323,7 +330,10 @@ impl BufferReader {
     }
 
     fn is_finished(&self, py: Python<'_>) -> PyResult<bool> {
-        is_finished(py, &self.environment, &self.input)
+        blocking(py, |_| {
+            self.environment.check_fork()?;
+            Ok(self.input.is_finished())
+        })
     }
 
     fn open_descriptor(&self, py: Python<'_>) -> PyResult<RawFd> {

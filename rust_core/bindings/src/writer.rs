@@ -17,6 +17,7 @@ use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
+use crate::batches::FromPyarrow;
 use crate::errors::{of_hash, to_py};
 use crate::interrupt::{blocking, lock};
 use crate::output::{back_pressured_ns, is_available, wait_available};
@@ -72,13 +73,17 @@ fn data_type(number: u8) -> PyResult<DataType> {
     DataType::try_from(number).map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Every batch of a capsule producer, one after the other.
+/// Every batch of a capsule producer, one after the other; `known` is the schema that most of them have.
 fn for_each_batch(
     py: Python<'_>,
-    batches: AnyRecordBatch,
+    known: &FromPyarrow,
+    batches: &Bound<'_, PyAny>,
     mut each: impl FnMut(&RecordBatch, Interrupt<'_>) -> Result<()> + Send,
 ) -> PyResult<()> {
-    match batches {
+    if let Some(batch) = known.take(py, batches)? {
+        return blocking(py, |interrupt| each(&batch, interrupt));
+    }
+    match batches.extract::<AnyRecordBatch>()? {
         AnyRecordBatch::RecordBatch(batch) => {
             let batch = batch.into_inner();
             blocking(py, |interrupt| each(&batch, interrupt))
@@ -99,6 +104,7 @@ pub(crate) struct ArrowWriter {
     environment: Arc<ShuffleEnvironment>,
     partition: Arc<Partition>,
     counters: Arc<Counters>,
+    batches: FromPyarrow,
     inner: Mutex<ArrowInner>,
 }
 
@@ -114,6 +120,7 @@ impl ArrowWriter {
         timeout: f64,
     ) -> PyResult<Self> {
         let selector = self::selector(py, Some(&schema), &selector)?;
+        let batches = FromPyarrow::new(py, &schema)?;
         let schema = page_schema(py, schema)?;
         let environment = Arc::clone(&partition.environment);
         let partition = Arc::clone(&partition.inner);
@@ -124,11 +131,11 @@ impl ArrowWriter {
                 .with_buffer_timeout(buffer_timeout(timeout), &environment)
         })?;
         let (partition, counters) = (Arc::clone(inner.partition()), Arc::clone(inner.counters()));
-        Ok(Self { environment, partition, counters, inner: Mutex::new(inner) })
+        Ok(Self { environment, partition, counters, batches, inner: Mutex::new(inner) })
     }
 
-    fn emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
-        for_each_batch(py, batches, |batch, interrupt| {
+    fn emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
+        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.emit(batch, interrupt)
         })
@@ -147,15 +154,15 @@ impl ArrowWriter {
         })
     }
 
-    fn broadcast_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
-        for_each_batch(py, batches, |batch, interrupt| {
+    fn broadcast_emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
+        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_emit(batch, interrupt)
         })
     }
 
-    fn random_emit(&self, py: Python<'_>, batches: AnyRecordBatch) -> PyResult<()> {
-        for_each_batch(py, batches, |batch, interrupt| {
+    fn random_emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
+        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.random_emit(batch, interrupt)
         })

@@ -17,6 +17,10 @@ use crate::event;
 use crate::gate::{DataInput, Received};
 use crate::spanning::{RecordFiles, SpanningOptions};
 
+mod coalescing;
+
+use coalescing::Coalescing;
+
 /// What a reader returns.
 #[derive(Debug)]
 pub enum Record {
@@ -49,6 +53,8 @@ pub struct RecordReader {
     current: Option<usize>,
     /// Stops at the end of each superstep.
     iterative: bool,
+    /// Where small batches are put together.
+    coalescing: Option<Coalescing>,
     copies: Arc<Copies>,
     counters: Arc<Counters>,
 }
@@ -68,6 +74,7 @@ impl RecordReader {
             channels: Vec::new(),
             current: None,
             iterative: false,
+            coalescing: None,
             copies,
             counters: Arc::default(),
         }
@@ -77,6 +84,18 @@ impl RecordReader {
     #[must_use]
     pub fn iterative(mut self) -> Self {
         self.iterative = true;
+        self
+    }
+
+    /// Puts batches together, of one channel or several, into batches of up to so many bytes. What is read
+    /// is the same in the same order; a reader of bytes records has no batches to put together.
+    ///
+    /// Rows wait for others only as long as there is something to read: before the reader would block, or
+    /// an event, the end or an error comes, they are returned.
+    #[must_use]
+    pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
+        let schema = self.schema.as_ref().map(Arc::clone);
+        self.coalescing = schema.map(|schema| Coalescing::new(schema, batch_bytes));
         self
     }
 
@@ -101,7 +120,7 @@ impl RecordReader {
     /// What ended a channel or the gate, or what the interrupt says.
     pub fn next(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Record>> {
         loop {
-            if let Some(record) = self.next_buffered()? {
+            if let Some(record) = self.next_at_hand()? {
                 return Ok(Some(record));
             }
             let Some(received) = self.gate.next(interrupt).inspect_err(|e| self.release(e))? else {
@@ -119,7 +138,7 @@ impl RecordReader {
     /// What ended a channel or the gate.
     pub fn poll_next(&mut self) -> Result<Poll<Option<Record>>> {
         loop {
-            if let Some(record) = self.next_buffered()? {
+            if let Some(record) = self.next_at_hand()? {
                 return Ok(Poll::Ready(Some(record)));
             }
             match self.gate.poll_next().inspect_err(|e| self.release(e))? {
@@ -136,12 +155,17 @@ impl RecordReader {
 
     /// Whether a poll is worth it; it may still find nothing, such as half of a record.
     pub fn is_available(&self) -> bool {
-        self.current.is_some() || self.gate.is_available()
+        self.current.is_some() || self.has_rows() || self.gate.is_available()
+    }
+
+    /// Whether everything was read: all channels have ended, and none can come.
+    pub fn is_finished(&self) -> bool {
+        !self.has_rows() && self.gate.is_finished()
     }
 
     /// Whether all channels reached the end of the superstep; of a reader that is iterative.
     pub fn has_reached_end_of_superstep(&self) -> bool {
-        self.gate.has_reached_end_of_superstep()
+        !self.has_rows() && self.gate.has_reached_end_of_superstep()
     }
 
     /// Goes on with the records after the end of the superstep.
@@ -149,23 +173,75 @@ impl RecordReader {
     /// # Errors
     /// [`ExchangeError::State`] before all channels reached that end.
     pub fn start_next_superstep(&self) -> Result<()> {
+        if self.has_rows() {
+            return Err(ExchangeError::State(
+                "rows of this superstep are not read yet: read on before the next",
+            ));
+        }
         self.gate.start_next_superstep()
+    }
+
+    fn has_rows(&self) -> bool {
+        self.coalescing.as_ref().is_some_and(|coalescing| !coalescing.is_empty())
+    }
+
+    /// What the buffer that was read last still holds; and rows that were put together, once there is
+    /// nothing to read any more that could follow them.
+    fn next_at_hand(&mut self) -> Result<Option<Record>> {
+        loop {
+            if let Some(next) = self.coalescing.as_mut().and_then(Coalescing::next) {
+                return next.map(Some);
+            }
+            let next = match self.next_buffered() {
+                Ok(None) if self.has_rows() => self.receive_available(),
+                next => next.map(Poll::Ready),
+            };
+            let next = match next {
+                Ok(Poll::Pending) => continue,
+                Ok(Poll::Ready(next)) => Ok(next),
+                Err(error) => Err(error),
+            };
+            let Some(coalescing) = &mut self.coalescing else {
+                return next;
+            };
+            coalescing.end_batch(next);
+            return coalescing.next().transpose();
+        }
+    }
+
+    /// The next record of what waits to be read, none if nothing does, or at an end; pending if there is
+    /// none yet in what was received.
+    fn receive_available(&mut self) -> Result<Poll<Option<Record>>> {
+        // A poll that finds nothing would begin the reader's idle time, and it has rows to work on.
+        if !self.gate.is_available() {
+            return Ok(Poll::Ready(None));
+        }
+        match self.gate.poll_next().inspect_err(|e| self.release(e))? {
+            Poll::Ready(Some(received)) => Ok(match self.receive(received)? {
+                None => Poll::Pending,
+                next => Poll::Ready(next),
+            }),
+            Poll::Pending | Poll::Ready(None) => Ok(Poll::Ready(None)),
+        }
     }
 
     /// The next record of the buffer that was read last, if it holds another one.
     fn next_buffered(&mut self) -> Result<Option<Record>> {
-        let Some(channel) = self.current else {
-            return Ok(None);
-        };
-        let record = self.next_in_buffer(channel)?;
-        if record.is_none() {
-            self.current = None;
+        while let Some(channel) = self.current {
+            let Some(record) = self.next_in_buffer(channel)? else {
+                self.current = None;
+                break;
+            };
+            if let Some(record) = self.record(channel, record)? {
+                return Ok(Some(record));
+            }
         }
-        Ok(record)
+        Ok(None)
     }
 
     /// All bytes of a channel that were taken from the gate and not yet returned as a record, exactly as
-    /// they came: what a checkpoint would have to keep of it.
+    /// they came: what a checkpoint would have to keep of it. Rows that were put together and wait to be
+    /// returned are not among them.
     ///
     /// # Errors
     /// A spill file that cannot be read.
@@ -198,10 +274,7 @@ impl RecordReader {
             });
         }
         match data_type {
-            DataType::DataBufferWithClearEnd => {
-                let page = self.keep(buffer);
-                self.batch(channel, page).map(Some)
-            }
+            DataType::DataBufferWithClearEnd => self.page(channel, buffer),
             DataType::DataBuffer => {
                 let bytes = buffer.into_bytes();
                 let deserializer = &mut self.channels[channel].deserializer;
@@ -229,25 +302,45 @@ impl RecordReader {
         }
     }
 
-    /// The next record of the channel's current buffer.
-    fn next_in_buffer(&mut self, channel: usize) -> Result<Option<Record>> {
+    /// The bytes of the next record of the channel's current buffer.
+    fn next_in_buffer(&mut self, channel: usize) -> Result<Option<Bytes>> {
         let result = self.channels[channel]
             .deserializer
             .next_record()
             .map_err(|e| ExchangeError::of_deserialize(e, &self.gate.channel_name(channel)))?;
-        let Some(record) = result.into_record() else {
-            return Ok(None);
-        };
+        Ok(result.into_record())
+    }
+
+    fn record(&mut self, channel: usize, record: Bytes) -> Result<Option<Record>> {
         if self.schema.is_some() {
             Copies::count(&self.copies.spanning, record.len());
-            return self.batch(channel, record).map(Some);
+            return self.page(channel, record.into());
         }
         self.channels[channel].rows += 1;
         self.counters.add(1, 0, 0);
         Ok(Some(Record::Bytes(record)))
     }
 
-    fn batch(&mut self, channel: usize, page: Bytes) -> Result<Record> {
+    /// The batch of a page, unless its rows wait for others.
+    fn page(&mut self, channel: usize, page: Buffer) -> Result<Option<Record>> {
+        let waits = self.coalescing.as_ref().is_some_and(|coalescing| {
+            // What comes alone goes alone, without a copy.
+            let is_alone = coalescing.is_empty() && !self.gate.is_available();
+            !is_alone && !coalescing.is_large(page.len())
+        });
+        if !waits {
+            let page = self.keep(page);
+            return self.batch(channel, page).map(|batch| Some(Record::Batch(batch)));
+        }
+        Copies::count(&self.copies.coalesced, page.len());
+        let batch = self.batch(channel, page.into_bytes())?;
+        if let Some(coalescing) = &mut self.coalescing {
+            coalescing.push(&batch, || self.gate.channel_name(channel))?;
+        }
+        Ok(None)
+    }
+
+    fn batch(&mut self, channel: usize, page: Bytes) -> Result<RecordBatch> {
         let Some(schema) = &self.schema else {
             return Err(ExchangeError::WrongRecords(
                 "the producer writes Arrow batches, this reader expects bytes",
@@ -259,7 +352,7 @@ impl RecordReader {
         })?;
         self.channels[channel].rows += batch.num_rows() as u64;
         self.counters.add(batch.num_rows() as u64, 0, 0);
-        Ok(Record::Batch(batch))
+        Ok(batch)
     }
 
     /// Memory the caller may keep: the segment itself, or a copy when too many are kept already.

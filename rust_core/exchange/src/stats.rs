@@ -132,6 +132,8 @@ pub struct Stats {
     pub bytes_received: u64,
     /// Payload bytes gathered into pages.
     pub copied_scatter: u64,
+    /// Payload bytes of small pages put together into larger batches.
+    pub copied_coalesced: u64,
     /// Payload bytes copied out because the caller keeps too many batches.
     pub copied_pool_low: u64,
     /// Payload bytes of records that spanned buffers.

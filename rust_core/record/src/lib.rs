@@ -30,8 +30,9 @@ pub use compression::{Codec, Compressor, DecompressError, Decompressor};
 pub use event::{Event, EventError, StopMode};
 pub use hash::{HashError, partition_ids};
 pub use page::{
-    EncodeError, PageBuilder, PageError, PageProfile, PageSchema, PageStats, Source, SourceError,
-    UnsupportedType, encode_rows, encoded_len, is_page_aligned, read_page,
+    BatchCoalescer, CoalesceError, EncodeError, PageBuilder, PageError, PageProfile, PageSchema,
+    PageStats, Source, SourceError, UnsupportedType, encode_rows, encoded_len, is_page_aligned,
+    read_page,
 };
 pub use random::SplitMix64;
 pub use scatter::{PartitionOutOfRange, Scatter};

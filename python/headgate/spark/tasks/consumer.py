@@ -143,11 +143,12 @@ class _Resident:
         return Cause.from_fields(fields).error()
 
     def _reduce(self, gate: _Gate) -> Iterator[pa.RecordBatch]:
-        reader = hg.RecordReader(gate.gate, schema=self._task.schema)
+        task = self._task
+        reader = hg.RecordReader(gate.gate, schema=task.schema, batch_bytes=task.batch_bytes)
         clock = Clock()
         self._counts.clocks.append(clock)
         source = Source(reader, self._count, clock)
-        yield from yielded(apply("reduce", self._task.reduce, source), clock)
+        yield from yielded(apply("reduce", task.reduce, source), clock)
         if source.error is not None:
             raise source.error  # reduce caught it and went on: rows would be missing
 

@@ -53,9 +53,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTask(Task):
-    """A consumer: ``reduce`` makes the result from what is read."""
+    """A consumer: ``reduce`` makes the result from what is read.
+
+    Pages that wait are put together into batches of up to ``batch_bytes``; 0 for none.
+    """
 
     reduce: BatchFunction | None = None
+    batch_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,6 +302,7 @@ impl ShuffleEnvironment {
             bytes_sent,
             bytes_received,
             copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
+            copied_coalesced: self.copies.coalesced.load(Ordering::Relaxed),
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
             copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),

@@ -29,6 +29,7 @@
 
 mod bits;
 mod builder;
+mod coalesce;
 mod columns;
 mod encode;
 mod error;
@@ -42,6 +43,7 @@ mod source;
 mod types;
 
 pub use builder::{PageBuilder, PageStats};
+pub use coalesce::{BatchCoalescer, CoalesceError};
 pub use encode::{EncodeError, encode_rows, encoded_len};
 pub use error::PageError;
 pub use layout::PageProfile;

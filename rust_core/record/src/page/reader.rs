@@ -27,15 +27,19 @@ pub fn is_page_aligned(bytes: &[u8]) -> bool {
 /// # Errors
 /// The first thing found that no page builder writes for this schema.
 pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageError> {
-    let (rows, columns) = read_header(schema, &bytes)?;
     let page =
         if is_page_aligned(&bytes) { Buffer::from(bytes) } else { Buffer::from_slice_ref(&*bytes) };
+    read_buffer(schema, &page)
+}
+
+/// Like [`read_page`], of memory that is aligned.
+pub(super) fn read_buffer(schema: &PageSchema, page: &Buffer) -> Result<RecordBatch, PageError> {
+    let (rows, columns) = read_header(schema, page)?;
     let mut arrays = Vec::with_capacity(schema.schema().fields().len());
     let mut column = 0;
     for (index, field) in schema.schema().fields().iter().enumerate() {
         let name = field.name();
-        let reader =
-            ColumnReader { name, page: &page, layouts: schema.layouts(), columns: &columns };
+        let reader = ColumnReader { name, page, layouts: schema.layouts(), columns: &columns };
         let invalid = |source| PageError::InvalidColumn { column: name.clone(), source };
         let array = match schema.travels_as(index) {
             None => make_array(reader.read(column, field.data_type(), rows)?),

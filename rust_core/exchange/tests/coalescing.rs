@@ -1,0 +1,255 @@
+//! A reader that puts batches together reads what one that does not reads, in the same order.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod common;
+
+use std::task::Poll;
+use std::thread;
+
+use bytes::Bytes;
+use common::{Env, batch, drain, keys, nothing, writer};
+use headgate_exchange::{ArrowWriter, ExchangeError, Record, RecordReader};
+use headgate_record::Event;
+use proptest::prelude::*;
+
+const SEGMENT: usize = 4096;
+/// At most so many bytes take a row of `batch(.., .., 8)`, and a batch beside its rows.
+const ROW_BYTES: usize = 8 + 4 + 8 + 1;
+const BESIDE: usize = 640;
+
+/// What was read: the keys of a batch, or the name of an event.
+#[derive(Clone, Debug, PartialEq)]
+enum Read {
+    Keys(Vec<i64>),
+    Event(String),
+}
+
+/// Everything that is at hand, as it comes.
+fn at_hand(reader: &mut RecordReader) -> Vec<Read> {
+    let mut read = Vec::new();
+    while let Poll::Ready(Some(record)) = reader.poll_next().unwrap() {
+        read.push(match record {
+            Record::Batch(batch) => Read::Keys(keys(&batch)),
+            Record::Event { event: Event::Custom { name, .. }, .. } => Read::Event(name),
+            other => panic!("{other:?} was not written"),
+        });
+    }
+    read
+}
+
+/// The same with nothing but events between batches.
+fn together(read: &[Read]) -> Vec<Read> {
+    let mut all: Vec<Read> = Vec::new();
+    for next in read {
+        match (all.last_mut(), next) {
+            (Some(Read::Keys(before)), Read::Keys(keys)) => before.extend(keys),
+            _ => all.push(next.clone()),
+        }
+    }
+    all
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Emit(i64),
+    Flush,
+    Event { priority: bool },
+    Read,
+    Wide,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (1_i64..60).prop_map(Step::Emit),
+        3 => Just(Step::Flush),
+        1 => any::<bool>().prop_map(|priority| Step::Event { priority }),
+        2 => Just(Step::Read),
+        1 => Just(Step::Wide),
+    ];
+    prop::collection::vec(step, 0..60)
+}
+
+fn take_steps(writer: &mut ArrowWriter, step: &Step, from: &mut i64, event: usize) {
+    match step {
+        Step::Emit(rows) => writer.emit(&batch(*from, *from + rows, 8), &nothing).unwrap(),
+        Step::Flush => writer.flush().unwrap(),
+        Step::Event { priority } => {
+            let name = format!("event {event}");
+            let event = Event::Custom { name, body: Bytes::new() };
+            let data_type = headgate_exchange::data_type_of(&event, *priority);
+            writer.broadcast_event_as(&event, data_type).unwrap();
+        }
+        // A row over several segments.
+        Step::Wide => writer.emit(&batch(*from, *from + 1, 3 * SEGMENT), &nothing).unwrap(),
+        Step::Read => {}
+    }
+    match step {
+        Step::Emit(rows) => *from += rows,
+        Step::Wide => *from += 1,
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_written_is_read_the_same(
+        steps in steps(),
+        subpartitions in 1_usize..4,
+        batch_bytes in prop_oneof![0_usize..200, 1000_usize..30_000],
+    ) {
+        let env = Env::new(600, SEGMENT);
+        let partitions = [env.partition(subpartitions), env.partition(subpartitions)];
+        let mut writers = partitions.each_ref().map(writer);
+        let [mut one_by_one, mut coalescing] = partitions.each_ref().map(|partition| {
+            let addresses: Vec<_> =
+                (0..subpartitions).map(|i| env.address(partition, i as u32)).collect();
+            env.reader(&env.gate(&addresses))
+        });
+        coalescing = coalescing.with_batch_bytes(batch_bytes);
+        for (number, step) in steps.iter().chain([&Step::Read]).enumerate() {
+            let is_last = number == steps.len();
+            let mut from = [number as i64 * 1000; 2];
+            for (writer, from) in writers.iter_mut().zip(&mut from) {
+                take_steps(writer, step, from, number);
+                if is_last {
+                    writer.finish().unwrap();
+                }
+            }
+            if !matches!(step, Step::Read) {
+                continue;
+            }
+            let (small, large) = (at_hand(&mut one_by_one), at_hand(&mut coalescing));
+            prop_assert_eq!(together(&small), together(&large));
+            prop_assert!(large.len() <= small.len());
+            for pair in large.windows(2) {
+                let [Read::Keys(a), Read::Keys(b)] = pair else { continue };
+                // Neither is large, and yet they were not put together: the second found no room.
+                let rows = a.len() + b.len();
+                let wide = [a, b].iter().any(|keys| keys.len() == 1);
+                let bytes = rows * ROW_BYTES + BESIDE;
+                prop_assert!(wide || bytes * 2 > batch_bytes, "{rows} rows of {batch_bytes} bytes");
+            }
+            prop_assert_eq!(coalescing.is_finished(), is_last);
+            prop_assert_eq!(coalescing.is_available(), is_last);
+        }
+        prop_assert_eq!(one_by_one.counters().rows(), coalescing.counters().rows());
+        prop_assert!(coalescing.next(&nothing).unwrap().is_none());
+    }
+}
+
+#[test]
+fn rows_read_before_an_error_come_before_it() {
+    let env = Env::new(64, SEGMENT);
+    let partition = env.partition(1);
+    let mut reader = env.reader(&env.gate(&[env.address(&partition, 0)])).with_batch_bytes(1 << 20);
+    let mut writer = writer(&partition);
+    for part in 0..3 {
+        writer.emit(&batch(part * 10, (part + 1) * 10, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.broadcast_event(&Event::EndOfSuperstep).unwrap();
+    writer.emit(&batch(30, 40, 8), &nothing).unwrap();
+    writer.finish().unwrap();
+    let Some(Record::Batch(first)) = reader.next(&nothing).unwrap() else { panic!("a batch") };
+    assert_eq!(keys(&first), Vec::from_iter(0..30));
+    assert!(!reader.is_finished() && reader.is_available());
+    let error = reader.next(&nothing).unwrap_err();
+    assert!(matches!(error, ExchangeError::State(_)), "{error}");
+    let Some(Record::Batch(rest)) = reader.next(&nothing).unwrap() else { panic!("a batch") };
+    assert_eq!(keys(&rest), Vec::from_iter(30..40));
+}
+
+#[test]
+fn rows_of_a_superstep_are_read_before_the_next_is_started() {
+    let env = Env::new(64, SEGMENT);
+    let partition = env.partition(1);
+    let reader = env.reader(&env.gate(&[env.address(&partition, 0)])).iterative();
+    let mut reader = reader.with_batch_bytes(2 * SEGMENT);
+    let mut writer = writer(&partition);
+    for superstep in 0..2 {
+        for part in 0..11 {
+            let from = superstep * 1000 + part * 50;
+            writer.emit(&batch(from, from + 50, 8), &nothing).unwrap();
+            writer.flush().unwrap();
+        }
+        writer.broadcast_event(&Event::EndOfSuperstep).unwrap();
+    }
+    writer.finish().unwrap();
+    for superstep in 0..2 {
+        let mut seen = Vec::new();
+        while let Some(Record::Batch(batch)) = reader.next(&nothing).unwrap() {
+            seen.extend(keys(&batch));
+            if seen.len() < 550 {
+                assert!(!reader.has_reached_end_of_superstep() && reader.is_available());
+                assert!(reader.start_next_superstep().is_err());
+            }
+        }
+        assert_eq!(seen, Vec::from_iter(superstep * 1000..superstep * 1000 + 550));
+        assert!(reader.has_reached_end_of_superstep());
+        reader.start_next_superstep().unwrap();
+    }
+    assert!(reader.next(&nothing).unwrap().is_none() && reader.is_finished());
+}
+
+#[test]
+fn segments_are_free_while_rows_are_kept() {
+    let env = Env::new(64, SEGMENT);
+    let partition = env.partition(1);
+    let mut reader = env.reader(&env.gate(&[env.address(&partition, 0)])).with_batch_bytes(1 << 20);
+    let mut writer = writer(&partition);
+    for part in 0..3 {
+        writer.emit(&batch(part * 10, (part + 1) * 10, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+    }
+    let kept = reader.next(&nothing).unwrap();
+    let stats = env.0.stats();
+    assert_eq!((stats.pool.held, stats.pool.pinned), (0, 0));
+    assert!(stats.copied_coalesced > 0 && stats.copied_pool_low == 0);
+    assert!(matches!(kept, Some(Record::Batch(batch)) if keys(&batch).len() == 30));
+    writer.finish().unwrap();
+    assert!(reader.next(&nothing).unwrap().is_none());
+}
+
+#[test]
+fn a_batch_may_be_larger_than_what_the_channel_may_send_ahead() {
+    let (producer, consumer) = (Env::new(8, SEGMENT), Env::new(4, SEGMENT));
+    let partition = producer.partition(1);
+    let gate = consumer.gate(&[producer.address(&partition, 0)]);
+    let seen = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = writer(&partition);
+            writer.emit(&batch(0, 20_000, 8), &nothing).unwrap();
+            writer.finish().unwrap();
+        });
+        drain(&mut consumer.reader(&gate).with_batch_bytes(100 * SEGMENT)).unwrap()
+    });
+    assert_eq!(seen, Vec::from_iter(0..20_000));
+}
+
+#[test]
+fn a_page_that_comes_alone_or_is_large_is_not_copied() {
+    let env = Env::new(64, SEGMENT);
+    let partition = env.partition(1);
+    let gate = env.gate(&[env.address(&partition, 0)]);
+    let mut reader = env.reader(&gate).with_batch_bytes(SEGMENT);
+    let mut writer = writer(&partition);
+    let mut kept = Vec::new();
+    for part in 0..3 {
+        writer.emit(&batch(part, part + 1, 8), &nothing).unwrap();
+        writer.flush().unwrap();
+        kept.extend(reader.next(&nothing).unwrap());
+    }
+    writer.emit(&batch(0, 1000, 8), &nothing).unwrap();
+    writer.finish().unwrap();
+    let pinned = env.0.stats().pool.pinned;
+    assert_eq!(pinned, 3, "each is its segment");
+    while let Some(record) = reader.next(&nothing).unwrap() {
+        kept.push(record);
+    }
+    // Only the last page may be small.
+    assert!(env.0.stats().copied_coalesced < SEGMENT as u64 / 2);
+    assert!(kept.len() > 5);
+}
