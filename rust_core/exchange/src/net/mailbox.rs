@@ -1,6 +1,6 @@
 //! Commands to the I/O thread.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,11 +10,13 @@ use mio::{Registry, Token, Waker};
 
 use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
 use crate::lock::lock;
+use crate::net::Listeners;
 
 /// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
 pub(crate) const LISTENER: Token = Token(1);
-pub(crate) const FIRST_CONNECTION: usize = 2;
+pub(crate) const SAME_HOST_LISTENER: Token = Token(2);
+pub(crate) const FIRST_CONNECTION: usize = 3;
 
 /// What another thread wants done.
 pub(crate) enum Command {
@@ -39,8 +41,10 @@ pub(crate) enum Command {
     AwaitPartition { timeout: Duration, id: PartitionId, request: Arc<LocalRequest> },
     /// A subpartition served on this connection has something, or failed.
     Data { connection: usize, channel: ChannelId },
+    /// A buffer that was lent over this connection is read no more.
+    Return { connection: usize, loan: u64 },
     /// Accept connections here.
-    Listen(TcpListener),
+    Listen(Listeners),
     /// Say goodbye and end.
     Shutdown,
 }

@@ -69,6 +69,7 @@ fn environment() -> ShuffleEnvironment {
         temp_directories: Vec::new(),
         partition_request_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
+        same_host_link: false,
         buffer_debloat: None,
     };
     ShuffleEnvironment::new(config).unwrap()

@@ -51,6 +51,7 @@ impl Process {
             temp_directories: Vec::new(),
             partition_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
+            same_host_link: false,
             buffer_debloat: None,
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use crate::error::Result;
-use crate::net::Link;
+use crate::net::lease::Lease;
+use crate::net::link::{Link, Stream};
 
 /// Bytes that a pipe takes before its writer has to wait.
 const CAPACITY: usize = 6_000;
@@ -177,6 +178,10 @@ impl Link for SimLink {
         Ok(())
     }
 
+    fn watch(&mut self, _lease: &mut Lease, _token: usize) -> io::Result<()> {
+        unreachable!("nothing is lent over pipes")
+    }
+
     fn close(stream: &mut SimStream) {
         stream.finish();
     }
@@ -201,6 +206,8 @@ impl SimStream {
         self.net.borrow().wires[self.wire].broken.map_or(Ok(()), |kind| Err(kind.into()))
     }
 }
+
+impl Stream for SimStream {}
 
 impl Drop for SimStream {
     fn drop(&mut self) {
