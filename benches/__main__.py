@@ -7,6 +7,7 @@ NAMES = (
     "scatter",
     "broadcast",
     "loopback",
+    "samehost",
     "channels",
     "keyed",
     "memory",

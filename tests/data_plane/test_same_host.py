@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import socket
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -128,6 +129,49 @@ def test_either_side_can_do_without(environment, who):
     assert table.result().num_rows == 20_000
     assert links(producer) == links(consumer) == {"tcp": 1, "same_host": 0}
     assert lent(producer)["buffers"] == 0
+
+
+def test_another_user_gets_nothing(pair):
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    producer, consumer = pair
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    address = partition.address(0)
+    reader = reading(consumer, partition)
+    writing = Task(write, partition, [numbers(20_000)])
+    Task(next, reader).result()
+    memory = [path for path in Path("/proc/self/fd").iterdir() if is_memory(path)]
+    assert memory, "there is something to look for"
+    owner = os.getpid()
+    stranger = os.fork()
+    if stranger == 0:
+        os.setuid(65534)
+        got = 0
+        for path in memory:
+            try:
+                os.open(f"/proc/{owner}/fd/{path.name}", os.O_RDONLY)
+            except OSError:
+                continue
+            got |= 1
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(10)
+            sock.connect(wire.near(address))
+            try:
+                sock.sendall(wire.hello())
+                got |= 2 * bool(sock.recv(1))
+            except ConnectionError:
+                pass
+        os._exit(got)
+    assert os.waitstatus_to_exitcode(os.waitpid(stranger, 0)[1]) == 0
+    Task(list, reader).result()
+    writing.result()
+
+
+def is_memory(path):
+    try:
+        return str(path.readlink()).startswith("/memfd:headgate")
+    except OSError:
+        return False
 
 
 def test_a_name_that_another_user_holds_is_passed_by(environment):
