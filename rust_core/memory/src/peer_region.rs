@@ -90,8 +90,7 @@ impl PeerRegion {
     pub fn open(file: OwnedFd, announced: u64) -> Result<Self, PeerRegionError> {
         let size = check(&file, announced)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the seals keep its size.
-        let mapped =
-            unsafe { mmap(null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+        let mapped = unsafe { mmap(null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
         let memory = match mapped.ok().and_then(|start| NonNull::new(start.cast::<u8>())) {
             Some(start) => Memory::Mapped(start),
             None => Memory::File(file),

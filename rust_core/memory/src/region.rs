@@ -10,10 +10,8 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// What a region must be sealed with: it never changes its size, and nobody maps it to write any more.
-pub(crate) const SEALS: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::FUTURE_WRITE)
-    .union(SealFlags::SEAL);
+pub(crate) const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 /// A mapping that is written by this process.
 ///

@@ -158,8 +158,7 @@ fn a_region_can_neither_be_written_nor_resized_by_others() {
 }
 
 fn memory_file(size: u64, seals: SealFlags) -> OwnedFd {
-    let file =
-        memfd_create("test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
+    let file = memfd_create("test", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, size).unwrap();
     fcntl_add_seals(&file, seals).unwrap();
     file
@@ -201,7 +200,8 @@ fn nothing_outside_a_region_can_be_borrowed() {
     let (reader, ours) = pool(4, false);
     let (file, _) = filled(&lender, 7).place().unwrap();
     let size = file.size();
-    for region in [open(&file), Arc::new(PeerRegion::open_unmapped(descriptor(&file), size).unwrap())]
+    for region in
+        [open(&file), Arc::new(PeerRegion::open_unmapped(descriptor(&file), size).unwrap())]
     {
         let ended = Arc::new(AtomicUsize::new(0));
         let outside = [

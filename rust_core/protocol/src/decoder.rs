@@ -300,17 +300,7 @@ fn parse_lent(input: &mut &[u8], limits: Limits) -> Result<LentBuffer, FrameErro
         return Err(FrameError::PayloadTooLarge { channel, size, limit: limits.max_payload });
     }
     let (loan, region, offset) = (take_u64(input), take_u32(input), take_u64(input));
-    Ok(LentBuffer {
-        channel,
-        generation,
-        sequence,
-        backlog,
-        data_type,
-        size,
-        loan,
-        region,
-        offset,
-    })
+    Ok(LentBuffer { channel, generation, sequence, backlog, data_type, size, loan, region, offset })
 }
 
 fn parse_data_type(input: &mut &[u8], channel: ChannelId) -> Result<DataType, FrameError> {

@@ -11,6 +11,7 @@ use mio::{Registry, Token, Waker};
 use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
 use crate::lock::lock;
 use crate::net::Listeners;
+use crate::view::DataListener;
 
 /// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
@@ -110,5 +111,19 @@ impl CreditSink for Mailbox {
 
     fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage) {
         self.post(Command::Tell(channel, message));
+    }
+}
+
+/// Tells the I/O thread of what a subpartition has.
+pub(crate) struct ToMailbox {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) connection: usize,
+    pub(crate) channel: ChannelId,
+}
+
+impl DataListener for ToMailbox {
+    fn data_available(&self) {
+        let (connection, channel) = (self.connection, self.channel);
+        self.mailbox.post(Command::Data { connection, channel });
     }
 }

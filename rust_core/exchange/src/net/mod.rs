@@ -27,8 +27,8 @@ mod sending;
 mod serve;
 mod sockets;
 mod task_event;
-mod traffic;
 mod tcp;
+mod traffic;
 mod wire_error;
 
 #[cfg(test)]
@@ -53,10 +53,10 @@ pub(crate) use link::Link;
 pub use loans::LentStats;
 pub(crate) use loans::Loans;
 pub(crate) use mailbox::{Command, Mailbox};
-pub use traffic::Connections;
-pub(crate) use traffic::Traffic;
 #[cfg(test)]
 pub(crate) use peers::Peers;
+pub use traffic::Connections;
+pub(crate) use traffic::Traffic;
 
 /// Where others connect: over TCP, and beside that within the host.
 pub(crate) struct Listeners {
@@ -105,8 +105,7 @@ impl Network {
         make: impl FnOnce(Arc<Mailbox>) -> Context,
         on_panic: impl FnOnce(ExchangeError) + Send + 'static,
     ) -> Result<Self> {
-        let address =
-            listeners.as_ref().and_then(|listeners| listeners.tcp.local_addr().ok());
+        let address = listeners.as_ref().and_then(|listeners| listeners.tcp.local_addr().ok());
         let io = |error: std::io::Error| {
             let exhausted = descriptors::exhausted("cannot start the I/O thread", &error);
             exhausted.unwrap_or_else(|| ExchangeError::Memory(error.to_string()))

@@ -10,31 +10,18 @@ use headgate_protocol::{ChannelId, Frame, Generation, Next, PartitionRequest, Se
 use crate::error::{ExchangeError, Result};
 use crate::manager::{Lookup, PartitionListener};
 use crate::net::loans::{Lending, Outstanding};
+use crate::net::mailbox::ToMailbox;
 use crate::net::outbox::Outbox;
 use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
 use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
-use crate::net::{Command, Context, Mailbox, wire_error};
+use crate::net::{Context, wire_error};
 use crate::partition::ResultPartition;
-use crate::view::{DataListener, SubpartitionView};
+use crate::view::SubpartitionView;
 
 struct Reader {
     view: Arc<dyn SubpartitionView>,
     generation: Generation,
-}
-
-/// Tells the I/O thread of what a subpartition has.
-struct ToMailbox {
-    mailbox: Arc<Mailbox>,
-    connection: usize,
-    channel: ChannelId,
-}
-
-impl DataListener for ToMailbox {
-    fn data_available(&self) {
-        let (connection, channel) = (self.connection, self.channel);
-        self.mailbox.post(Command::Data { connection, channel });
-    }
 }
 
 pub(crate) struct Serve {

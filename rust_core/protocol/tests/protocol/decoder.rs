@@ -7,7 +7,7 @@ use headgate_protocol::{
 use proptest::prelude::*;
 
 use crate::frames::{
-    crc32c_by_bits, credit, decode_pieces, header, payload_len, lent, request, sealed, to_consumer,
+    crc32c_by_bits, credit, decode_pieces, header, lent, payload_len, request, sealed, to_consumer,
     to_producer, wire,
 };
 
