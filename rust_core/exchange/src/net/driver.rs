@@ -75,7 +75,9 @@ impl Driver {
                                 connection.can_write();
                             }
                         }
-                        None => self.peers.check_lease(token),
+                        None => {
+                            self.peers.check_lease(token);
+                        }
                     },
                 }
             }

@@ -10,8 +10,9 @@ use crate::lock::lock;
 use crate::net::lease::Lease;
 use crate::net::outbox::{Descriptor, Outbox};
 
-/// What is smaller goes with the bytes: giving it back would cost more than its copy.
-pub(crate) const LEAST_LENT: usize = 2 << 10;
+/// What is smaller goes with the bytes: giving it back would cost more than its copy. The segments of
+/// the simulator are small.
+const LEAST_LENT: usize = if cfg!(test) { 64 } else { 2 << 10 };
 
 /// All buffers that an environment has lent.
 ///

@@ -283,14 +283,17 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Something happened under the token of a connection that is gone.
-    pub(crate) fn check_lease(&mut self, token: usize) {
+    /// Something happened under the token of a connection that is gone; says whether nobody reads what
+    /// was lent over it any more.
+    pub(crate) fn check_lease(&mut self, token: usize) -> bool {
         if let Some(outstanding) = self.outstanding.get_mut(&token)
             && outstanding.lease.has_ended()
             && let Some(outstanding) = self.outstanding.remove(&token)
         {
             outstanding.end();
+            return true;
         }
+        false
     }
 
     /// Says on every connection that nothing more is wanted.

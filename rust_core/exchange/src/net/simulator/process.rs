@@ -51,7 +51,7 @@ impl Process {
             temp_directories: Vec::new(),
             partition_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
-            same_host_link: false,
+            same_host_link: net.borrow().same_host,
             buffer_debloat: None,
         };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
@@ -78,6 +78,9 @@ impl Process {
                 connection.can_write();
             }
             worked = true;
+        }
+        for token in self.link.watched() {
+            worked |= peers.check_lease(token);
         }
         let mut commands = Vec::new();
         self.mailbox.drain(&mut commands);
