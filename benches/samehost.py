@@ -65,11 +65,7 @@ def main(arguments: Sequence[str]) -> None:
                 "headgate": partial(there_and_back, orders, rounds),
                 "a byte over a Unix socket": partial(ping, orders, rounds),
             },
-            [
-                harness.Ratio(
-                    "samehost_latency", "a byte over a Unix socket", "headgate", goal=0.5
-                )
-            ],
+            [harness.Ratio("samehost_latency", "a byte over a Unix socket", "headgate", goal=0.5)],
             turns=options.turns,
             size=1,
             quick=options.quick,

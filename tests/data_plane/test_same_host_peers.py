@@ -164,7 +164,7 @@ LIES = {
     "seals that could be added": (region(lambda: memory(seals=2 | 4 | 16)), "sealed"),
     "less memory than announced": (region(memory, SIZE + 1), "announced"),
     "more memory than announced": (region(memory, SIZE - 1), "announced"),
-    "no memory": (region(lambda: memory(), 0), "announced"),
+    "no memory": (region(memory, 0), "announced"),
     "a pipe": (region(pipe), "no file in memory"),
     "a file": (region(lambda: os.open(__file__, os.O_RDONLY)), "no file in memory"),
     "an unknown region": (lent(region=4), "unknown"),

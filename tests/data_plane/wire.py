@@ -175,9 +175,7 @@ def lent_buffer(channel, sequence, size, loan, region, offset, data_type=DATA):
     """A buffer to be read where it is."""
     return frame(
         15,
-        struct.pack(
-            ">IIIIBIQIQ", channel, 0, sequence, 0, data_type, size, loan, region, offset
-        ),
+        struct.pack(">IIIIBIQIQ", channel, 0, sequence, 0, data_type, size, loan, region, offset),
     )
 
 

@@ -107,7 +107,7 @@ impl Fetch {
     /// A buffer that stays where it is; one that nobody reads is given back at once.
     fn borrow(&self, lent: &LentBuffer, peer: SocketAddr, outbox: &mut Outbox) -> Result<()> {
         let header = lent.header();
-        fail_point!("page.announced", error => return Err(error));
+        fail_point!("buffer.lent", error => return Err(error));
         let found = self.channels.get(&header.channel);
         let target = found.map_or(Ok(Target::Discard), |channel| channel.begin(&header))?;
         let (Some(channel), Target::Segment(segment)) = (found, target) else {
@@ -116,7 +116,7 @@ impl Fetch {
         };
         let borrowing = self.borrowing.as_ref().expect("checked by the caller");
         let buffer = borrowing.borrow(lent, segment).map_err(|detail| refused(peer, detail))?;
-        fail_point!("page.received", error => return Err(error));
+        fail_point!("buffer.borrowed", error => return Err(error));
         channel.deliver(buffer, header.data_type, header.sequence)
     }
 
