@@ -1,7 +1,7 @@
 """Two processes of one host that share memory, against Arrow Flight and against memory that is here.
 
 A second process sends batches of 2 MiB (four columns of 8 bytes) that it made before, as in the bench
-``loopback``, but reached without TCP: its pages are read where they are. Once the reader looks at no
+``loopback``, but reached without TCP: its pages are read where they are, in segments of 1 MiB. Once the reader looks at no
 value, once it sums every column of every batch; the same sum over as many bytes that are in this
 process already says what reading costs by itself.
 
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         goals = {"untouched": ("flight", 5.0, rows_of), "summed": ("memory here", 0.8, summed)}
         for name, (rival, goal, use) in goals.items():
             contestants: dict[str, Callable[[], float]] = {
-                "headgate": partial(headgate, orders, BATCH, number, use),
+                "headgate": partial(headgate, orders, BATCH, number, use, segment_size="1m"),
                 "flight": partial(by_flight, orders, BATCH, number, use),
             }
             if use is summed:
