@@ -8,6 +8,7 @@ NAMES = (
     "scatter",
     "broadcast",
     "loopback",
+    "samehost",
     "channels",
     "keyed",
     "memory",

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
         ("overhead", ["overhead_emit", "overhead_next"]),
         ("scatter", ["scatter", "scatter_string", "scatter_2000"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
+        ("samehost", ["samehost_untouched", "samehost_summed", "samehost_latency"]),
         ("channels", ["channels", "channels_blocked"]),
         ("broadcast", ["broadcast"]),
         ("memory", ["memory"]),

@@ -117,6 +117,7 @@ def test_the_defaults():
         "listen": "127.0.0.1:0",
         "partition_request_timeout": 10.0,
         "idle_timeout": 10.0,
+        "same_host_link": "auto",
     }
     assert set(options.sources.values()) == {"default"}
     assert describe("segment_size", options["segment_size"]) == "256k"

@@ -32,6 +32,7 @@ class Environment:
         listen: str,
         partition_request_timeout: float,
         idle_timeout: float,
+        same_host_link: str,
         secret: bytes,
         exchange: bytes,
         run: int,

@@ -231,6 +231,17 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum="1h",
         ),
         Option(
+            "same_host_link",
+            "choice",
+            "auto",
+            ("environment", "exchange"),
+            "Whether processes of one host, one user and one network namespace reach each other "
+            "without TCP and read each other's pages where they are (auto), or not (off). Where they "
+            "cannot, TCP is used either way. What a reader keeps holds segments of the writer too, up "
+            "to half of its pool; beyond that pages are copied as over TCP.",
+            choices=("auto", "off"),
+        ),
+        Option(
             "batch_bytes",
             "size",
             "0",

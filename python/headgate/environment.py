@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from headgate import _native, _options
 from headgate._directories import local_directories
@@ -15,6 +15,9 @@ from headgate._option_table import DEBLOAT_OPTIONS, OPTIONS
 from headgate.errors import OptionError
 from headgate.gate import InputGate
 from headgate.partition import KINDS, Compression, PartitionKind, ResultPartition, TaskEvent
+
+#: Whether processes of one host share memory.
+SameHostLink = Literal["auto", "off"]
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +70,8 @@ class ShuffleEnvironment:
         partition_request_timeout: how long a consumer's request waits for a partition of this
             process that does not exist yet, ``"10s"`` or seconds; 0 refuses it at once.
         idle_timeout: silence after which a process that channels are open to is taken for lost.
+        same_host_link: ``"auto"`` or ``"off"``: whether processes of one host share memory instead of
+            sending pages over TCP.
 
     Raises:
         OptionError: a value outside its limits.
@@ -108,6 +113,7 @@ class ShuffleEnvironment:
         max_spill_size: str | int | None = None,
         partition_request_timeout: str | float | None = None,
         idle_timeout: str | float | None = None,
+        same_host_link: SameHostLink | None = None,
     ) -> None:
         options = _options.resolve(
             "environment",
@@ -134,6 +140,7 @@ class ShuffleEnvironment:
                 "max_spill_size": max_spill_size,
                 "partition_request_timeout": partition_request_timeout,
                 "idle_timeout": idle_timeout,
+                "same_host_link": same_host_link,
             },
         )
         native = dict(options)
@@ -311,7 +318,9 @@ class ShuffleEnvironment:
 
         Keys: ``segments`` (size in bytes; total, idle, held, reserved, pinned, peak in segments;
         requested_percent: what all pools would like to have, from 100 on they share too little),
-        ``peak_bytes``, ``bytes_sent``, ``bytes_received``, ``copies`` (bytes by reason),
+        ``peak_bytes``, ``bytes_sent``, ``bytes_received`` (through sockets), ``connections`` (open ones, by
+        link: ``tcp``, ``same_host``), ``lent`` (what processes of this host read in its segments:
+        buffers ``now``, and all ``buffers`` and ``bytes`` so far), ``copies`` (bytes by reason),
         ``compression`` (bytes_in of buffers that were to be compressed, bytes_out afterwards),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),

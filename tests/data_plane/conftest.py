@@ -52,8 +52,11 @@ def environment():
     return make
 
 
+LINKS = ("local", "remote", "same_host")
+
+
 def pytest_generate_tests(metafunc):
-    """Run over both links; with every kind of partition what says nothing about the kind.
+    """Run over all links; with every kind of partition what says nothing about the kind.
 
     That is a test that leaves it to ``plane.exchange`` to make its partitions.
     """
@@ -61,17 +64,21 @@ def pytest_generate_tests(metafunc):
         source = inspect.getsource(metafunc.function)
         any_kind = "exchange(" in source and "create_result_partition" not in source
         kinds = KINDS if any_kind else ["pipelined_bounded"]
-        cases = [(link, kind) for kind in kinds for link in ("local", "remote")]
+        cases = [(link, kind) for kind in kinds for link in LINKS]
         ids = [link if kind == "pipelined_bounded" else f"{link}-{kind}" for link, kind in cases]
         metafunc.parametrize("link", cases, ids=ids, indirect=True)
 
 
 @pytest.fixture
 def link(request, environment):
-    """Make the environments of a producer and a consumer: one, or two that are connected."""
+    """Make the environments of a producer and a consumer: one, or two that are connected.
+
+    Over TCP (remote), or within the host, where pages are read in the memory of the producer.
+    """
     where, kind = request.param
 
     def make(**options):
+        options.setdefault("same_host_link", "auto" if where == "same_host" else "off")
         producer = environment(**options)
         consumer = producer if where == "local" else environment(**options)
         create = producer.create_result_partition

@@ -276,7 +276,7 @@ def consume(gate):
         pass
 for call in ([produce], [consume, gates[0]], [consume, gates[1]]):
     threading.Thread(target=lambda c=call: c[0](*c[1:]), daemon=True).start()
-while env.stats()["bytes_sent"] < 1_000_000:
+while env.stats()["lent"]["bytes"] < 1_000_000:
     time.sleep(0.01)
 say("traffic")
 """

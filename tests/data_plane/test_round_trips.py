@@ -62,7 +62,8 @@ def cuts(draw, table):
 @pytest.fixture
 def pair(request):
     """One small pair of environments for all examples of a test."""
-    options = {"memory": "2m", "segment_size": "8k", "secret": SECRET}
+    near = "auto" if request.param == "same_host" else "off"
+    options = {"memory": "2m", "segment_size": "8k", "secret": SECRET, "same_host_link": near}
     with hg.ShuffleEnvironment(**options) as producer:
         if request.param == "local":
             yield producer, producer
@@ -71,7 +72,7 @@ def pair(request):
             yield producer, consumer
 
 
-both = pytest.mark.parametrize("pair", ["local", "remote"], indirect=True)
+both = pytest.mark.parametrize("pair", ["local", "remote", "same_host"], indirect=True)
 
 
 @both

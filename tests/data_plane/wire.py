@@ -163,6 +163,26 @@ def cancel(channel):
     return frame(4, struct.pack(">I", channel))
 
 
+def lease():
+    return frame(13)
+
+
+def region(name, size):
+    return frame(14, struct.pack(">IQ", name, size))
+
+
+def lent_buffer(channel, sequence, size, loan, region, offset, data_type=DATA):
+    """A buffer to be read where it is."""
+    return frame(
+        15,
+        struct.pack(">IIIIBIQIQ", channel, 0, sequence, 0, data_type, size, loan, region, offset),
+    )
+
+
+def give_back(loan):
+    return frame(16, struct.pack(">Q", loan))
+
+
 def connect(address, timeout=10.0):
     return socket.create_connection((address.host, address.port), timeout=timeout)
 
@@ -189,6 +209,7 @@ class Producer:
     def __init__(self, secret, part):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
+        self._beside = self._listen_beside()
         self.process = os.urandom(16)
         self.request = None
         self._secret = secret
@@ -196,8 +217,11 @@ class Producer:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    def _listen_beside(self):
+        """Return what else to listen on, and there only: a socket for processes of this host."""
+
     def _serve(self):
-        sock, _ = self._listener.accept()
+        sock, _ = (self._beside or self._listener).accept()
         with sock:
             sock.settimeout(20)
             greeting = receive(sock, 86)
@@ -224,7 +248,24 @@ class Producer:
 
     def close(self):
         self._listener.close()
+        if self._beside:
+            self._beside.close()
         self._thread.join(20)
+
+
+class NearProducer(Producer):
+    """A fake producer that consumers of this host reach without TCP."""
+
+    def _listen_beside(self):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(near(self))
+        listener.listen()
+        return listener
+
+
+def near(address):
+    """Return the abstract name of who listens on this address."""
+    return f"\0headgate {address.host}:{address.port}"
 
 
 def fingerprint(*columns):

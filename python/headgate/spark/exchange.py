@@ -77,8 +77,9 @@ def exchange(
         watermarks: the strategy of a source's readers; in a run that ends it matters for the
             alignment of splits only.
         options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
-            ``batch_bytes``, ``compression``, ``spill_threshold``, ``temp_directories``, ``on_no_slots``,
-            ``progress``, ``consumer_timeout``, ``heartbeat_timeout``, ``map_schema`` and those
+            ``batch_bytes``, ``compression``, ``same_host_link``, ``spill_threshold``,
+            ``temp_directories``, ``on_no_slots``, ``progress``, ``consumer_timeout``,
+            ``heartbeat_timeout``, ``map_schema`` and those
             that share out the pool or keep its buffers small, such as ``buffers_per_channel`` and
             ``buffer_debloat_enabled``; see ``docs/options.md``.
 
@@ -162,6 +163,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         "buffer_timeout": options["buffer_timeout"],
         "spill_threshold": options["spill_threshold"],
         "compression": options["compression"],
+        "same_host_link": options["same_host_link"],
         "temp_directories": options["temp_directories"],
     }
 

@@ -58,7 +58,7 @@ impl Environment {
     #[pyo3(signature = (
         *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
         max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
-        partition_request_timeout, idle_timeout, secret, exchange, run, epoch, buffer_debloat=None
+        partition_request_timeout, idle_timeout, same_host_link, secret, exchange, run, epoch, buffer_debloat=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
     fn new(
@@ -75,6 +75,7 @@ impl Environment {
         listen: String,
         partition_request_timeout: f64,
         idle_timeout: f64,
+        same_host_link: &str,
         secret: [u8; 32],
         exchange: [u8; 16],
         run: u32,
@@ -101,6 +102,7 @@ impl Environment {
             temp_directories,
             partition_request_timeout: Duration::from_secs_f64(partition_request_timeout),
             idle_timeout: Duration::from_secs_f64(idle_timeout),
+            same_host_link: same_host_link == "auto",
             buffer_debloat: buffer_debloat.map(BufferDebloatOptions::from),
         };
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;

@@ -22,6 +22,7 @@ pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<
     copies.set_item("pool_low", stats.copied_pool_low)?;
     copies.set_item("spanning", stats.copied_spanning)?;
     copies.set_item("spilled", stats.copied_spilled)?;
+    copies.set_item("unmapped", stats.copied_unmapped)?;
     let partitions = PyList::empty(py);
     for partition in &stats.partitions {
         let rows = PyList::empty(py);
@@ -59,6 +60,15 @@ pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<
     out.set_item("peak_bytes", pool.peak * pool.segment_size)?;
     out.set_item("bytes_sent", stats.bytes_sent)?;
     out.set_item("bytes_received", stats.bytes_received)?;
+    let connections = PyDict::new(py);
+    connections.set_item("tcp", stats.connections.tcp)?;
+    connections.set_item("same_host", stats.connections.same_host)?;
+    let lent = PyDict::new(py);
+    lent.set_item("now", stats.lent.now)?;
+    lent.set_item("buffers", stats.lent.buffers)?;
+    lent.set_item("bytes", stats.lent.bytes)?;
+    out.set_item("connections", connections)?;
+    out.set_item("lent", lent)?;
     out.set_item("copies", copies)?;
     out.set_item("compression", compression)?;
     out.set_item("spilled", spilled)?;

@@ -32,6 +32,8 @@ pub struct Config {
     pub partition_request_timeout: Duration,
     /// Silence after which a peer to which channels are open is taken for lost.
     pub idle_timeout: Duration,
+    /// Whether processes of this host and user are reached without TCP, and share memory.
+    pub same_host_link: bool,
     /// How buffers follow the speed of their readers; none for buffers as large as they can be.
     pub buffer_debloat: Option<BufferDebloatOptions>,
 }
@@ -96,6 +98,7 @@ impl Config {
             temp_directories: Vec::new(),
             partition_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
+            same_host_link: false,
             buffer_debloat: None,
         }
     }

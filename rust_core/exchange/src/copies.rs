@@ -15,6 +15,8 @@ pub struct Copies {
     pub spilled: AtomicU64,
     /// Records that span buffers, cut up by the writer or put together by the reader.
     pub spanning: AtomicU64,
+    /// Buffers that another process lent, whose memory there was no room to map.
+    pub unmapped: AtomicU64,
 }
 
 impl Copies {

@@ -57,6 +57,7 @@ pub use gate::{
 };
 pub use heartbeat::HeartbeatManager;
 pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};
+pub use net::{Connections, LentStats};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;

@@ -6,6 +6,7 @@ use headgate_memory::PoolStats;
 use headgate_protocol::PartitionId;
 
 use crate::metrics::{Passed, TaskTimes};
+use crate::net::{Connections, LentStats};
 
 /// Buffers that wait somewhere.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -130,6 +131,10 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Bytes read from sockets.
     pub bytes_received: u64,
+    /// Connections that proved themselves and are open.
+    pub connections: Connections,
+    /// What processes of this host read in its segments.
+    pub lent: LentStats,
     /// Payload bytes gathered into pages.
     pub copied_scatter: u64,
     /// Payload bytes of small pages put together into larger batches.
@@ -138,6 +143,8 @@ pub struct Stats {
     pub copied_pool_low: u64,
     /// Payload bytes of records that spanned buffers.
     pub copied_spanning: u64,
+    /// Payload bytes of lent buffers that could not be read in place.
+    pub copied_unmapped: u64,
     /// Bytes of large records written to files until they were complete.
     pub copied_spilled: u64,
     /// Bytes of buffers that were to be compressed.

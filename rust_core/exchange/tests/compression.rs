@@ -56,7 +56,7 @@ fn every_row_arrives_once_and_in_order_whatever_the_codec() {
 fn disk_and_wire_carry_the_smaller_form() {
     for codec in CODECS {
         for kind in KINDS {
-            let [local, remote] = Link::all(24);
+            let [local, remote, _] = Link::all(24);
             let stored = matches!(kind, PartitionKind::Blocking | PartitionKind::Hybrid);
             for link in [remote].into_iter().chain(stored.then_some(local)) {
                 let partition = partition(&link, kind, 1, codec);
@@ -92,7 +92,7 @@ fn disk_and_wire_carry_the_smaller_form() {
 #[test]
 fn nothing_is_compressed_for_a_reader_of_the_same_process() {
     for kind in [PartitionKind::Pipelined, PartitionKind::PipelinedBounded] {
-        let [link, _] = Link::all(24);
+        let [link, ..] = Link::all(24);
         let partition = partition(&link, kind, 1, Codec::Lz4);
         let gate = link.gate(&partition, 0);
         thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn nothing_is_compressed_for_a_reader_of_the_same_process() {
 #[test]
 fn what_goes_to_this_process_and_another_is_compressed_once() {
     for codec in CODECS {
-        let [_, link] = Link::all(48);
+        let [_, link, _] = Link::all(48);
         let partition = partition(&link, PartitionKind::PipelinedBounded, 2, codec);
         let here = link.producer.gate(&[link.producer.address(&partition, 0)]);
         let there = link.gate(&partition, 1);
@@ -233,7 +233,7 @@ fn a_stream_is_compressed_in_whole_buffers_between_its_events() {
 #[test]
 fn a_reader_of_the_same_process_that_comes_late_takes_apart_what_waits() {
     for codec in CODECS {
-        let [link, _] = Link::all(24);
+        let [link, ..] = Link::all(24);
         let partition = partition(&link, PartitionKind::PipelinedBounded, 1, codec);
         let mut writing = writer(&partition);
         writing.emit(&batch(0, 500, 40), &nothing).unwrap();

@@ -11,8 +11,8 @@ use arrow_array::{
 };
 use headgate_fuzz::{client_session, page_schemas, server_session};
 use headgate_protocol::{
-    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, PartitionId,
-    PartitionRequest, Sequence,
+    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, LentBuffer,
+    PartitionId, PartitionRequest, Sequence,
 };
 use headgate_record::event::{
     AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
@@ -103,7 +103,20 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
     let consumer = [
         buffer(0, DataType::DataBuffer, 5),
         Frame::Error(ErrorFrame::new(Some(channel), 6, "no such partition")),
-        buffer(1, DataType::EndOfPartition, 28),
+        Frame::Lease,
+        Frame::Region { region: 0, size: 4096 },
+        Frame::LentBuffer(LentBuffer {
+            channel,
+            generation,
+            sequence: Sequence(1),
+            backlog: 0,
+            data_type: DataType::DataBufferWithClearEnd,
+            size: 200,
+            loan: 0,
+            region: 0,
+            offset: 1024,
+        }),
+        buffer(2, DataType::EndOfPartition, 28),
     ];
     let producer = [
         Frame::PartitionRequest(PartitionRequest {
@@ -115,6 +128,7 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
             schema_hash: [4; 32],
         }),
         Frame::AddCredit { credit: credit.try_into()?, channel },
+        Frame::Return { loan: 0 },
         Frame::CancelPartitionRequest { channel },
         Frame::CloseRequest,
     ];

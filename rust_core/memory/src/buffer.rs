@@ -6,9 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::block::Block;
+use crate::peer_region::Borrowed;
 use crate::pooled_segment::PooledSegment;
+use crate::region::RegionFile;
 
-/// A counted, read-only view of bytes in a pool segment, or of ordinary memory (events).
+/// A counted, read-only view of bytes in a pool segment, of ordinary memory (events), or of bytes that
+/// another process lent.
 ///
 /// Clones and slices share one count; the segment goes back to its pool exactly once, when the
 /// last of them is dropped. Ordinary memory never counts against a pool.
@@ -23,6 +26,7 @@ pub struct Buffer {
 enum View {
     Pooled { block: Arc<Block>, from: usize, to: usize },
     Heap(Bytes),
+    Borrowed { bytes: Arc<Borrowed>, from: usize, to: usize },
 }
 
 impl Buffer {
@@ -42,18 +46,24 @@ impl Buffer {
         Self { view: View::Pooled { block, from, to }, plain_len: None }
     }
 
+    pub(crate) fn borrowed(bytes: Arc<Borrowed>) -> Self {
+        let to = bytes.len();
+        Self { view: View::Borrowed { bytes, from: 0, to }, plain_len: None }
+    }
+
     /// The bytes; borrowed for as long as this view lives.
     pub fn as_slice(&self) -> &[u8] {
         match &self.view {
             View::Pooled { block, from, to } => block.read(*from, *to),
             View::Heap(bytes) => bytes,
+            View::Borrowed { bytes, from, to } => &bytes.as_slice()[*from..*to],
         }
     }
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
         match &self.view {
-            View::Pooled { from, to, .. } => to - from,
+            View::Pooled { from, to, .. } | View::Borrowed { from, to, .. } => to - from,
             View::Heap(bytes) => bytes.len(),
         }
     }
@@ -87,6 +97,9 @@ impl Buffer {
                 View::Pooled { block: Arc::clone(block), from: start + from, to: start + to }
             }
             View::Heap(bytes) => View::Heap(bytes.slice(from..to)),
+            View::Borrowed { bytes, from: start, .. } => {
+                View::Borrowed { bytes: Arc::clone(bytes), from: start + from, to: start + to }
+            }
         };
         Self { view, plain_len: self.plain_len }
     }
@@ -94,6 +107,21 @@ impl Buffer {
     /// Whether the bytes lie in a pool segment.
     pub fn is_pooled(&self) -> bool {
         matches!(self.view, View::Pooled { .. })
+    }
+
+    /// Whether the bytes lie in memory of another process, which gets it back with the last view.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.view, View::Borrowed { .. })
+    }
+
+    /// The region that the bytes lie in, and where in there: what another process needs to read them.
+    /// None of memory that is not shared.
+    pub fn place(&self) -> Option<(RegionFile, u64)> {
+        let View::Pooled { block, from, .. } = &self.view else {
+            return None;
+        };
+        let (file, offset) = block.segment().place()?;
+        Some((file, (offset + from) as u64))
     }
 
     /// Charges the segment to "held by the caller" instead of to its pool, so that a batch the
@@ -104,6 +132,7 @@ impl Buffer {
     pub fn pin(&self) -> bool {
         match &self.view {
             View::Pooled { block, .. } => block.segment().pin(),
+            View::Borrowed { bytes, .. } => bytes.segment().pin(),
             View::Heap(_) => true,
         }
     }
@@ -127,7 +156,7 @@ impl Buffer {
     pub fn into_bytes(self) -> Bytes {
         match self.view {
             View::Heap(bytes) => bytes,
-            View::Pooled { .. } => Bytes::from_owner(self),
+            View::Pooled { .. } | View::Borrowed { .. } => Bytes::from_owner(self),
         }
     }
 }

@@ -13,8 +13,11 @@
 //! [`BufferConsumer`] while it still grows: the builder publishes a write position, the consumer
 //! sees what lies below it. A [`Buffer`] is a read-only, counted view.
 //!
-//! Raw pointers stay inside `segment.rs` and `block.rs`; the invariants M1 to M4 they rest on are
-//! spelled out in `SAFETY.md`.
+//! A pool that is [shared](GlobalPool::share) cuts its segments from [regions](RegionFile) that another
+//! process can map to read; there they are a [`PeerRegion`], and what was lent of it is a [`Buffer`] again.
+//!
+//! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs` and `block.rs`; the invariants M1
+//! to M5 they rest on are spelled out in `SAFETY.md`.
 
 mod block;
 mod buffer;
@@ -29,9 +32,11 @@ mod local_pool;
 #[cfg(all(test, loom))]
 mod model;
 mod options;
+mod peer_region;
 mod pool;
 mod pooled_segment;
 mod position;
+mod region;
 mod segment;
 mod shared;
 mod state;
@@ -45,6 +50,8 @@ pub use error::{PoolTooSmall, RequestError, UnpooledError};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
 pub use options::LocalPoolOptions;
+pub use peer_region::{PeerReadError, PeerRegion, PeerRegionError};
 pub use pool::{GlobalPool, PoolStats};
 pub use pooled_segment::PooledSegment;
+pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;

@@ -9,6 +9,7 @@ use crate::listener::notify;
 use crate::local::Local;
 use crate::local_pool::LocalPool;
 use crate::options::LocalPoolOptions;
+use crate::segment::Source;
 use crate::shared::Shared;
 
 /// How many segments are where.
@@ -81,15 +82,25 @@ impl GlobalPool {
         Ok(LocalPool::new(Arc::clone(&self.0), id, arrived))
     }
 
+    /// From now on segments are mapped where other processes of this host can be let read them.
+    /// Where the kernel commits memory strictly they are not: what it promised to a file can be
+    /// refused by a signal, and what it promised to a process cannot.
+    pub fn share(&self) {
+        let mut state = self.0.lock();
+        if matches!(state.source, Source::Private) && !commits_strictly() {
+            state.source = Source::Shared { regions: 0, last: None };
+        }
+    }
+
     /// Closes every local pool and unmaps what is idle; the rest is unmapped as it is recycled.
     pub fn close(&self) {
         let mut state = self.0.lock();
         state.closed = true;
-        let idle = std::mem::take(&mut state.idle);
+        let unused = (std::mem::take(&mut state.idle), std::mem::take(&mut state.source));
         let ids: Vec<u64> = state.locals.keys().copied().collect();
         let woken = ids.into_iter().flat_map(|id| state.close_local(id)).collect();
         drop(state);
-        drop(idle);
+        drop(unused);
         notify(woken);
     }
 
@@ -110,4 +121,9 @@ impl GlobalPool {
             requested_percent: requested.saturating_mul(100) / state.total.max(1),
         }
     }
+}
+
+/// Whether `vm.overcommit_memory` is 2.
+fn commits_strictly() -> bool {
+    std::fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::listener::notify;
+use crate::region::RegionFile;
 use crate::segment::Segment;
 use crate::shared::Shared;
 
@@ -38,6 +39,14 @@ impl PooledSegment {
 
     pub(crate) fn start(&mut self) -> NonNull<u8> {
         self.segment().start()
+    }
+
+    pub(crate) fn place(&self) -> Option<(RegionFile, usize)> {
+        self.segment().place()
+    }
+
+    pub(crate) fn is_forked(&self) -> bool {
+        self.home.is_forked()
     }
 
     /// Moves the segment from its pool's account to that of batches the caller keeps, unless these

@@ -46,7 +46,7 @@ impl Shared {
         }
         let segment = match state.idle.pop() {
             Some(segment) => segment,
-            None => Segment::map(self.segment_size).map_err(RequestError::Unmappable)?,
+            None => state.cut(self.segment_size).map_err(RequestError::Unmappable)?,
         };
         state.charge(id, channel);
         Ok(Some(PooledSegment::new(segment, Arc::clone(self), id, channel)))

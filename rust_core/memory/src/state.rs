@@ -8,7 +8,7 @@ use crate::error::PoolTooSmall;
 use crate::ledger::{Share, admit, redistribute};
 use crate::listener::SegmentListener;
 use crate::local::Local;
-use crate::segment::Segment;
+use crate::segment::{Segment, Source};
 
 /// Invariant: `held + reserved + pinned <= total`, and `idle.len() + held + pinned <= total`.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub(crate) struct State {
     pub(crate) total: usize,
     /// Mapped and unused.
     pub(crate) idle: Vec<Segment>,
+    /// Where the others come from as they are first used.
+    pub(crate) source: Source,
     /// Out on the account of a local pool: the sum of `share.held`.
     pub(crate) held: usize,
     /// Set aside and not out: the sum of `set_aside()`.
@@ -43,6 +45,11 @@ impl fmt::Debug for State {
 impl State {
     pub(crate) fn new(total: usize) -> Self {
         Self { total, ..Self::default() }
+    }
+
+    /// A segment that was never used.
+    pub(crate) fn cut(&mut self, len: usize) -> rustix::io::Result<Segment> {
+        self.source.cut(len, self.total)
     }
 
     /// Whether a segment is left that is neither out nor set aside.

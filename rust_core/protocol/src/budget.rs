@@ -122,7 +122,14 @@ fn counter_of(frame: &Frame) -> Option<Counter> {
         | Frame::NewBufferSize { .. }
         | Frame::Heartbeat => Some(Counter::Controls),
         // Paid for by credit, or the last frame of its channel or connection.
-        Frame::Buffer(_) | Frame::Error(_) | Frame::CloseRequest => None,
+        // A producer has so many regions, and lends each buffer once.
+        Frame::Buffer(_)
+        | Frame::LentBuffer(_)
+        | Frame::Return { .. }
+        | Frame::Lease
+        | Frame::Region { .. }
+        | Frame::Error(_)
+        | Frame::CloseRequest => None,
     }
 }
 

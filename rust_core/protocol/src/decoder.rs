@@ -9,7 +9,8 @@ use crate::frame::{
 };
 use crate::frame_error::FrameError;
 use crate::header::{BUFFER_HEADER_LEN, BufferHeader, TASK_EVENT_HEADER_LEN, TaskEventHeader};
-use crate::wire::{fill, take, take_u8, take_u16, take_u32};
+use crate::lent::LentBuffer;
+use crate::wire::{fill, take, take_u8, take_u16, take_u32, take_u64};
 use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
 
 /// Which end of a connection we are; it decides which frames may arrive.
@@ -161,9 +162,12 @@ fn check_header(
     let id = take_u8(&mut bytes);
     let kind = FrameKind::from_id(id).ok_or(FrameError::UnknownId { id })?;
     let receiver = match kind {
-        FrameKind::Buffer | FrameKind::Error | FrameKind::BacklogAnnouncement => {
-            Some(Side::Consumer)
-        }
+        FrameKind::Buffer
+        | FrameKind::Error
+        | FrameKind::BacklogAnnouncement
+        | FrameKind::Lease
+        | FrameKind::Region
+        | FrameKind::LentBuffer => Some(Side::Consumer),
         FrameKind::PartitionRequest
         | FrameKind::TaskEvent
         | FrameKind::CancelPartitionRequest
@@ -171,7 +175,8 @@ fn check_header(
         | FrameKind::AddCredit
         | FrameKind::ResumeConsumption
         | FrameKind::AckAllUserRecordsProcessed
-        | FrameKind::NewBufferSize => Some(Side::Producer),
+        | FrameKind::NewBufferSize
+        | FrameKind::Return => Some(Side::Producer),
         FrameKind::Heartbeat => None,
     };
     if receiver.is_some_and(|receiver| receiver != side) {
@@ -225,6 +230,10 @@ fn parse_body(
         }
         FrameKind::CloseRequest => Frame::CloseRequest,
         FrameKind::Heartbeat => Frame::Heartbeat,
+        FrameKind::Lease => Frame::Lease,
+        FrameKind::Region => Frame::Region { region: take_u32(input), size: take_u64(input) },
+        FrameKind::LentBuffer => Frame::LentBuffer(parse_lent(input, limits)?),
+        FrameKind::Return => Frame::Return { loan: take_u64(input) },
         FrameKind::TaskEvent => Frame::TaskEvent(parse_task_event(input, length)?),
         FrameKind::ResumeConsumption => Frame::ResumeConsumption { channel: parse_channel(input)? },
         FrameKind::AckAllUserRecordsProcessed => {
@@ -251,9 +260,7 @@ fn parse_buffer(
     let generation = Generation(take_u32(input));
     let sequence = Sequence(take_u32(input));
     let backlog = take_u32(input);
-    let data_type = take_u8(input);
-    let data_type = DataType::try_from(data_type)
-        .map_err(|_| FrameError::UnknownDataType { channel, data_type })?;
+    let data_type = parse_data_type(input, channel)?;
     let compressed = match take_u8(input) {
         0 => false,
         1 if data_type.is_event() => {
@@ -274,6 +281,31 @@ fn parse_buffer(
     }
     let crc = take_u32(input);
     Ok(BufferHeader { channel, generation, sequence, backlog, data_type, compressed, size, crc })
+}
+
+fn parse_lent(input: &mut &[u8], limits: Limits) -> Result<LentBuffer, FrameError> {
+    let channel = parse_channel(input)?;
+    let generation = Generation(take_u32(input));
+    let sequence = Sequence(take_u32(input));
+    let backlog = take_u32(input);
+    let data_type = parse_data_type(input, channel)?;
+    if data_type.is_event() {
+        return Err(FrameError::LentEvent { channel, data_type });
+    }
+    let size = take_u32(input);
+    if size == 0 {
+        return Err(FrameError::Zero { kind: FrameKind::LentBuffer });
+    }
+    if size > limits.max_payload {
+        return Err(FrameError::PayloadTooLarge { channel, size, limit: limits.max_payload });
+    }
+    let (loan, region, offset) = (take_u64(input), take_u32(input), take_u64(input));
+    Ok(LentBuffer { channel, generation, sequence, backlog, data_type, size, loan, region, offset })
+}
+
+fn parse_data_type(input: &mut &[u8], channel: ChannelId) -> Result<DataType, FrameError> {
+    let data_type = take_u8(input);
+    DataType::try_from(data_type).map_err(|_| FrameError::UnknownDataType { channel, data_type })
 }
 
 fn parse_task_event(input: &mut &[u8], length: u32) -> Result<TaskEventHeader, FrameError> {

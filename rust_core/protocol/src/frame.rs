@@ -20,6 +20,10 @@
 //! | 9 | backlog announcement | backlog 4, channel 4, crc 4 |
 //! | 10 | new buffer size | size 4, channel 4, crc 4 |
 //! | 12 | heartbeat | crc 4 |
+//! | 13 | lease | crc 4 |
+//! | 14 | region | region 4, size 8, crc 4 |
+//! | 15 | lent buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, size 4, loan 8, region 4, offset 8, crc 4 |
+//! | 16 | return | loan 8, crc 4 |
 //!
 //! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer or a task event covers
 //! the payload behind it as well. It is masked with what both ends made of their handshake
@@ -29,6 +33,7 @@ use std::num::NonZeroU32;
 
 use crate::crc32c::crc32c;
 use crate::header::{BUFFER_HEADER_LEN, BufferHeader, TASK_EVENT_HEADER_LEN, TaskEventHeader};
+use crate::lent::{LENT_BODY_LEN, LentBuffer};
 use crate::{ChannelId, FrameMask, Generation, PartitionId};
 
 /// Second word of every frame.
@@ -68,6 +73,14 @@ pub enum FrameKind {
     NewBufferSize = 10,
     /// Either way: the sender is alive and has nothing else to say.
     Heartbeat = 12,
+    /// Producer to consumer: a descriptor to keep open as long as anything is on loan.
+    Lease = 13,
+    /// Producer to consumer: the descriptor of a region to map.
+    Region = 14,
+    /// Producer to consumer: a data buffer, to be read where it is.
+    LentBuffer = 15,
+    /// Consumer to producer: a lent buffer is read no more.
+    Return = 16,
 }
 
 impl FrameKind {
@@ -85,6 +98,10 @@ impl FrameKind {
             9 => Self::BacklogAnnouncement,
             10 => Self::NewBufferSize,
             12 => Self::Heartbeat,
+            13 => Self::Lease,
+            14 => Self::Region,
+            15 => Self::LentBuffer,
+            16 => Self::Return,
             _ => return None,
         })
     }
@@ -99,7 +116,10 @@ impl FrameKind {
             Self::CancelPartitionRequest
             | Self::ResumeConsumption
             | Self::AckAllUserRecordsProcessed => 13 + CRC_LEN,
-            Self::CloseRequest | Self::Heartbeat => FRAME_HEADER_LEN + CRC_LEN,
+            Self::CloseRequest | Self::Heartbeat | Self::Lease => FRAME_HEADER_LEN + CRC_LEN,
+            Self::Return => FRAME_HEADER_LEN + 8 + CRC_LEN,
+            Self::Region => FRAME_HEADER_LEN + 12 + CRC_LEN,
+            Self::LentBuffer => FRAME_HEADER_LEN + LENT_BODY_LEN + CRC_LEN,
             Self::AddCredit | Self::BacklogAnnouncement | Self::NewBufferSize => 17 + CRC_LEN,
         }
     }
@@ -156,6 +176,22 @@ pub enum Frame {
     },
     /// The sender is alive and has nothing else to say.
     Heartbeat,
+    /// A descriptor comes with it that the consumer keeps open as long as anything is on loan to it.
+    Lease,
+    /// A descriptor comes with it: memory in which buffers will be lent.
+    Region {
+        /// Its name.
+        region: u32,
+        /// Bytes.
+        size: u64,
+    },
+    /// A data buffer, to be read where it is.
+    LentBuffer(LentBuffer),
+    /// A lent buffer is read no more.
+    Return {
+        /// Which one.
+        loan: u64,
+    },
 }
 
 impl Frame {
@@ -175,6 +211,10 @@ impl Frame {
             Self::BacklogAnnouncement { .. } => FrameKind::BacklogAnnouncement,
             Self::NewBufferSize { .. } => FrameKind::NewBufferSize,
             Self::Heartbeat => FrameKind::Heartbeat,
+            Self::Lease => FrameKind::Lease,
+            Self::Region { .. } => FrameKind::Region,
+            Self::LentBuffer(_) => FrameKind::LentBuffer,
+            Self::Return { .. } => FrameKind::Return,
         }
     }
 
@@ -197,7 +237,17 @@ impl Frame {
         let length = self.kind().fixed_len() + text.len();
         put_header(out, length as u32, self.kind());
         match self {
-            Self::Buffer(_) | Self::TaskEvent(_) | Self::CloseRequest | Self::Heartbeat => {}
+            Self::Buffer(_)
+            | Self::TaskEvent(_)
+            | Self::CloseRequest
+            | Self::Heartbeat
+            | Self::Lease => {}
+            Self::LentBuffer(lent) => lent.encode_body(out),
+            Self::Return { loan } => out.extend_from_slice(&loan.to_be_bytes()),
+            Self::Region { region, size } => {
+                put_u32(out, *region);
+                out.extend_from_slice(&size.to_be_bytes());
+            }
             Self::Error(error) => {
                 put_u32(out, error.channel().unwrap_or(ChannelId::CONNECTION).0);
                 out.extend_from_slice(&error.code().to_be_bytes());

@@ -54,6 +54,14 @@ pub enum FrameError {
         /// The channel.
         channel: ChannelId,
     },
+    /// An event that is said to be lent.
+    #[error("event {data_type:?} on channel {channel} is lent: events never are")]
+    LentEvent {
+        /// The channel.
+        channel: ChannelId,
+        /// Which event.
+        data_type: DataType,
+    },
     /// A payload over the agreed limit.
     #[error("payload of {size} bytes on channel {channel} is over the limit of {limit}")]
     PayloadTooLarge {

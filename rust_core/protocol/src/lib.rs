@@ -24,6 +24,7 @@ mod header;
 mod heartbeat;
 mod ids;
 mod ledger;
+mod lent;
 mod mask;
 mod receive;
 mod send_queue;
@@ -52,6 +53,7 @@ pub use header::{
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
 pub use ledger::{BufferKind, LedgerError, ReceiveLedger, Recycled};
+pub use lent::LentBuffer;
 pub use mask::FrameMask;
 pub use receive::{Arrival, ReceiveChannel, ReceiveError};
 pub use send_queue::{Next, SendQueue, SendQueueError};

@@ -12,6 +12,7 @@ import headgate as hg
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.environment import SameHostLink
     from headgate.partition import Compression
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
@@ -35,6 +36,7 @@ class Task:
         buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
         spill_threshold: larger rows than this are put together on disk, in bytes.
         compression: how full pages are compressed on their way to another process.
+        same_host_link: whether processes of one host share memory.
         temp_directories: where; None for the local directories of Spark where the task runs.
     """
 
@@ -48,6 +50,7 @@ class Task:
     buffer_timeout: float
     spill_threshold: int
     compression: Compression
+    same_host_link: SameHostLink
     temp_directories: tuple[str, ...] | None
 
 
@@ -138,6 +141,7 @@ def environment(task: Task, control: Control, run: int, epoch: int) -> hg.Shuffl
         buffer_timeout=task.buffer_timeout,
         spill_threshold=task.spill_threshold,
         compression=task.compression,
+        same_host_link=task.same_host_link,
         temp_directories=task.temp_directories,
         listen=f"{control.host}:0",
         secret=task.place.secret,

@@ -19,6 +19,9 @@ impl ShuffleEnvironment {
         address: SocketAddr,
         mailbox: Arc<Mailbox>,
     ) -> Peers<L> {
+        if self.config.same_host_link {
+            self.pool.share();
+        }
         let peers = Peers::new(link, self.context(Arc::clone(&mailbox)));
         *lock(&self.network) = Some(Network::by_hand(mailbox, address));
         peers

@@ -19,7 +19,7 @@ use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
 use crate::metrics::TaskIoMetrics;
-use crate::net::{Context, Mailbox, Network, Traffic};
+use crate::net::{Context, Listeners, Loans, Mailbox, Network, Traffic};
 use crate::partition::{CompressionCounters, PartitionOptions, ResultPartition};
 use crate::random::random;
 use crate::spanning::SpanningOptions;
@@ -40,6 +40,7 @@ pub struct ShuffleEnvironment {
     network: Mutex<Option<Network>>,
     flusher: OutputFlusher,
     traffic: Arc<Traffic>,
+    loans: Arc<Loans>,
     copies: Arc<Copies>,
     compressed: Arc<CompressionCounters>,
     metrics: Arc<TaskIoMetrics>,
@@ -77,6 +78,7 @@ impl ShuffleEnvironment {
             network: Mutex::default(),
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
+            loans: Arc::default(),
             copies: Arc::default(),
             compressed: Arc::default(),
             metrics: Arc::default(),
@@ -164,11 +166,14 @@ impl ShuffleEnvironment {
                 .unwrap_or_else(|| ExchangeError::Listen { address, detail: error.to_string() })
         };
         let listener = TcpListener::bind(&self.config.listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let listeners = Listeners::new(listener, self.config.same_host_link).map_err(failed)?;
+        if listeners.same_host.is_some() {
+            self.pool.share();
+        }
         match &mut *network {
-            Some(network) => network.listen(listener, address),
-            None => *network = Some(self.start_network(Some(listener))?),
+            Some(network) => network.listen(listeners, address),
+            None => *network = Some(self.start_network(Some(listeners))?),
         }
         Ok(address)
     }
@@ -229,7 +234,7 @@ impl ShuffleEnvironment {
         &self.flusher
     }
 
-    fn start_network(&self, listener: Option<TcpListener>) -> Result<Network> {
+    fn start_network(&self, listeners: Option<Listeners>) -> Result<Network> {
         let (gates, partitions) = (Arc::clone(&self.gates), Arc::clone(&self.partitions));
         let broken = Arc::clone(&self.broken);
         let on_panic = move |cause: ExchangeError| {
@@ -237,7 +242,7 @@ impl ShuffleEnvironment {
             fail_gates(&gates, &cause);
             partitions.fail_all(&cause);
         };
-        Network::start(listener, |mailbox| self.context(mailbox), on_panic)
+        Network::start(listeners, |mailbox| self.context(mailbox), on_panic)
     }
 
     fn context(&self, mailbox: Arc<Mailbox>) -> Context {
@@ -255,7 +260,10 @@ impl ShuffleEnvironment {
             partitions: Arc::clone(&self.partitions),
             partition_request_timeout: self.config.partition_request_timeout,
             idle_timeout: self.config.idle_timeout,
+            same_host_link: self.config.same_host_link,
             traffic: Arc::clone(&self.traffic),
+            copies: Arc::clone(&self.copies),
+            loans: Arc::clone(&self.loans),
             mailbox,
         }
     }
@@ -290,6 +298,8 @@ impl ShuffleEnvironment {
         }
         self.disk.stop();
         self.pool.close();
+        // From here on nobody writes what is still read elsewhere.
+        self.loans.clear();
         self.metrics.timer.end();
     }
 
@@ -301,9 +311,12 @@ impl ShuffleEnvironment {
             pool: self.pool.stats(),
             bytes_sent,
             bytes_received,
+            connections: self.traffic.connections(),
+            lent: self.loans.stats(),
             copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
             copied_coalesced: self.copies.coalesced.load(Ordering::Relaxed),
             copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
+            copied_unmapped: self.copies.unmapped.load(Ordering::Relaxed),
             copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
             copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
             compressed_in: self.compressed.bytes_in.load(Ordering::Relaxed),

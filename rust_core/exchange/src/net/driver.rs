@@ -1,25 +1,30 @@
 //! The I/O thread's loop.
 
 use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use mio::net::TcpListener;
+use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token};
 
-use crate::net::mailbox::{LISTENER, WAKER};
+use crate::net::mailbox::{LISTENER, SAME_HOST_LISTENER, WAKER};
 use crate::net::peers::Peers;
-use crate::net::tcp::Tcp;
-use crate::net::{Command, Context};
+use crate::net::same_host::SameHost;
+use crate::net::sockets::{Socket, Sockets};
+use crate::net::{Command, Context, Listeners};
 
 /// How long a closing environment waits for what it still has to say.
 const LINGER: Duration = Duration::from_millis(500);
 /// Between attempts to accept while the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// What a process of this host is called that has dialed: Unix sockets have no names of their own.
+const UNNAMED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Driver {
     poll: Poll,
     listener: Option<TcpListener>,
-    peers: Peers<Tcp>,
+    same_host: Option<UnixListener>,
+    peers: Peers<Sockets>,
     /// The last accept failed for want of descriptors: epoll will not tell again, so ask.
     accept_again: bool,
 }
@@ -27,21 +32,29 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         poll: Poll,
-        listener: Option<std::net::TcpListener>,
+        listeners: Option<Listeners>,
         context: Context,
     ) -> io::Result<Self> {
-        let peers = Peers::new(Tcp::new(poll.registry().try_clone()?), context);
-        let mut driver = Self { poll, listener: None, peers, accept_again: false };
-        if let Some(listener) = listener {
-            driver.listen(listener)?;
+        let sockets = Sockets::new(poll.registry().try_clone()?, context.same_host_link);
+        let peers = Peers::new(sockets, context);
+        let (listener, same_host) = (None, None);
+        let mut driver = Self { poll, listener, same_host, peers, accept_again: false };
+        if let Some(listeners) = listeners {
+            driver.listen(listeners)?;
         }
         Ok(driver)
     }
 
-    fn listen(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
-        let mut listener = TcpListener::from_std(listener);
-        self.poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    fn listen(&mut self, listeners: Listeners) -> io::Result<()> {
+        let registry = self.poll.registry();
+        let mut listener = TcpListener::from_std(listeners.tcp);
+        registry.register(&mut listener, LISTENER, Interest::READABLE)?;
         self.listener = Some(listener);
+        if let Some(listener) = listeners.same_host {
+            let mut listener = UnixListener::from_std(listener);
+            registry.register(&mut listener, SAME_HOST_LISTENER, Interest::READABLE)?;
+            self.same_host = Some(listener);
+        }
         Ok(())
     }
 
@@ -54,15 +67,18 @@ impl Driver {
             for event in &events {
                 match event.token() {
                     WAKER => {}
-                    LISTENER => self.accept(now),
-                    Token(token) => {
-                        if let Some(connection) = self.peers.connection(token) {
+                    LISTENER | SAME_HOST_LISTENER => self.accept(now),
+                    Token(token) => match self.peers.connection(token) {
+                        Some(connection) => {
                             connection.readable |= event.is_readable();
                             if event.is_writable() {
                                 connection.can_write();
                             }
                         }
-                    }
+                        None => {
+                            self.peers.check_lease(token);
+                        }
+                    },
                 }
             }
             if self.accept_again {
@@ -72,8 +88,8 @@ impl Driver {
             for command in commands.drain(..) {
                 match command {
                     Command::Shutdown => return self.shut_down(&mut events),
-                    Command::Listen(listener) => {
-                        self.listen(listener).expect("epoll takes another descriptor");
+                    Command::Listen(listeners) => {
+                        self.listen(listeners).expect("epoll takes another descriptor");
                     }
                     other => self.peers.handle(other, now),
                 }
@@ -108,25 +124,36 @@ impl Driver {
 
     fn accept(&mut self, now: Instant) {
         self.accept_again = false;
-        loop {
-            let accepted = match &self.listener {
-                Some(listener) => listener.accept(),
-                None => return,
-            };
+        while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
             match accepted {
-                Ok((socket, peer)) => self.peers.accept(socket, peer, now),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    self.accept_again = error.kind() != ErrorKind::WouldBlock;
-                    return;
+                Ok((socket, peer)) => self.peers.accept(Socket::Tcp(socket), peer, now),
+                Err(error) if self.is_last(&error) => break,
+                Err(_) => {}
+            }
+        }
+        while let Some(accepted) = self.same_host.as_ref().map(UnixListener::accept) {
+            match accepted {
+                Ok((socket, _)) => {
+                    if let Some(near) = SameHost::accepted(socket) {
+                        self.peers.accept(Socket::SameHost(near), UNNAMED, now);
+                    }
                 }
+                Err(error) if self.is_last(&error) => break,
+                Err(_) => {}
             }
         }
     }
 
+    /// Whether no other connection can be accepted now.
+    fn is_last(&mut self, error: &io::Error) -> bool {
+        self.accept_again |=
+            !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+        error.kind() != ErrorKind::Interrupted
+    }
+
     /// Says goodbye, waits a little until it is heard, and ends.
     fn shut_down(mut self, events: &mut Events) {
-        self.listener = None;
+        (self.listener, self.same_host) = (None, None);
         self.peers.say_goodbye();
         let deadline = Instant::now() + LINGER;
         while Instant::now() < deadline {

@@ -2,16 +2,18 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use headgate_memory::Buffer;
-use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame};
+use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame, LentBuffer};
 use headgate_record::compression::plain_len;
 
 use crate::checksum::Checksum;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{RemoteChannel, Target};
+use crate::net::borrowing::Borrowing;
 use crate::net::outbox::Outbox;
 use crate::net::wire_error;
 
@@ -33,6 +35,8 @@ impl Incoming {
 pub(crate) struct Fetch {
     channels: HashMap<ChannelId, Arc<RemoteChannel>>,
     incoming: Option<Incoming>,
+    /// From a producer of this host.
+    pub(crate) borrowing: Option<Borrowing>,
 }
 
 impl Fetch {
@@ -48,8 +52,14 @@ impl Fetch {
         self.channels.remove(&channel).is_some()
     }
 
-    /// Handles a frame; of a buffer only the header.
-    pub(crate) fn handle(&mut self, frame: Frame, peer: SocketAddr) -> Result<()> {
+    /// Handles a frame, with the descriptor that came along; of a buffer only the header.
+    pub(crate) fn handle(
+        &mut self,
+        frame: Frame,
+        descriptor: Option<OwnedFd>,
+        peer: SocketAddr,
+        outbox: &mut Outbox,
+    ) -> Result<()> {
         match frame {
             Frame::Buffer(header) => self.begin(header),
             Frame::Error(error) => {
@@ -78,11 +88,36 @@ impl Fetch {
                 Ok(())
             }
             Frame::Heartbeat => Ok(()),
-            _ => Err(ExchangeError::Protocol {
-                peer: format!("producer {peer}"),
-                detail: "a consumer's frame from a producer".to_owned(),
-            }),
+            Frame::Lease | Frame::Region { .. } | Frame::LentBuffer(_) => {
+                let Some(borrowing) = &mut self.borrowing else {
+                    return Err(refused(peer, "it lends memory, and shares none".to_owned()));
+                };
+                let taken = match frame {
+                    Frame::Lease => borrowing.begin(descriptor),
+                    Frame::Region { region, size } => borrowing.add(region, size, descriptor),
+                    Frame::LentBuffer(lent) => return self.borrow(&lent, peer, outbox),
+                    _ => unreachable!("matched above"),
+                };
+                taken.map_err(|detail| refused(peer, detail))
+            }
+            _ => Err(refused(peer, "a consumer's frame from a producer".to_owned())),
         }
+    }
+
+    /// A buffer that stays where it is; one that nobody reads is given back at once.
+    fn borrow(&self, lent: &LentBuffer, peer: SocketAddr, outbox: &mut Outbox) -> Result<()> {
+        let header = lent.header();
+        fail_point!("buffer.lent", error => return Err(error));
+        let found = self.channels.get(&header.channel);
+        let target = found.map_or(Ok(Target::Discard), |channel| channel.begin(&header))?;
+        let (Some(channel), Target::Segment(segment)) = (found, target) else {
+            outbox.push_frame(&Frame::Return { loan: lent.loan });
+            return Ok(());
+        };
+        let borrowing = self.borrowing.as_ref().expect("checked by the caller");
+        let buffer = borrowing.borrow(lent, segment).map_err(|detail| refused(peer, detail))?;
+        fail_point!("buffer.borrowed", error => return Err(error));
+        channel.deliver(buffer, header.data_type, header.sequence)
     }
 
     fn begin(&mut self, header: BufferHeader) -> Result<()> {
@@ -210,4 +245,8 @@ impl Fetch {
     pub(crate) fn is_idle(&self) -> bool {
         self.channels.is_empty()
     }
+}
+
+fn refused(peer: SocketAddr, detail: String) -> ExchangeError {
+    ExchangeError::Protocol { peer: format!("producer {peer}"), detail }
 }

@@ -1,6 +1,6 @@
 //! Commands to the I/O thread.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,11 +10,14 @@ use mio::{Registry, Token, Waker};
 
 use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
 use crate::lock::lock;
+use crate::net::Listeners;
+use crate::view::DataListener;
 
 /// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
 pub(crate) const LISTENER: Token = Token(1);
-pub(crate) const FIRST_CONNECTION: usize = 2;
+pub(crate) const SAME_HOST_LISTENER: Token = Token(2);
+pub(crate) const FIRST_CONNECTION: usize = 3;
 
 /// What another thread wants done.
 pub(crate) enum Command {
@@ -39,8 +42,10 @@ pub(crate) enum Command {
     AwaitPartition { timeout: Duration, id: PartitionId, request: Arc<LocalRequest> },
     /// A subpartition served on this connection has something, or failed.
     Data { connection: usize, channel: ChannelId },
+    /// A buffer that was lent over this connection is read no more.
+    Return { connection: usize, loan: u64 },
     /// Accept connections here.
-    Listen(TcpListener),
+    Listen(Listeners),
     /// Say goodbye and end.
     Shutdown,
 }
@@ -106,5 +111,19 @@ impl CreditSink for Mailbox {
 
     fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage) {
         self.post(Command::Tell(channel, message));
+    }
+}
+
+/// Tells the I/O thread of what a subpartition has.
+pub(crate) struct ToMailbox {
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) connection: usize,
+    pub(crate) channel: ChannelId,
+}
+
+impl DataListener for ToMailbox {
+    fn data_available(&self) {
+        let (connection, channel) = (self.connection, self.channel);
+        self.mailbox.post(Command::Data { connection, channel });
     }
 }

@@ -9,59 +9,68 @@
 //! Everything about connections lives on the I/O thread; other threads only post commands. The
 //! I/O thread never blocks on a lock that is held across a system call, and never touches Python.
 
+mod borrowing;
 mod connection;
 mod driver;
 mod fetch;
 mod flood;
+mod lease;
+mod link;
+mod loans;
 mod mailbox;
 mod outbox;
 mod peer_error;
 mod peers;
 mod requests;
+mod same_host;
+mod sending;
 mod serve;
+mod sockets;
 mod task_event;
 mod tcp;
+mod traffic;
 mod wire_error;
 
 #[cfg(test)]
 mod simulator;
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use headgate_protocol::{HandshakeConfig, Key};
 
+use crate::copies::Copies;
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::manager::PartitionManager;
 use crate::panic_text::panic_text;
 
+#[cfg(test)]
+pub(crate) use link::Link;
+pub use loans::LentStats;
+pub(crate) use loans::Loans;
 pub(crate) use mailbox::{Command, Mailbox};
 #[cfg(test)]
-pub(crate) use peers::{Link, Peers};
+pub(crate) use peers::Peers;
+pub use traffic::Connections;
+pub(crate) use traffic::Traffic;
 
-/// Bytes that crossed the network, frames included.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    sent: AtomicU64,
-    received: AtomicU64,
+/// Where others connect: over TCP, and beside that within the host.
+pub(crate) struct Listeners {
+    pub(crate) tcp: TcpListener,
+    pub(crate) same_host: Option<UnixListener>,
 }
 
-impl Traffic {
-    fn add_sent(&self, bytes: usize) {
-        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn add_received(&self, bytes: usize) {
-        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// Sent, received.
-    pub(crate) fn totals(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+impl Listeners {
+    /// Listens beside TCP too, unless that is not wanted or cannot be.
+    pub(crate) fn new(tcp: TcpListener, same_host: bool) -> std::io::Result<Self> {
+        tcp.set_nonblocking(true)?;
+        let address = tcp.local_addr()?;
+        let same_host = if same_host { same_host::listen(address) } else { None };
+        Ok(Self { tcp, same_host })
     }
 }
 
@@ -74,7 +83,11 @@ pub(crate) struct Context {
     pub(crate) partition_request_timeout: Duration,
     /// As in [`Config`](crate::Config).
     pub(crate) idle_timeout: Duration,
+    /// As in [`Config`](crate::Config).
+    pub(crate) same_host_link: bool,
     pub(crate) traffic: Arc<Traffic>,
+    pub(crate) copies: Arc<Copies>,
+    pub(crate) loans: Arc<Loans>,
     pub(crate) mailbox: Arc<Mailbox>,
 }
 
@@ -88,11 +101,11 @@ pub(crate) struct Network {
 impl Network {
     /// Starts the I/O thread; with a listener if others are to connect.
     pub(crate) fn start(
-        listener: Option<TcpListener>,
+        listeners: Option<Listeners>,
         make: impl FnOnce(Arc<Mailbox>) -> Context,
         on_panic: impl FnOnce(ExchangeError) + Send + 'static,
     ) -> Result<Self> {
-        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let address = listeners.as_ref().and_then(|listeners| listeners.tcp.local_addr().ok());
         let io = |error: std::io::Error| {
             let exhausted = descriptors::exhausted("cannot start the I/O thread", &error);
             exhausted.unwrap_or_else(|| ExchangeError::Memory(error.to_string()))
@@ -100,7 +113,7 @@ impl Network {
         let poll = mio::Poll::new().map_err(io)?;
         let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
         let context = make(Arc::clone(&mailbox));
-        let driver = driver::Driver::new(poll, listener, context).map_err(io)?;
+        let driver = driver::Driver::new(poll, listeners, context).map_err(io)?;
         let thread = std::thread::Builder::new()
             .name("headgate-io".to_owned())
             .stack_size(512 * 1024)
@@ -122,9 +135,9 @@ impl Network {
     }
 
     /// Listens as well, from now on.
-    pub(crate) fn listen(&mut self, listener: TcpListener, address: SocketAddr) {
+    pub(crate) fn listen(&mut self, listeners: Listeners, address: SocketAddr) {
         self.address = Some(address);
-        self.mailbox.post(Command::Listen(listener));
+        self.mailbox.post(Command::Listen(listeners));
     }
 
     /// Says goodbye on every connection and waits for the thread.

@@ -1,13 +1,15 @@
 //! What waits to be written to one connection.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
-use headgate_memory::Buffer;
+use headgate_memory::{Buffer, RegionFile};
 use headgate_protocol::{ChannelId, Frame, FrameMask, TaskEventHeader};
 
 use crate::checksum;
+use crate::net::link::Stream;
 
 /// Pieces per vectored write.
 const MAX_SLICES: usize = 64;
@@ -24,15 +26,31 @@ pub(crate) enum Message {
     TaskEvent { channel: ChannelId, payload: Bytes },
 }
 
+/// What goes along with a frame to a process of this host.
+pub(crate) enum Descriptor {
+    Lease(OwnedFd),
+    Region(RegionFile),
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Lease(descriptor) => descriptor.as_fd(),
+            Self::Region(file) => file.as_fd(),
+        }
+    }
+}
+
 enum Piece {
     Head(Vec<u8>),
     Body(Buffer),
+    With(Vec<u8>, Descriptor),
 }
 
 impl Piece {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Head(bytes) => bytes,
+            Self::Head(bytes) | Self::With(bytes, _) => bytes,
             Self::Body(buffer) => buffer.as_slice(),
         }
     }
@@ -71,6 +89,14 @@ impl Outbox {
         self.push(bytes);
     }
 
+    /// A frame whose first byte takes a descriptor along.
+    pub(crate) fn push_with(&mut self, frame: &Frame, descriptor: Descriptor) {
+        let mut bytes = Vec::new();
+        frame.encode(self.mask, &mut bytes);
+        self.bytes += bytes.len();
+        self.pieces.push_back(Piece::With(bytes, descriptor));
+    }
+
     /// Whether the peer takes so little that no further task event should wait for it.
     pub(crate) fn is_congested(&self) -> bool {
         self.bytes >= MESSAGE_LIMIT
@@ -97,17 +123,10 @@ impl Outbox {
     }
 
     /// Writes what the socket takes; returns how much that was.
-    pub(crate) fn write_to(&mut self, socket: &mut impl Write) -> io::Result<usize> {
+    pub(crate) fn write_to(&mut self, socket: &mut impl Stream) -> io::Result<usize> {
         let mut total = 0;
         while !self.pieces.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let mut used = 0;
-            for piece in self.pieces.iter().take(MAX_SLICES) {
-                let skip = if used == 0 { self.written } else { 0 };
-                slices[used] = IoSlice::new(&piece.bytes()[skip..]);
-                used += 1;
-            }
-            match socket.write_vectored(&slices[..used]) {
+            match self.write_once(socket) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     total += count;
@@ -119,6 +138,24 @@ impl Outbox {
             }
         }
         Ok(total)
+    }
+
+    /// One system call; what takes a descriptor along has one of its own.
+    fn write_once(&self, socket: &mut impl Stream) -> io::Result<usize> {
+        if let (Some(Piece::With(bytes, descriptor)), 0) = (self.pieces.front(), self.written) {
+            return socket.write_with(bytes, descriptor.as_fd());
+        }
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let mut used = 0;
+        for piece in self.pieces.iter().take(MAX_SLICES) {
+            if used > 0 && matches!(piece, Piece::With(..)) {
+                break;
+            }
+            let skip = if used == 0 { self.written } else { 0 };
+            slices[used] = IoSlice::new(&piece.bytes()[skip..]);
+            used += 1;
+        }
+        socket.write_vectored(&slices[..used])
     }
 
     fn advance(&mut self, count: usize) {
@@ -137,12 +174,22 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     /// Takes `quota` bytes, then blocks.
     struct Narrow {
         taken: Vec<u8>,
         quota: usize,
+    }
+
+    impl Stream for Narrow {}
+
+    impl Read for Narrow {
+        fn read(&mut self, _bytes: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
     }
 
     impl Write for Narrow {

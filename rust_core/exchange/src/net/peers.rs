@@ -4,7 +4,6 @@
 //! over pipes whose delays and ends are chosen.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,26 +14,13 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::LocalRequest;
 use crate::manager::PartitionListener;
 use crate::net::connection::Connection;
+use crate::net::link::Link;
+use crate::net::loans::Outstanding;
 use crate::net::mailbox::FIRST_CONNECTION;
 use crate::net::{Command, Context};
 
 /// Connections that have not proved themselves; the oldest goes when one more comes.
 const MAX_PENDING: usize = 64;
-
-/// What connections run over.
-pub(crate) trait Link {
-    /// One connection's bytes, both ways; never blocks.
-    type Stream: Read + Write;
-
-    /// A stream to this peer that reports its events under `token`.
-    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Self::Stream>;
-
-    /// Makes an accepted stream report its events under `token`.
-    fn register(&mut self, stream: &mut Self::Stream, token: usize) -> io::Result<()>;
-
-    /// Ends a stream so that the peer still gets what was written.
-    fn close(stream: &mut Self::Stream);
-}
 
 /// The connections of one environment.
 pub(crate) struct Peers<L: Link> {
@@ -42,6 +28,8 @@ pub(crate) struct Peers<L: Link> {
     /// In order, so that what is random about a run is its schedule alone.
     connections: BTreeMap<usize, Connection<L::Stream>>,
     next_token: usize,
+    /// What peers may still read whose connections are gone, under their tokens.
+    outstanding: BTreeMap<usize, Outstanding>,
     /// The connection to each peer we read from.
     dialed: HashMap<SocketAddr, usize>,
     /// The connection each channel is read on.
@@ -61,6 +49,7 @@ impl<L: Link> Peers<L> {
             link,
             connections: BTreeMap::new(),
             next_token: FIRST_CONNECTION,
+            outstanding: BTreeMap::new(),
             dialed: HashMap::new(),
             channels: HashMap::new(),
             local_requests: Vec::new(),
@@ -126,6 +115,11 @@ impl<L: Link> Peers<L> {
             Command::Tell(channel, message) => {
                 if let Some(connection) = self.connection_of(channel.id()) {
                     connection.tell(&channel, message);
+                }
+            }
+            Command::Return { connection, loan } => {
+                if let Some(connection) = self.connections.get_mut(&connection) {
+                    connection.give_back(loan);
                 }
             }
             Command::Resume(channel) => {
@@ -276,6 +270,30 @@ impl<L: Link> Peers<L> {
         fail_point!("connection.ended");
         L::close(connection.stream_mut());
         connection.disconnected(cause);
+        self.watch(token, connection.outstanding());
+    }
+
+    /// Keeps what a peer may still read until it reads no more.
+    fn watch(&mut self, token: usize, outstanding: Option<Outstanding>) {
+        if let Some(mut outstanding) = outstanding
+            // Unwatched it stays lent as long as this environment is.
+            && self.link.watch(&mut outstanding.lease, token).is_ok()
+        {
+            self.outstanding.insert(token, outstanding);
+        }
+    }
+
+    /// Something happened under the token of a connection that is gone; says whether nobody reads what
+    /// was lent over it any more.
+    pub(crate) fn check_lease(&mut self, token: usize) -> bool {
+        if let Some(outstanding) = self.outstanding.get_mut(&token)
+            && outstanding.lease.has_ended()
+            && let Some(outstanding) = self.outstanding.remove(&token)
+        {
+            outstanding.end();
+            return true;
+        }
+        false
     }
 
     /// Says on every connection that nothing more is wanted.

@@ -5,36 +5,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use headgate_protocol::{
-    BufferHeader, ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue,
-};
+use headgate_protocol::{ChannelId, Frame, Generation, Next, PartitionRequest, SendQueue};
 
 use crate::error::{ExchangeError, Result};
 use crate::manager::{Lookup, PartitionListener};
+use crate::net::loans::{Lending, Outstanding};
+use crate::net::mailbox::ToMailbox;
 use crate::net::outbox::Outbox;
 use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
+use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
-use crate::net::{Command, Context, Mailbox, wire_error};
+use crate::net::{Context, wire_error};
 use crate::partition::ResultPartition;
-use crate::view::{DataListener, Polled, SubpartitionView};
+use crate::view::SubpartitionView;
 
 struct Reader {
     view: Arc<dyn SubpartitionView>,
     generation: Generation,
-}
-
-/// Tells the I/O thread of what a subpartition has.
-struct ToMailbox {
-    mailbox: Arc<Mailbox>,
-    connection: usize,
-    channel: ChannelId,
-}
-
-impl DataListener for ToMailbox {
-    fn data_available(&self) {
-        let (connection, channel) = (self.connection, self.channel);
-        self.mailbox.post(Command::Data { connection, channel });
-    }
 }
 
 pub(crate) struct Serve {
@@ -45,18 +32,26 @@ pub(crate) struct Serve {
     incoming: Option<IncomingEvent>,
     /// What the consumer's segments hold.
     max_segment: usize,
+    /// Of a consumer of this host.
+    lending: Option<Lending>,
     /// The consumer said that it needs nothing more.
     pub(crate) goodbye: bool,
 }
 
 impl Serve {
-    pub(crate) fn new(connection: usize, max_segment: u32, context: &Context) -> Self {
+    pub(crate) fn new(
+        connection: usize,
+        max_segment: u32,
+        is_same_host: bool,
+        context: &Context,
+    ) -> Self {
         Self {
             connection,
             queue: SendQueue::new(),
             waiting: WaitingRequests::new(Arc::clone(&context.partitions)),
             incoming: None,
             max_segment: max_segment as usize,
+            lending: is_same_host.then(|| Lending::new(Arc::clone(&context.loans))),
             goodbye: false,
         }
     }
@@ -136,9 +131,19 @@ impl Serve {
                 self.waiting.keep_buffer_size(channel, size);
                 self.set_buffer_size(channel, size);
             }
+            Frame::Return { loan } => {
+                if !self.lending.as_mut().is_some_and(|lending| lending.give_back(loan)) {
+                    return Err(format!("loan {loan} is returned, which was not lent"));
+                }
+            }
             Frame::Heartbeat => {}
             Frame::CloseRequest => self.goodbye = true,
-            Frame::Buffer(_) | Frame::Error(_) | Frame::BacklogAnnouncement { .. } => {
+            Frame::Buffer(_)
+            | Frame::Error(_)
+            | Frame::BacklogAnnouncement { .. }
+            | Frame::Lease
+            | Frame::Region { .. }
+            | Frame::LentBuffer(_) => {
                 return Err("a producer's frame from a consumer".to_owned());
             }
         }
@@ -328,7 +333,7 @@ impl Serve {
                     } else {
                         fail_point!("page.sent");
                     }
-                    push_buffer(outbox, channel, generation, polled);
+                    push_buffer(outbox, self.lending.as_mut(), channel, generation, polled);
                     self.queue
                         .sent(channel, is_event, next)
                         .expect("the queue offers channels with credit or an event only");
@@ -358,6 +363,11 @@ impl Serve {
         }
     }
 
+    /// What the consumer may still read, once the connection is gone.
+    pub(crate) fn outstanding(&mut self) -> Option<Outstanding> {
+        self.lending.take()?.into_outstanding()
+    }
+
     /// Whether requests wait for their partition.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
@@ -377,23 +387,4 @@ fn not_found(channel: ChannelId, detail: String) -> Frame {
 
 fn closed_early() -> ExchangeError {
     ExchangeError::Aborted("the producer closed its partition before the end".to_owned())
-}
-
-fn push_buffer(outbox: &mut Outbox, channel: ChannelId, generation: Generation, polled: Polled) {
-    let Polled { buffer, data_type, backlog, sequence, .. } = polled;
-    let size = u32::try_from(buffer.len()).expect("a buffer fits a segment");
-    let compressed = buffer.is_compressed();
-    let mut header = BufferHeader {
-        channel,
-        generation,
-        sequence,
-        backlog,
-        data_type,
-        compressed,
-        size,
-        crc: 0,
-    };
-    header.crc = outbox.mask.apply(crate::checksum::of(&header, buffer.as_slice()));
-    outbox.push(header.encode().to_vec());
-    outbox.push_body(buffer);
 }

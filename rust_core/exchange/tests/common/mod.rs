@@ -52,6 +52,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         temp_directories: Vec::new(),
         partition_request_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
+        same_host_link: false,
         buffer_debloat: None,
     }
 }

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use headgate_exchange::{
-    DataInput, ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader,
+    Config, DataInput, ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader,
     ResultPartition,
 };
 
-use crate::common::{Env, batch, drain, nothing, writer};
+use crate::common::{Env, batch, config, drain, nothing, writer};
 
 pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Pipelined,
@@ -20,16 +20,22 @@ pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Hybrid,
 ];
 
-/// A producer's and a consumer's environment: one, or two with a connection between them.
+/// A producer's and a consumer's environment: one, or two with a connection between them, over TCP or
+/// within the host.
 pub(crate) struct Link {
     pub(crate) producer: Env,
     pub(crate) consumer: Option<Env>,
 }
 
 impl Link {
-    pub(crate) fn all(segments: usize) -> [Self; 2] {
-        let env = || Env::new(segments, 4096);
-        [Self { producer: env(), consumer: None }, Self { producer: env(), consumer: Some(env()) }]
+    pub(crate) fn all(segments: usize) -> [Self; 3] {
+        let one = Self { producer: Env::new(segments, 4096), consumer: None };
+        [one, Self::remote(segments, false), Self::remote(segments, true)]
+    }
+
+    pub(crate) fn remote(segments: usize, same_host_link: bool) -> Self {
+        let env = || Env::with(Config { same_host_link, ..config(segments, 4096) });
+        Self { producer: env(), consumer: Some(env()) }
     }
 
     pub(crate) fn consumer(&self) -> &Env {

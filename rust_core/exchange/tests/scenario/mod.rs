@@ -140,10 +140,11 @@ fn store_and_read(producer: &Env, consumer: &Env) -> Result<usize, ExchangeError
 
 /// Two producers and two consumers: remote channels, a local one, one that asks for nothing there is.
 pub(crate) fn exchange() -> Vec<Outcome> {
-    let envs = [(); 3].map(|()| {
+    // Between the last two pages are lent, from and to the first one they are sent.
+    let envs = [false, true, true].map(|same_host_link| {
         // What is not there is asked for as well, and need not be waited for long.
         let partition_request_timeout = Duration::from_millis(100);
-        Env::with(Config { partition_request_timeout, ..config(24, 4096) })
+        Env::with(Config { same_host_link, partition_request_timeout, ..config(24, 4096) })
     });
     let all = &envs;
     let [first, second, third] = all;

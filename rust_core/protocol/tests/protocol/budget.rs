@@ -5,7 +5,7 @@ use headgate_protocol::{
     TaskEventHeader,
 };
 
-use crate::frames::{credit, header, request};
+use crate::frames::{credit, header, lent, request};
 
 const LIMITS: BudgetLimits = BudgetLimits {
     opens: 1,
@@ -67,6 +67,8 @@ fn paid_and_last_frames_are_free() {
         Frame::Buffer(header(1, 0, DataType::DataBuffer, 1)),
         Frame::Error(ErrorFrame::new(None, 1, "")),
         Frame::CloseRequest,
+        Frame::LentBuffer(lent()),
+        Frame::Return { loan: 1 },
     ];
     let none = BudgetLimits { opens: 0, cancels: 0, credits: 0, events: 0, ..LIMITS };
     let none = BudgetLimits { empty_data: 0, task_events: 0, controls: 0, ..none };

@@ -7,7 +7,7 @@ use headgate_protocol::{
 use proptest::prelude::*;
 
 use crate::frames::{
-    crc32c_by_bits, credit, decode_pieces, header, payload_len, request, sealed, to_consumer,
+    crc32c_by_bits, credit, decode_pieces, header, lent, payload_len, request, sealed, to_consumer,
     to_producer, wire,
 };
 
@@ -53,7 +53,7 @@ fn every_defect_has_its_error() {
     let cases: Vec<(Side, Vec<u8>, FrameError)> = vec![
         (c, patched(data(1), 4, &[0xBB]), E::BadMagic { got: 0xBBDC_0FFE }),
         (p, patched(add_credit(), 8, &[11]), E::UnknownId { id: 11 }),
-        (p, patched(add_credit(), 8, &[13]), E::UnknownId { id: 13 }),
+        (p, patched(add_credit(), 8, &[17]), E::UnknownId { id: 17 }),
         (p, data(1), E::WrongDirection { kind: FrameKind::Buffer, side: p }),
         (p, error.clone(), E::WrongDirection { kind: FrameKind::Error, side: p }),
         (c, add_credit(), E::WrongDirection { kind: credit_kind, side: c }),
@@ -118,6 +118,26 @@ fn every_defect_has_its_error() {
         (c, patched(error.clone(), 16, &[3]), E::TextMismatch { length: 23, text: 3 }),
         (c, patched(error.clone(), 16, &[1]), E::TextMismatch { length: 23, text: 1 }),
         (c, sealed(patched(error, 17, &[0xFF])), E::TextNotUtf8),
+        (
+            c,
+            sealed(patched(wire(&Frame::LentBuffer(lent())), 25, &[9])),
+            E::LentEvent { channel: lent().channel, data_type: DataType::EndOfData },
+        ),
+        (
+            c,
+            sealed(patched(wire(&Frame::LentBuffer(lent())), 26, &zero)),
+            E::Zero { kind: FrameKind::LentBuffer },
+        ),
+        (
+            c,
+            sealed(patched(wire(&Frame::LentBuffer(lent())), 26, &all)),
+            E::PayloadTooLarge { channel: lent().channel, size: u32::MAX, limit: 1024 },
+        ),
+        (
+            p,
+            wire(&Frame::LentBuffer(lent())),
+            E::WrongDirection { kind: FrameKind::LentBuffer, side: p },
+        ),
     ];
     for (side, bytes, want) in cases {
         let mut decoder = decoder(side);
@@ -145,6 +165,10 @@ fn control_frames() -> Vec<(Side, Frame)> {
         (Side::Consumer, Frame::BacklogAnnouncement { backlog: credit(7), channel }),
         (Side::Producer, Frame::NewBufferSize { size: credit(7), channel }),
         (Side::Consumer, Frame::Heartbeat),
+        (Side::Consumer, Frame::Lease),
+        (Side::Consumer, Frame::Region { region: 7, size: 1 << 40 }),
+        (Side::Consumer, Frame::LentBuffer(lent())),
+        (Side::Producer, Frame::Return { loan: 1 << 40 }),
         (Side::Producer, Frame::Heartbeat),
     ]
 }
@@ -284,7 +308,12 @@ proptest! {
     #[test]
     fn missing_bytes_end_where_the_frame_ends(frame in prop_oneof![to_consumer(), to_producer()]) {
         let side = match frame {
-            Frame::Buffer(_) | Frame::Error(_) | Frame::BacklogAnnouncement { .. } => Side::Consumer,
+            Frame::Buffer(_)
+            | Frame::Error(_)
+            | Frame::BacklogAnnouncement { .. }
+            | Frame::Lease
+            | Frame::Region { .. }
+            | Frame::LentBuffer(_) => Side::Consumer,
             _ => Side::Producer,
         };
         let mut decoder = decoder(side);

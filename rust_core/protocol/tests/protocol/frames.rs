@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameMask,
-    Generation, PartitionId, PartitionRequest, Sequence, TaskEventHeader,
+    Generation, LentBuffer, PartitionId, PartitionRequest, Sequence, TaskEventHeader,
 };
 use proptest::prelude::*;
 
@@ -33,6 +33,20 @@ pub(crate) fn request() -> PartitionRequest {
         generation: Generation(2),
         initial_credit: 5,
         schema_hash: [0x5A; 32],
+    }
+}
+
+pub(crate) fn lent() -> LentBuffer {
+    LentBuffer {
+        channel: ChannelId(0x0102_0304),
+        generation: Generation(0x1112_1314),
+        sequence: Sequence(0x2122_2324),
+        backlog: 0x3132_3334,
+        data_type: DataType::DataBufferWithClearEnd,
+        size: 0x40,
+        loan: 0x5152_5354_5556_5758,
+        region: 0x6162_6364,
+        offset: 0x7172_7374_7576_7778,
     }
 }
 
@@ -128,7 +142,17 @@ pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
     let backlogs = (1..=u32::MAX, channels()).prop_map(|(backlog, channel)| {
         Frame::BacklogAnnouncement { backlog: credit(backlog), channel }
     });
-    prop_oneof![buffers(), errors, backlogs, Just(Frame::Heartbeat)]
+    let regions = (any::<u32>(), any::<u64>());
+    let regions = regions.prop_map(|(region, size)| Frame::Region { region, size });
+    let loans = (channels(), any::<[u32; 4]>(), any::<[u64; 2]>(), 1..=64_u32);
+    let loans = loans.prop_map(|(channel, numbers, [loan, offset], size)| {
+        let [generation, sequence, backlog, region] = numbers;
+        let (generation, sequence) = (Generation(generation), Sequence(sequence));
+        let place = LentBuffer { loan, region, offset, ..lent() };
+        Frame::LentBuffer(LentBuffer { channel, generation, sequence, backlog, size, ..place })
+    });
+    let rare = prop_oneof![regions, loans, Just(Frame::Heartbeat), Just(Frame::Lease)];
+    prop_oneof![buffers(), errors, backlogs, rare]
 }
 
 /// Any frame that arrives at a producer.
@@ -159,5 +183,6 @@ pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
         channels().prop_map(|channel| Frame::AckAllUserRecordsProcessed { channel }),
         sizes.prop_map(|(size, channel)| Frame::NewBufferSize { size, channel }),
         Just(Frame::Heartbeat),
+        any::<u64>().prop_map(|loan| Frame::Return { loan }),
     ]
 }

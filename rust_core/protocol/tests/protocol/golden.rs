@@ -7,7 +7,7 @@ use headgate_protocol::{
     Totals, TotalsError,
 };
 
-use crate::frames::{credit, header, request, sealed};
+use crate::frames::{credit, header, lent, request, sealed};
 use crate::hex;
 
 const LIMITS: Limits = Limits::for_segment(1 << 20);
@@ -100,6 +100,31 @@ fn resume_acknowledge_backlog_size_and_heartbeat() {
     for side in [Side::Consumer, Side::Producer] {
         check(&Frame::Heartbeat, side, "0000000D BADC0FFE 0C E5ECA5BB");
     }
+}
+
+#[test]
+fn what_is_lent() {
+    check(&Frame::Lease, Side::Consumer, &sealed_text("0000000D BADC0FFE 0D"));
+    let region = Frame::Region { region: 0x0102_0304, size: 0x1112_1314_1516_1718 };
+    let text = "00000019 BADC0FFE 0E 01020304 1112131415161718";
+    check(&region, Side::Consumer, &sealed_text(text));
+    let text = "00000036 BADC0FFE 0F 01020304 11121314 21222324 31323334 08 00000040 \
+        5152535455565758 61626364 7172737475767778";
+    check(&Frame::LentBuffer(lent()), Side::Consumer, &sealed_text(text));
+    let text = "00000015 BADC0FFE 10 5152535455565758";
+    check(&Frame::Return { loan: lent().loan }, Side::Producer, &sealed_text(text));
+    assert_eq!(lent().header(), BufferHeader { backlog: 0x3132_3334, ..header_of_lent() });
+}
+
+/// The bytes with their CRC behind them.
+fn sealed_text(text: &str) -> String {
+    sealed([hex(text), vec![0; 4]].concat()).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+fn header_of_lent() -> BufferHeader {
+    let lent = lent();
+    let header = header(lent.channel.0, lent.sequence.0, lent.data_type, lent.size);
+    BufferHeader { generation: lent.generation, ..header }
 }
 
 #[test]

@@ -1,21 +1,24 @@
 //! What arrives on a connection: bytes to handshake steps, frames and payloads.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::time::Instant;
 
 use headgate_protocol::{Frame, FrameDecoder, Limits, Peer, Side, Step};
 
 use crate::error::{ExchangeError, Result};
 use crate::net::Context;
+use crate::net::borrowing::Borrowing;
 use crate::net::connection::{Connection, Phase};
+use crate::net::link::Stream;
 use crate::net::peer_error;
 use crate::net::serve::Serve;
+use crate::net::traffic::Counted;
 use crate::net::wire_error;
 
 /// Bytes read from one connection before others get their turn.
 const READ_QUOTA: usize = 4 << 20;
 
-impl<S: Read + Write> Connection<S> {
+impl<S: Stream> Connection<S> {
     /// Reads until nothing is left or others should have a turn; an end of stream is an error.
     pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
         fail_point!("connection.reads", error => return Err(error));
@@ -103,7 +106,11 @@ impl<S: Read + Write> Connection<S> {
                         if frame == Frame::Heartbeat {
                             self.pulse.beaten();
                         }
-                        fetch.handle(frame, self.peer)?;
+                        let descriptor = match frame {
+                            Frame::Lease | Frame::Region { .. } => self.stream.take_descriptor(),
+                            _ => None,
+                        };
+                        fetch.handle(frame, descriptor, self.peer, &mut self.outbox)?;
                     }
                     fetch.complete(&mut self.outbox)?;
                 }
@@ -152,6 +159,8 @@ impl<S: Read + Write> Connection<S> {
         let ours = Limits::for_segment(context.handshake.max_segment);
         let decoder = |side| FrameDecoder::new(ours, side, peer.mask);
         self.outbox.mask = peer.mask;
+        let is_same_host = self.stream.is_same_host();
+        self.counted = Some(Counted::new(&context.traffic, is_same_host));
         let next = match &mut self.phase {
             Phase::Dialing { process, .. } if *process != peer.process => {
                 let detail = "another process answers at this address".to_owned();
@@ -161,10 +170,12 @@ impl<S: Read + Write> Connection<S> {
                 for message in waiting.drain(..) {
                     self.outbox.push_message(&message);
                 }
-                Phase::Fetching(std::mem::take(fetch), decoder(Side::Consumer))
+                let mut fetch = std::mem::take(fetch);
+                fetch.borrowing = is_same_host.then(|| Borrowing::new(self.token, context));
+                Phase::Fetching(fetch, decoder(Side::Consumer))
             }
             _ => {
-                let serve = Serve::new(self.token, peer.max_segment, context);
+                let serve = Serve::new(self.token, peer.max_segment, is_same_host, context);
                 Phase::Serving(serve, decoder(Side::Producer))
             }
         };

@@ -3,7 +3,7 @@
 mod incoming;
 mod pulse;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +17,12 @@ use crate::gate::{RemoteChannel, UpstreamMessage};
 use crate::net::Context;
 use crate::net::fetch::Fetch;
 use crate::net::flood::FloodGuard;
+use crate::net::link::Stream;
+use crate::net::loans::Outstanding;
 use crate::net::outbox::{Message, Outbox};
 use crate::net::peer_error::{self, Role};
 use crate::net::serve::Serve;
+use crate::net::traffic::Counted;
 use crate::random::random;
 
 use pulse::Pulse;
@@ -63,9 +66,11 @@ pub(crate) struct Connection<S> {
     heard: Instant,
     pulse: Pulse,
     floods: FloodGuard,
+    /// Once it is proved.
+    counted: Option<Counted>,
 }
 
-impl<S: Read + Write> Connection<S> {
+impl<S: Stream> Connection<S> {
     pub(crate) fn dial(
         token: usize,
         stream: S,
@@ -111,6 +116,7 @@ impl<S: Read + Write> Connection<S> {
             heard: now,
             pulse: Pulse::default(),
             floods: FloodGuard::new(now),
+            counted: None,
         }
     }
 
@@ -245,6 +251,19 @@ impl<S: Read + Write> Connection<S> {
                 let frame = Frame::AckAllUserRecordsProcessed { channel: id };
                 self.send_or_queue(Message::Frame(frame));
             }
+        }
+    }
+
+    /// Tells the producer that a lent buffer is read no more.
+    pub(crate) fn give_back(&mut self, loan: u64) {
+        self.outbox.push_frame(&Frame::Return { loan });
+    }
+
+    /// What the peer may still read of what it was lent, once the connection is gone.
+    pub(crate) fn outstanding(&mut self) -> Option<Outstanding> {
+        match &mut self.phase {
+            Phase::Serving(serve, _) => serve.outstanding(),
+            _ => None,
         }
     }
 

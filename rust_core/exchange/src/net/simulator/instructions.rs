@@ -38,7 +38,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let net = Rc::new(RefCell::new(Net::new(2, CAPACITY)));
+        let net = Rc::new(RefCell::new(Net::new(2, CAPACITY, false)));
         let processes =
             [0, 1].map(|number| Process::new(&net, number, (SEGMENTS, SEGMENT), (2, 8)));
         Self { net, processes, now: Instant::now(), rng: rng_of(0, 0) }

@@ -49,7 +49,8 @@ fn is_honest(error: &ExchangeError) -> bool {
     )
 }
 
-fn run(seed: u64) {
+/// Returns how many buffers were lent.
+fn run(seed: u64) -> u64 {
     seeded::set(Some(rng_of(seed, 1)));
     let rng = &mut rng_of(seed, 0);
     let mut world = World::new(Plan::new(rng));
@@ -88,11 +89,16 @@ fn run(seed: u64) {
         }
     }
     world.end(rng);
+    let mut lent = 0;
     for process in &world.processes {
-        let pool = process.env.stats().pool;
+        let stats = process.env.stats();
+        let pool = stats.pool;
+        lent += stats.lent.buffers;
+        assert_eq!(stats.lent.now, 0);
         assert_eq!((pool.held, pool.pinned, pool.local_pools), (0, 0, 0), "{pool:?}");
     }
     seeded::set(None);
+    lent
 }
 
 fn number_of(variable: &str) -> Option<u64> {
@@ -107,12 +113,17 @@ fn run_half(half: u64) {
     let unasked = if first.is_some() { 1 } else { SCHEDULES };
     let count = number_of("HEADGATE_SCHEDULES").unwrap_or(unasked);
     let first = first.unwrap_or(0);
+    let mut lent = 0;
     for seed in (first..first + count).filter(|seed| seed % 2 == half) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-            eprintln!("run this schedule again with HEADGATE_SCHEDULE={seed}");
-            resume_unwind(panic);
+        match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            Ok(buffers) => lent += buffers,
+            Err(panic) => {
+                eprintln!("run this schedule again with HEADGATE_SCHEDULE={seed}");
+                resume_unwind(panic);
+            }
         }
     }
+    assert!(lent > 0 || count < 100, "half of the worlds lend");
 }
 
 #[test]

@@ -55,6 +55,8 @@ pub(super) struct Plan {
     pub(super) buffers: Vec<(usize, usize)>,
     pub(super) partitions: Vec<PartitionPlan>,
     pub(super) gates: Vec<GatePlan>,
+    /// All of them are on one host.
+    pub(super) same_host: bool,
     /// Something goes wrong on the way.
     pub(super) faulty: bool,
 }
@@ -96,7 +98,8 @@ impl Plan {
                 written + promised.max(least + 1 + rng.random_range(0..8))
             })
             .collect();
-        Self { memory, buffers, partitions, gates, faulty: rng.random_bool(0.3) }
+        let (same_host, faulty) = (rng.random(), rng.random_bool(0.3));
+        Self { memory, buffers, partitions, gates, same_host, faulty }
     }
 }
 

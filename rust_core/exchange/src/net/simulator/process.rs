@@ -36,7 +36,9 @@ impl Process {
             floating_buffers_per_gate,
             ..BufferOptions::default()
         };
-        let config = Config { buffers, ..Config::of_segments(segments, segment_size) };
+        let same_host_link = net.borrow().same_host;
+        let config =
+            Config { buffers, same_host_link, ..Config::of_segments(segments, segment_size) };
         let env = ShuffleEnvironment::new(config).expect("random numbers");
         let poll = mio::Poll::new().expect("a descriptor");
         let mailbox = Arc::new(Mailbox::new(poll.registry()).expect("a descriptor"));
@@ -61,6 +63,9 @@ impl Process {
                 connection.can_write();
             }
             worked = true;
+        }
+        for token in self.link.watched() {
+            worked |= peers.check_lease(token);
         }
         let mut commands = Vec::new();
         self.mailbox.drain(&mut commands);

@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use crate::error::Result;
-use crate::net::Link;
+use crate::net::lease::Lease;
+use crate::net::link::{Link, Stream};
 
 /// The address of a process.
 pub(super) fn address_of(process: usize) -> SocketAddr {
@@ -35,11 +37,35 @@ struct Pipe {
     finished: bool,
     /// The writer found no room and wants to be told of some.
     full: bool,
+    /// Bytes that were ever written, and read.
+    written: usize,
+    read: usize,
+    /// Those that take a descriptor along, in order.
+    descriptors: VecDeque<(usize, OwnedFd)>,
+    /// The one of the bytes that were read last.
+    descriptor: Option<OwnedFd>,
 }
 
 impl Pipe {
     fn room(&self, capacity: usize) -> usize {
         capacity - self.under_way.len() - self.arrived.len()
+    }
+
+    /// What arrived, up to where a descriptor begins that is not the first of it.
+    fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if self.descriptors.front().is_some_and(|(at, _)| *at == self.read) {
+            let (_, descriptor) = self.descriptors.pop_front().expect("looked at above");
+            assert!(self.descriptor.replace(descriptor).is_none(), "each is taken");
+        }
+        let mut left = self.descriptors.front().map_or(usize::MAX, |(at, _)| at - self.read);
+        let mut total = 0;
+        for slice in slices {
+            let most = slice.len().min(left);
+            let count = self.arrived.read(&mut slice[..most])?;
+            (total, left) = (total + count, left - count);
+        }
+        self.read += total;
+        Ok(total)
     }
 }
 
@@ -64,6 +90,10 @@ struct Wire {
 pub(super) struct Net {
     /// Bytes that a pipe takes before its writer has to wait.
     capacity: usize,
+    /// They take descriptors along.
+    pub(super) same_host: bool,
+    /// Per process: tokens of connections that are gone while something was on loan over them.
+    watched: Vec<Vec<usize>>,
     wires: Vec<Wire>,
     /// Per process: connections to accept, and events to look at.
     waiting: Vec<VecDeque<usize>>,
@@ -73,9 +103,11 @@ pub(super) struct Net {
 }
 
 impl Net {
-    pub(super) fn new(processes: usize, capacity: usize) -> Self {
+    pub(super) fn new(processes: usize, capacity: usize, same_host: bool) -> Self {
         Self {
             capacity,
+            same_host,
+            watched: vec![Vec::new(); processes],
             wires: Vec::new(),
             waiting: vec![VecDeque::new(); processes],
             events: vec![Vec::new(); processes],
@@ -140,6 +172,11 @@ impl SimLink {
         Some((SimStream { net: Rc::clone(&self.net), wire, side: 1 }, peer))
     }
 
+    /// What [`Link::watch`] was asked for.
+    pub(super) fn watched(&self) -> Vec<usize> {
+        self.net.borrow().watched[self.process].clone()
+    }
+
     /// What its sockets reported since the last call.
     pub(super) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.net.borrow_mut().events[self.process])
@@ -176,6 +213,11 @@ impl Link for SimLink {
         Ok(())
     }
 
+    fn watch(&mut self, _lease: &mut Lease, token: usize) -> io::Result<()> {
+        self.net.borrow_mut().watched[self.process].push(token);
+        Ok(())
+    }
+
     fn close(stream: &mut SimStream) {
         stream.finish();
     }
@@ -198,6 +240,26 @@ impl SimStream {
 
     fn check(&self) -> io::Result<()> {
         self.net.borrow().wires[self.wire].broken.map_or(Ok(()), |kind| Err(kind.into()))
+    }
+}
+
+impl Stream for SimStream {
+    fn is_same_host(&self) -> bool {
+        self.net.borrow().same_host
+    }
+
+    fn write_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
+        let at = self.net.borrow().wires[self.wire].pipes[1 - self.side].written;
+        let count = self.write(bytes)?;
+        let descriptor = descriptor.try_clone_to_owned()?;
+        self.net.borrow_mut().wires[self.wire].pipes[1 - self.side]
+            .descriptors
+            .push_back((at, descriptor));
+        Ok(count)
+    }
+
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.net.borrow_mut().wires[self.wire].pipes[self.side].descriptor.take()
     }
 }
 
@@ -224,11 +286,7 @@ impl Read for SimStream {
             let ended = pipe.finished && pipe.under_way.is_empty();
             return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
-        let mut total = 0;
-        for slice in slices {
-            let count = pipe.arrived.read(slice)?;
-            total += count;
-        }
+        let total = pipe.read(slices)?;
         if std::mem::take(&mut pipe.full) {
             net.tell(self.wire, 1 - self.side, false, true);
         }
@@ -257,6 +315,7 @@ impl Write for SimStream {
             pipe.under_way.extend(&slice[..count]);
             total += count;
         }
+        pipe.written += total;
         if total == 0 {
             pipe.full = true;
             return Err(ErrorKind::WouldBlock.into());

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::thread::panicking;
 use std::time::{Duration, Instant};
 
 use headgate_memory::Buffer;
@@ -36,9 +37,29 @@ pub(super) struct Gate {
     pub(super) reading: Vec<Reading>,
     pub(super) outcome: Option<Result<()>>,
     /// Buffers that its reader keeps.
-    held: Vec<Buffer>,
+    held: Vec<Held>,
     /// Channels of which a barrier was read.
     to_resume: Vec<usize>,
+}
+
+/// A buffer that its reader keeps, and what it read there.
+struct Held {
+    buffer: Buffer,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    fn new(buffer: Buffer) -> Self {
+        Self { bytes: buffer.as_slice().to_vec(), buffer }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !panicking() {
+            assert_eq!(self.buffer.as_slice(), self.bytes, "nobody wrote where somebody reads");
+        }
+    }
 }
 
 pub(super) struct World {
@@ -52,7 +73,7 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(plan: Plan) -> Self {
-        let net = Rc::new(RefCell::new(Net::new(plan.memory.len(), CAPACITY)));
+        let net = Rc::new(RefCell::new(Net::new(plan.memory.len(), CAPACITY, plan.same_host)));
         let memory = plan.memory.iter().zip(&plan.buffers).enumerate();
         let processes: Vec<_> = memory
             .map(|(at, (segments, buffers))| Process::new(&net, at, (*segments, SEGMENT), *buffers))
@@ -210,7 +231,7 @@ impl World {
                     }
                 }
                 if rng.random_bool(0.3) {
-                    gate.held.push(received.buffer);
+                    gate.held.push(Held::new(received.buffer));
                 }
             }
             Ok(Poll::Ready(None)) => gate.outcome = Some(Ok(())),
@@ -290,7 +311,7 @@ impl World {
 
     /// Where everything is, for whoever has to find out why a schedule failed.
     pub(super) fn describe(&self) -> String {
-        let mut lines = vec![format!("segments {:?}", self.plan.memory)];
+        let mut lines = vec![format!("segments {:?}, {:?}", self.plan.memory, self.plan.same_host)];
         for (gate, planned) in self.gates.iter().zip(&self.plan.gates) {
             let (process, known, outcome) = (gate.process, gate.reading.len(), &gate.outcome);
             let channels = &planned.channels;

@@ -1,0 +1,95 @@
+//! Buffers of another process of this host, read where they are (consumer's end).
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+use headgate_memory::{Buffer, PeerRegion, PooledSegment};
+use headgate_protocol::LentBuffer;
+
+use crate::copies::Copies;
+use crate::net::{Command, Context, Mailbox};
+
+/// Far more than a pool has.
+const MAX_REGIONS: usize = 1024;
+
+/// What one connection's peer lends.
+pub(crate) struct Borrowing {
+    mailbox: Weak<Mailbox>,
+    connection: usize,
+    copies: Arc<Copies>,
+    lease: Option<Arc<OwnedFd>>,
+    regions: HashMap<u32, Arc<PeerRegion>>,
+}
+
+/// One buffer on loan; dropping it gives the buffer back.
+struct Loan {
+    mailbox: Weak<Mailbox>,
+    connection: usize,
+    loan: u64,
+    /// Closed with the last loan, if the connection does not live to tell of each.
+    _lease: Arc<OwnedFd>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.mailbox.upgrade() {
+            let (connection, loan) = (self.connection, self.loan);
+            mailbox.post(Command::Return { connection, loan });
+        }
+    }
+}
+
+impl Borrowing {
+    pub(crate) fn new(connection: usize, context: &Context) -> Self {
+        let mailbox = Arc::downgrade(&context.mailbox);
+        let copies = Arc::clone(&context.copies);
+        Self { mailbox, connection, copies, lease: None, regions: HashMap::new() }
+    }
+
+    /// What to keep open as long as anything is on loan.
+    pub(crate) fn begin(&mut self, lease: Option<OwnedFd>) -> Result<(), String> {
+        let lease = lease.ok_or("a lease came without its descriptor")?;
+        match self.lease.replace(Arc::new(lease)) {
+            None => Ok(()),
+            Some(_) => Err("a second lease".to_owned()),
+        }
+    }
+
+    /// Memory that buffers will be lent in.
+    pub(crate) fn add(&mut self, id: u32, size: u64, file: Option<OwnedFd>) -> Result<(), String> {
+        let file = file.ok_or_else(|| format!("region {id} came without its descriptor"))?;
+        if self.regions.len() == MAX_REGIONS {
+            return Err(format!("more than {MAX_REGIONS} regions"));
+        }
+        let region =
+            PeerRegion::open(file, size).map_err(|error| format!("region {id}: {error}"))?;
+        match self.regions.insert(id, Arc::new(region)) {
+            None => Ok(()),
+            Some(_) => Err(format!("region {id} came twice")),
+        }
+    }
+
+    /// A lent buffer, charged to a segment of ours.
+    pub(crate) fn borrow(
+        &self,
+        lent: &LentBuffer,
+        segment: PooledSegment,
+    ) -> Result<Buffer, String> {
+        let lease = self.lease.as_ref().ok_or("a buffer is lent without a lease")?;
+        let LentBuffer { region: id, offset, size, loan, .. } = *lent;
+        let region = self.regions.get(&id).ok_or_else(|| format!("region {id} is unknown"))?;
+        let loan = Loan {
+            mailbox: self.mailbox.clone(),
+            connection: self.connection,
+            loan,
+            _lease: Arc::clone(lease),
+        };
+        let borrowed = region.borrow(offset, size as usize, segment, Box::new(loan));
+        let buffer = borrowed.map_err(|error| format!("a buffer lent in region {id}: {error}"))?;
+        if !buffer.is_borrowed() {
+            Copies::count(&self.copies.unmapped, buffer.len());
+        }
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,138 @@
+//! Connections over sockets: TCP, or within a host and a user what shares memory.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use crate::descriptors;
+use crate::error::{ExchangeError, Result};
+use crate::net::lease::Lease;
+use crate::net::link::{Link, Stream};
+use crate::net::same_host::SameHost;
+use crate::net::tcp;
+
+/// Reads of what a peer had sent when its connection was closed.
+const MAX_UNREAD: usize = 64;
+
+/// Sockets that one epoll instance watches.
+pub(crate) struct Sockets {
+    registry: Registry,
+    /// Whether processes of this host are tried without TCP first.
+    same_host: bool,
+}
+
+/// One connection.
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    SameHost(SameHost),
+}
+
+impl Sockets {
+    pub(crate) fn new(registry: Registry, same_host: bool) -> Self {
+        Self { registry, same_host }
+    }
+}
+
+impl Link for Sockets {
+    type Stream = Socket;
+
+    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Socket> {
+        let failed = |error: io::Error| {
+            let exhausted =
+                descriptors::exhausted(format_args!("cannot connect to {peer}"), &error);
+            exhausted.unwrap_or_else(|| ExchangeError::Connect { peer, detail: error.to_string() })
+        };
+        let near = if self.same_host { SameHost::connect(peer) } else { None };
+        let mut socket = match near {
+            Some(near) => Socket::SameHost(near),
+            None => Socket::Tcp(TcpStream::connect(peer).map_err(failed)?),
+        };
+        self.register(&mut socket, token).map_err(failed)?;
+        Ok(socket)
+    }
+
+    fn register(&mut self, socket: &mut Socket, token: usize) -> io::Result<()> {
+        fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        match socket {
+            Socket::Tcp(socket) => {
+                tcp::set_options(socket)?;
+                self.registry.register(socket, Token(token), interest)
+            }
+            Socket::SameHost(near) => {
+                self.registry.register(&mut near.socket, Token(token), interest)
+            }
+        }
+    }
+
+    fn watch(&mut self, lease: &mut Lease, token: usize) -> io::Result<()> {
+        lease.watch(&self.registry, Token(token))
+    }
+
+    /// Without a reset: unread bytes at a close would discard what the peer has not read yet.
+    fn close(socket: &mut Socket) {
+        let _ = match socket {
+            Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
+            Socket::SameHost(near) => near.socket.shutdown(Shutdown::Write),
+        };
+        let mut scratch = [0; 4096];
+        for _ in 0..MAX_UNREAD {
+            if !matches!(socket.read(&mut scratch), Ok(count) if count > 0) {
+                return;
+            }
+        }
+    }
+}
+
+impl Stream for Socket {
+    fn is_same_host(&self) -> bool {
+        matches!(self, Self::SameHost(_))
+    }
+
+    fn write_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write(bytes),
+            Self::SameHost(near) => near.write_with(bytes, descriptor),
+        }
+    }
+
+    fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::SameHost(near) => near.take_descriptor(),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buffer)])
+    }
+
+    fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.read_vectored(slices),
+            Self::SameHost(near) => near.read_vectored(slices),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write_vectored(slices),
+            Self::SameHost(near) => near.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What goes through the connections of an environment, and how many there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes that went through sockets, frames included, and the connections that proved themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
+    tcp: AtomicUsize,
+    same_host: AtomicUsize,
+}
+
+/// Open connections, by what they run over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Over TCP.
+    pub tcp: usize,
+    /// Within the host, with shared memory.
+    pub same_host: usize,
+}
+
+/// One connection, counted as long as this lives.
+pub(crate) struct Counted {
+    traffic: Arc<Traffic>,
+    is_same_host: bool,
+}
+
+impl Traffic {
+    pub(crate) fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Sent, received.
+    pub(crate) fn totals(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn connections(&self) -> Connections {
+        let [tcp, same_host] = [false, true].map(|near| self.count(near).load(Ordering::Relaxed));
+        Connections { tcp, same_host }
+    }
+
+    fn count(&self, is_same_host: bool) -> &AtomicUsize {
+        if is_same_host { &self.same_host } else { &self.tcp }
+    }
+}
+
+impl Counted {
+    pub(crate) fn new(traffic: &Arc<Traffic>, is_same_host: bool) -> Self {
+        traffic.count(is_same_host).fetch_add(1, Ordering::Relaxed);
+        Self { traffic: Arc::clone(traffic), is_same_host }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.traffic.count(self.is_same_host).fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,255 @@
+"""Peers of this host that lie about the memory they share: nothing faults, and no byte is made up."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import socket
+import struct
+
+import pytest
+import wire
+from plane import NUMBERS, SECRET, Task, numbers, wait_until
+
+import headgate as hg
+
+SIZE = 1 << 16
+RECORD = b"lent, not sent. " * 200
+#: SEAL, SHRINK, GROW, FUTURE_WRITE
+SEALS = 1 | 2 | 4 | 16
+
+
+def memory(size=SIZE, seals=SEALS):
+    """Return a descriptor of memory that begins with one record."""
+    file = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(file, size)
+    with mmap.mmap(file, size) as mapped:
+        mapped[: 4 + len(RECORD)] = struct.pack(">I", len(RECORD)) + RECORD
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    return file
+
+
+def send_with(link, frame, *files):
+    """Send a frame with descriptors, and close them here."""
+    try:
+        socket.send_fds(link, [wire.masked(frame, link.mask)], files)
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def begin(link):
+    """Send a lease; return our end of it."""
+    ours, theirs = socket.socketpair()
+    send_with(link, wire.lease(), theirs.detach())
+    return ours
+
+
+def record(channel, sequence=0, **other):
+    """A lent buffer with the record; `other` replaces what is said of it."""
+    place = {"size": 4 + len(RECORD), "loan": 7, "region": 3, "offset": 0, **other}
+    return wire.lent_buffer(channel, sequence, **place)
+
+
+def played(environment, part, kind=wire.NearProducer, **options):
+    """Return what a consumer makes of a fake producer: records, or the error."""
+    fake = kind(SECRET, part)
+    address = hg.ChannelAddress(
+        host=fake.host,
+        port=fake.port,
+        partition_id=bytes(16),
+        subpartition=0,
+        process_id=fake.process,
+        schema=None,
+    )
+    consumer = environment(**options)
+    reader = hg.RecordReader(consumer.create_input_gate([address]), serializer="bytes")
+    outcome = Task(list, reader).outcome()
+    reader.close()
+    consumer.close()
+    fake.close()
+    return outcome
+
+
+def test_an_honest_peer_gets_each_buffer_back_and_then_its_lease(environment):
+    seen = []
+
+    def part(link, channel):
+        with begin(link) as lease:
+            send_with(link, wire.region(3, SIZE), memory())
+            link.send_frames(record(channel), record(channel, 1, loan=8))
+            back = {wire.masked(wire.give_back(loan), link.mask) for loan in (7, 8)}
+            got = b""
+            while not all(frame in got for frame in back):
+                got += link.recv(4096)
+            seen.append("both")
+            size = 2 * (4 + len(RECORD))
+            link.send_frames(wire.end(2, size, 2, channel=channel, sequence=2))
+            while link.recv(4096):
+                pass
+            lease.settimeout(10)
+            seen.append(lease.recv(1))
+
+    assert played(environment, part) == [RECORD, RECORD]
+    assert seen == ["both", b""]
+
+
+def two_leases(link, channel):
+    begin(link).close()
+    begin(link).close()
+
+
+def no_lease(link, channel):
+    send_with(link, wire.region(3, SIZE), memory())
+    link.send_frames(record(channel))
+
+
+def lease_without_descriptor(link, channel):
+    link.send_frames(wire.lease())
+
+
+def region_without_descriptor(link, channel):
+    begin(link).close()
+    link.send_frames(wire.region(3, SIZE))
+
+
+def region_twice(link, channel):
+    begin(link).close()
+    send_with(link, wire.region(3, SIZE), memory())
+    send_with(link, wire.region(3, SIZE), memory())
+
+
+def unasked_descriptors(link, channel):
+    for _ in range(2):
+        send_with(link, wire.frame(12), memory())
+
+
+def two_at_once(link, channel):
+    send_with(link, wire.region(3, SIZE), memory(), memory())
+
+
+def region(file, size=SIZE):
+    def part(link, channel):
+        begin(link).close()
+        send_with(link, wire.region(3, size), file())
+        link.send_frames(record(channel))
+
+    return part
+
+
+def lent(**wrong):
+    def part(link, channel):
+        begin(link).close()
+        send_with(link, wire.region(3, SIZE), memory())
+        link.send_frames(record(channel, **wrong))
+
+    return part
+
+
+def pipe():
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
+LIES = {
+    "two leases": (two_leases, "second lease"),
+    "no lease": (no_lease, "without a lease"),
+    "a lease without its descriptor": (lease_without_descriptor, "without its descriptor"),
+    "a region without its descriptor": (region_without_descriptor, "without its descriptor"),
+    "a region twice": (region_twice, "came twice"),
+    "memory that can shrink": (region(lambda: memory(seals=1 | 4 | 16)), "sealed"),
+    "memory that can grow": (region(lambda: memory(seals=1 | 2 | 16)), "sealed"),
+    "memory that others can write": (region(lambda: memory(seals=1 | 2 | 4)), "sealed"),
+    "seals that could be added": (region(lambda: memory(seals=2 | 4 | 16)), "sealed"),
+    "less memory than announced": (region(memory, SIZE + 1), "announced"),
+    "more memory than announced": (region(memory, SIZE - 1), "announced"),
+    "no memory": (region(memory, 0), "announced"),
+    "a pipe": (region(pipe), "no file in memory"),
+    "a file": (region(lambda: os.open(__file__, os.O_RDONLY)), "no file in memory"),
+    "an unknown region": (lent(region=4), "unknown"),
+    "bytes beyond the region": (lent(offset=SIZE - 100), "bytes 65436 to"),
+    "an offset beyond all": (lent(offset=2**64 - 1), "bytes 18446744073709551615 to"),
+    "more than a segment": (lent(size=wire.SEGMENT + 1), "limit"),
+    "nothing": (lent(size=0), "of 0"),
+    "an event": (lent(data_type=wire.EVENT), "events never are"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_ends_the_connection_and_nothing_else(environment, lie):
+    part, words = LIES[lie]
+    error = played(environment, part)
+    assert isinstance(error, hg.errors.ProtocolError), repr(error)
+    assert words in str(error)
+
+
+@pytest.mark.parametrize("part", [unasked_descriptors, two_at_once])
+def test_descriptors_that_nothing_is_said_of_end_the_connection(environment, part):
+    error = played(environment, part)
+    assert isinstance(error, hg.errors.PeerLostError), repr(error)
+    assert "descriptor" in str(error)
+
+
+def test_nothing_is_lent_over_tcp(environment):
+    def part(link, channel):
+        link.send_frames(wire.lease())
+
+    error = played(environment, part, wire.Producer)
+    assert isinstance(error, hg.errors.ProtocolError), repr(error)
+    assert "shares none" in str(error)
+
+
+@pytest.mark.parametrize("near", [False, True], ids=["tcp", "same host"])
+def test_what_was_not_lent_cannot_be_given_back(environment, near, monkeypatch):
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    address = partition.address(0)
+    if near:
+
+        def connect(address, timeout=10.0):
+            sock = socket.socket(socket.AF_UNIX)
+            sock.settimeout(timeout)
+            sock.connect(wire.near(address))
+            return sock
+
+        monkeypatch.setattr(wire, "connect", connect)
+    link, _ = wire.consumer(address, SECRET)
+    with link:
+        link.send_frames(wire.partition_request(address), wire.give_back(0))
+        assert wire.is_closed(link)
+    # The producer itself goes on.
+    other = producer.create_result_partition(1, schema=NUMBERS)
+    gate = environment().create_input_gate([other.address(0)])
+    reading = Task(lambda: list(hg.RecordReader(gate)))
+    with hg.RecordWriter(other) as writer:
+        writer.emit(numbers(1))
+    assert len(reading.result()) == 1
+
+
+def test_a_loan_comes_back_once(environment, monkeypatch):
+    """A consumer that gives back what is still read elsewhere gets nobody else's buffers reused."""
+    producer = environment()
+    partition = producer.create_result_partition(1, schema=NUMBERS)
+    address = partition.address(0)
+
+    def connect(address, timeout=10.0):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(timeout)
+        sock.connect(wire.near(address))
+        return sock
+
+    monkeypatch.setattr(wire, "connect", connect)
+    link, _ = wire.consumer(address, SECRET)
+    with link:
+        link.send_frames(wire.partition_request(address))
+        with hg.RecordWriter(partition) as writer:
+            writer.emit(numbers(4096))
+            writer.flush()
+            wait_until(lambda: producer.stats()["lent"]["now"] == 1)
+            link.send_frames(wire.give_back(0))
+            wait_until(lambda: producer.stats()["lent"]["now"] == 0)
+            link.send_frames(wire.give_back(0))
+            assert wire.is_closed(link)
+            with contextlib.suppress(ConnectionError):
+                writer.flush()
