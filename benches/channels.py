@@ -20,6 +20,8 @@ from benches import harness
 import headgate as hg
 
 HOST = "127.0.0.1"
+#: Within one host there is a faster way.
+TCP = {"same_host_link": "off"}
 MEMORY = "256m"
 SEGMENT = 16 << 10
 ROWS = 500
@@ -70,7 +72,7 @@ def produce(orders: Connection) -> None:
             return
         secret = secrets.token_bytes(32)
         with hg.ShuffleEnvironment(
-            memory=MEMORY, segment_size=SEGMENT, listen=f"{HOST}:0", secret=secret
+            memory=MEMORY, segment_size=SEGMENT, listen=f"{HOST}:0", secret=secret, **TCP
         ) as env:
             stuck = env.create_result_partition(1, schema=one.schema)
             output = env.create_result_partition(channels, schema=one.schema)
@@ -92,7 +94,7 @@ def produce(orders: Connection) -> None:
 def read(orders: Connection, channels: int, number: int, *, blocked: bool) -> float:
     orders.send((channels, number, blocked))
     secret, addresses, stuck = orders.recv()
-    with hg.ShuffleEnvironment(memory=MEMORY, segment_size=SEGMENT, secret=secret) as env:
+    with hg.ShuffleEnvironment(memory=MEMORY, segment_size=SEGMENT, secret=secret, **TCP) as env:
         waits = env.create_input_gate([stuck])
         gate = env.create_input_gate(addresses)
         orders.send("go")

@@ -122,7 +122,9 @@ def produce(orders: Connection) -> None:
     for kind, rows, place in _orders(orders):
         batches = repeat(batch, rows // BATCH_ROWS)
         if kind == "headgate":
-            with hg.ShuffleEnvironment(listen=f"{HOST}:0", secret=place) as env:
+            with hg.ShuffleEnvironment(
+                listen=f"{HOST}:0", secret=place, same_host_link="off"
+            ) as env:
                 partition = env.create_result_partition(CONSUMERS, schema=batch.schema)
                 orders.send([partition.address(index) for index in range(CONSUMERS)])
                 with hg.RecordWriter(partition, selector=hg.HashSelector("key")) as writer:
@@ -141,7 +143,7 @@ def consume(orders: Connection) -> None:
     for kind, place in _orders(orders):
         if kind == "headgate":
             secret, address = place
-            with hg.ShuffleEnvironment(secret=secret) as env:
+            with hg.ShuffleEnvironment(secret=secret, same_host_link="off") as env:
                 gate = env.create_input_gate([address])
                 orders.send("waits")
                 rows = sum(batch.num_rows for batch in hg.RecordReader(gate))

@@ -22,8 +22,8 @@ PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
 
 INK = "#808890"
 #: Readable on white and on black; ours comes first everywhere.
-COLOURS = ("#3f86e8", "#d9731a", "#2f9e62")
-MARKERS = ("o", "s", "^")
+COLOURS = ("#3f86e8", "#d9731a", "#2f9e62", "#a45fc4")
+MARKERS = ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,14 @@ def number_of(count: float) -> str:
 DRAWN = (
     Plot(
         "sweep_batch_size",
-        "One channel, two processes, TCP",
+        "One channel, two processes of one host",
         "size of a batch",
-        {"headgate": "Headgate", "raw socket": "raw socket, any bytes", "flight": "pyarrow Flight"},
+        {
+            "headgate": "Headgate, TCP",
+            "raw socket": "raw socket, any bytes, TCP",
+            "flight": "pyarrow Flight, TCP",
+            "same host": "Headgate, shared memory",
+        },
         bytes_of,
         "log",
     ),

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def by_batch_size(options: Namespace) -> None:
     contestants = {
-        "headgate": loopback.headgate,
+        "headgate": partial(loopback.headgate, same_host_link="off"),
+        "same host": loopback.headgate,
         "raw socket": loopback.raw,
         "flight": loopback.by_flight,
     }
@@ -57,8 +58,8 @@ def by_batch_size(options: Namespace) -> None:
             for name, run in contestants.items():
                 points[name, size] = (partial(run, producer, size, number), size * number)
         what = (
-            f"one channel, two processes, TCP on {loopback.HOST}; raw socket: the same bytes, "
-            f"{loopback.RAW_SEND >> 10} KiB a send"
+            f"one channel, two processes, TCP on {loopback.HOST}, and Headgate without TCP; raw socket: "
+            f"the same bytes, {loopback.RAW_SEND >> 10} KiB a send"
         )
         sweep("sweep_batch_size", what, "bytes of a batch", points, options)
 
