@@ -262,7 +262,7 @@ import resource
 env = environment()
 gate = env.create_input_gate([address])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 20), -1))
+resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), -1))
 rows = sum(batch.num_rows for batch in hg.RecordReader(gate))
 resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 say(rows, env.stats()["copies"]["unmapped"] > 0)
