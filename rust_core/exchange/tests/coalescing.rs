@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::thread;
 
 use bytes::Bytes;
-use common::{Env, batch, drain, keys, nothing, writer};
+use common::{Env, batch, config, drain, keys, nothing, writer};
 use headgate_exchange::{ArrowWriter, ExchangeError, Record, RecordReader};
 use headgate_record::Event;
 use proptest::prelude::*;
@@ -17,6 +17,17 @@ const SEGMENT: usize = 4096;
 /// At most so many bytes take a row of `batch(.., .., 8)`, and a batch beside its rows.
 const ROW_BYTES: usize = 8 + 4 + 8 + 1;
 const BESIDE: usize = 640;
+
+/// Of each thousand keys, those from here on are of rows over several segments.
+const WIDE: i64 = 500;
+
+/// An environment in which whatever a test writes can wait for its reader.
+fn roomy() -> Env {
+    let mut config = config(2_000, SEGMENT);
+    config.buffers.max_buffers_per_channel = 1_000;
+    config.buffers.floating_buffers_per_gate = 1_000;
+    Env::with(config)
+}
 
 /// What was read: the keys of a batch, or the name of an event.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,29 +81,28 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-fn take_steps(writer: &mut ArrowWriter, step: &Step, from: &mut i64, event: usize) {
+/// The step of this number; what it writes has keys from a thousand times the number on.
+fn take_step(writer: &mut ArrowWriter, step: &Step, number: usize) {
+    let from = number as i64 * 1000;
     match step {
-        Step::Emit(rows) => writer.emit(&batch(*from, *from + rows, 8), &nothing).unwrap(),
+        Step::Emit(rows) => writer.emit(&batch(from, from + rows, 8), &nothing).unwrap(),
         Step::Flush => writer.flush().unwrap(),
         Step::Event { priority } => {
-            let name = format!("event {event}");
+            let name = format!("event {number}");
             let event = Event::Custom { name, body: Bytes::new() };
             let data_type = headgate_exchange::data_type_of(&event, *priority);
             writer.broadcast_event_as(&event, data_type).unwrap();
         }
-        // A row over several segments.
-        Step::Wide => writer.emit(&batch(*from, *from + 1, 3 * SEGMENT), &nothing).unwrap(),
+        Step::Wide => {
+            let row = from + WIDE;
+            writer.emit(&batch(row, row + 1, 3 * SEGMENT), &nothing).unwrap();
+        }
         Step::Read => {}
-    }
-    match step {
-        Step::Emit(rows) => *from += rows,
-        Step::Wide => *from += 1,
-        _ => {}
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_is_written_is_read_the_same(
@@ -100,7 +110,7 @@ proptest! {
         subpartitions in 1_usize..4,
         batch_bytes in prop_oneof![0_usize..200, 1000_usize..30_000],
     ) {
-        let env = Env::new(600, SEGMENT);
+        let env = roomy();
         let partitions = [env.partition(subpartitions), env.partition(subpartitions)];
         let mut writers = partitions.each_ref().map(writer);
         let [mut one_by_one, mut coalescing] = partitions.each_ref().map(|partition| {
@@ -111,9 +121,8 @@ proptest! {
         coalescing = coalescing.with_batch_bytes(batch_bytes);
         for (number, step) in steps.iter().chain([&Step::Read]).enumerate() {
             let is_last = number == steps.len();
-            let mut from = [number as i64 * 1000; 2];
-            for (writer, from) in writers.iter_mut().zip(&mut from) {
-                take_steps(writer, step, from, number);
+            for writer in &mut writers {
+                take_step(writer, step, number);
                 if is_last {
                     writer.finish().unwrap();
                 }
@@ -128,7 +137,7 @@ proptest! {
                 let [Read::Keys(a), Read::Keys(b)] = pair else { continue };
                 // Neither is large, and yet they were not put together: the second found no room.
                 let rows = a.len() + b.len();
-                let wide = [a, b].iter().any(|keys| keys.len() == 1);
+                let wide = a.iter().chain(b).any(|key| key % 1000 >= WIDE);
                 let bytes = rows * ROW_BYTES + BESIDE;
                 prop_assert!(wide || bytes * 2 > batch_bytes, "{rows} rows of {batch_bytes} bytes");
             }
@@ -142,7 +151,7 @@ proptest! {
 
 #[test]
 fn rows_read_before_an_error_come_before_it() {
-    let env = Env::new(64, SEGMENT);
+    let env = roomy();
     let partition = env.partition(1);
     let mut reader = env.reader(&env.gate(&[env.address(&partition, 0)])).with_batch_bytes(1 << 20);
     let mut writer = writer(&partition);
@@ -164,7 +173,7 @@ fn rows_read_before_an_error_come_before_it() {
 
 #[test]
 fn rows_of_a_superstep_are_read_before_the_next_is_started() {
-    let env = Env::new(64, SEGMENT);
+    let env = roomy();
     let partition = env.partition(1);
     let reader = env.reader(&env.gate(&[env.address(&partition, 0)])).iterative();
     let mut reader = reader.with_batch_bytes(2 * SEGMENT);
@@ -196,7 +205,7 @@ fn rows_of_a_superstep_are_read_before_the_next_is_started() {
 
 #[test]
 fn segments_are_free_while_rows_are_kept() {
-    let env = Env::new(64, SEGMENT);
+    let env = roomy();
     let partition = env.partition(1);
     let mut reader = env.reader(&env.gate(&[env.address(&partition, 0)])).with_batch_bytes(1 << 20);
     let mut writer = writer(&partition);
@@ -231,7 +240,7 @@ fn a_batch_may_be_larger_than_what_the_channel_may_send_ahead() {
 
 #[test]
 fn a_page_that_comes_alone_or_is_large_is_not_copied() {
-    let env = Env::new(64, SEGMENT);
+    let env = roomy();
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);
     let mut reader = env.reader(&gate).with_batch_bytes(SEGMENT);
