@@ -1,8 +1,8 @@
 //! Work whose instructions `make bench NAME=instructions` counts: all tests whose names begin with `counts_`,
 //! of which only what is inside functions `counted_*` counts. As tests they show that no row is lost.
 //!
-//! They are all in one program, those of the floor below too: optimizing a program as a whole, as the wheel is,
-//! takes longer than all of them. What the I/O threads do is in `net/simulator/instructions.rs`.
+//! They are all in one program, those of the floor below too, as each program has to be built once more. What
+//! the I/O threads do is in `net/simulator/instructions.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
