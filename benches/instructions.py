@@ -39,11 +39,14 @@ AGAIN = f"make bench NAME={BENCH}"
 def main(arguments: Sequence[str]) -> None:
     parser = harness.arguments(__doc__)
     parser.add_argument("--check", action="store_true", help="compare with what was recorded")
+    parser.add_argument(
+        "--features", default="", help="Cargo features to count with; nothing is recorded then"
+    )
     options = parser.parse_args(arguments)
     if missing := not_here():
         print(f"{BENCH}: not counted, {missing}", file=sys.stderr)
         return
-    program, tests = workloads()
+    program, tests = workloads(options.features)
     counts = {name: count(program, test) for name, test in tests.items()}
     found = {
         "compiler": said_by("rustc", "--version"),
@@ -55,9 +58,9 @@ def main(arguments: Sequence[str]) -> None:
     before = recorded()
     print(f"\n{BENCH}: {found['compiler']}, {found['valgrind']}")
     for name, number in counts.items():
-        change = f"{number / before[name] - 1:+.1%}" if name in before else "new"
+        change = f"{number / before[name] - 1:+.2%}" if name in before else "new"
         print(f"  {name:<40}{number:>14,}{change:>9}")
-    if not options.quick:
+    if not (options.quick or options.features):
         harness.store(BENCH, tolerance=TOLERANCE, **found, counts=counts)
 
 
@@ -74,9 +77,10 @@ def not_here() -> str | None:
 # --- building and running ---
 
 
-def workloads() -> tuple[Path, dict[str, str]]:
+def workloads(features: str) -> tuple[Path, dict[str, str]]:
     """Build the tests; return their program, and each workload with its test."""
     command = ["cargo", "test", "--locked", "--no-run", "--message-format=json"]
+    command += ["--features", features] if features else []
     built = subprocess.run(
         [*command, "--profile", BENCH, "--package", "headgate-exchange", "--lib"],
         cwd=ROOT,
