@@ -172,7 +172,6 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 
 def fake_address(fake, schema=NUMBERS):
-    """Return the address of a subpartition that a fake peer is to have."""
-    return hg.ChannelAddress(
-        fake.host, fake.port, bytes(16), 0, fake.process, schema.serialize().to_pybytes()
-    )
+    """Return the address of a subpartition that a fake peer is to have; of bytes where there is no schema."""
+    described = None if schema is None else schema.serialize().to_pybytes()
+    return hg.ChannelAddress(fake.host, fake.port, bytes(16), 0, fake.process, described)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, drain, numbers, wait_until
+from plane import NUMBERS, SECRET, Task, drain, fake_address, numbers, wait_until
 from test_processes import Child
 
 import headgate as hg
@@ -72,14 +72,7 @@ def test_spec_9_11_a_channel_after_a_failed_connection_dials_anew(environment, w
 
     fake = Twice(when, part)
     consumer = environment()
-    address = hg.ChannelAddress(
-        host=fake.host,
-        port=fake.port,
-        partition_id=bytes(16),
-        subpartition=0,
-        process_id=fake.process,
-        schema=None,
-    )
+    address = fake_address(fake, schema=None)
     first = consumer.create_input_gate([address])
     error = Task(lambda: list(hg.RecordReader(first, serializer="bytes"))).error()
     assert isinstance(error, ConnectionError), repr(error)

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 import wire
-from plane import SECRET, Task
+from plane import SECRET, Task, fake_address
 
 import headgate as hg
 from headgate.errors import IntegrityError, ProtocolError, RecordTooLargeError
@@ -27,7 +27,7 @@ def play(environment, *buffers, **options):
 
     fake = wire.Producer(SECRET, part)
     consumer = environment(memory="2m", **options)
-    address = hg.ChannelAddress(fake.host, fake.port, bytes(16), 0, fake.process, None)
+    address = fake_address(fake, schema=None)
     gate = consumer.create_input_gate([address])
     events = []
     reader = hg.RecordReader(gate, serializer="bytes", on_event=events.append)

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 import wire
-from plane import NUMBERS, SECRET, Task, numbers, wait_until
+from plane import NUMBERS, SECRET, Task, fake_address, numbers, wait_until
 
 import headgate as hg
 
@@ -54,14 +54,7 @@ def record(channel, sequence=0, **other):
 def played(environment, part, kind=wire.NearProducer, **options):
     """Return what a consumer makes of a fake producer: records, or the error."""
     fake = kind(SECRET, part)
-    address = hg.ChannelAddress(
-        host=fake.host,
-        port=fake.port,
-        partition_id=bytes(16),
-        subpartition=0,
-        process_id=fake.process,
-        schema=None,
-    )
+    address = fake_address(fake, schema=None)
     consumer = environment(**options)
     reader = hg.RecordReader(consumer.create_input_gate([address]), serializer="bytes")
     outcome = Task(list, reader).outcome()
@@ -200,20 +193,21 @@ def test_nothing_is_lent_over_tcp(environment):
     assert "shares none" in str(error)
 
 
+def connect_near(address, timeout=10.0):
+    """Connect as a process of the same host."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(timeout)
+    sock.connect(wire.near(address))
+    return sock
+
+
 @pytest.mark.parametrize("near", [False, True], ids=["tcp", "same host"])
 def test_what_was_not_lent_cannot_be_given_back(environment, near, monkeypatch):
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     address = partition.address(0)
     if near:
-
-        def connect(address, timeout=10.0):
-            sock = socket.socket(socket.AF_UNIX)
-            sock.settimeout(timeout)
-            sock.connect(wire.near(address))
-            return sock
-
-        monkeypatch.setattr(wire, "connect", connect)
+        monkeypatch.setattr(wire, "connect", connect_near)
     link, _ = wire.consumer(address, SECRET)
     with link:
         link.send_frames(wire.partition_request(address), wire.give_back(0))
@@ -232,14 +226,7 @@ def test_a_loan_comes_back_once(environment, monkeypatch):
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     address = partition.address(0)
-
-    def connect(address, timeout=10.0):
-        sock = socket.socket(socket.AF_UNIX)
-        sock.settimeout(timeout)
-        sock.connect(wire.near(address))
-        return sock
-
-    monkeypatch.setattr(wire, "connect", connect)
+    monkeypatch.setattr(wire, "connect", connect_near)
     link, _ = wire.consumer(address, SECRET)
     with link:
         link.send_frames(wire.partition_request(address))
