@@ -46,7 +46,7 @@ def test_the_sweep_measures_every_point():
     )
     assert done.returncode == 0, done.stderr
     rates = [line for line in done.stdout.splitlines() if line.endswith(" MB/s")]
-    points = 3 * len(sweep.BATCHES) + 2 * len(sweep.CHANNELS) + 3 * len(sweep.SUBPARTITIONS)
+    points = 4 * len(sweep.BATCHES) + 2 * len(sweep.CHANNELS) + 3 * len(sweep.SUBPARTITIONS)
     assert len(rates) == points
 
 

@@ -2,11 +2,11 @@
 
 import os
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from plane import NUMBERS, PATIENCE, Task, drain, numbers, open_gates, wait_until
+from tests.faults import facts
 
 import headgate as hg
 
@@ -17,13 +17,12 @@ KINDS = ["arrow", "bytes"]
 
 def flushers():
     """How many output flushers this process has; the kernel keeps 15 bytes of their name."""
-    names = []
-    for task in Path("/proc/self/task").iterdir():
-        try:
-            names.append((task / "comm").read_text().strip())
-        except OSError:
-            continue  # it has just ended
-    return names.count("headgate-flusher"[:15])
+    return facts.native_threads().count("headgate-flusher"[:15])
+
+
+def wait_for_flushers(number):
+    """A thread names itself once it runs, and the kernel lists a joined one a moment longer."""
+    wait_until(lambda: flushers() == number)
 
 
 def writer_of(partition, kind, **options):
@@ -81,18 +80,17 @@ def test_a_writer_without_timeout_waits_for_a_reason(link, kind, timeout):
 )
 def test_the_writer_wins_over_the_environment(environment, environment_says, writer_says, threads):
     env = environment(buffer_timeout=environment_says)
-    assert flushers() == 0
+    wait_for_flushers(0)
     writers = [
         writer_of(env.create_result_partition(1), "arrow", buffer_timeout=writer_says)
         for _ in range(3)
     ]
-    wait_until(lambda: flushers() == threads)  # a thread names itself once it runs
-    assert flushers() == threads
+    wait_for_flushers(threads)
     assert env.stats()["segments"]["held"] == 0
     for writer in writers:
         writer.finish()
     env.close()
-    assert flushers() == 0
+    wait_for_flushers(0)
 
 
 def test_a_writer_of_a_closed_environment_is_not_flushed(environment):
@@ -101,7 +99,7 @@ def test_a_writer_of_a_closed_environment_is_not_flushed(environment):
     writer = writer_of(partition, "arrow", buffer_timeout="1ms")
     writer.emit(numbers(3))
     env.close()
-    assert flushers() == 0
+    wait_for_flushers(0)
     with pytest.raises(hg.errors.ClosedError):
         writer.emit(numbers(3))
     with pytest.raises(hg.errors.ClosedError):
@@ -221,8 +219,8 @@ def test_a_forked_child_has_no_flusher_and_may_make_its_own(environment):
                 other = writer_of(mine, "arrow", buffer_timeout="1ms")
                 other.emit(numbers(4))
                 assert next(reader).num_rows == 4
-                assert flushers() == 1
-            assert flushers() == 0
+                wait_for_flushers(1)
+            wait_for_flushers(0)
             del writer, partition, gate, env
             code = 0
         finally:

@@ -9,7 +9,6 @@ into these. A worker is idle with one socket, to its JVM, and no thread beside i
 ours ever ran in.
 """
 
-import atexit
 import gc
 import os
 import shutil
@@ -18,6 +17,7 @@ import tempfile
 import threading
 import time
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
@@ -131,8 +131,8 @@ def temporary_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix="headgate-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    owner = os.getpid()
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+    # After multiprocessing has removed what it keeps there, which it does at -100; never in a forked child.
+    Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200)
     return Path(folder)
 
 

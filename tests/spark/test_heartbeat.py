@@ -15,6 +15,7 @@ from actors import EXCHANGE, Theatre
 from conftest import wait_until
 from test_server import Side
 from test_source_readers import Play
+from tests.faults import facts
 
 from headgate.errors import CoordinatorError
 from headgate.spark.driver.formation import ExchangeFacts
@@ -103,8 +104,7 @@ def beating(server):
 
 
 def beat_threads():
-    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-    return names.count("headgate-beat\n")
+    return facts.native_threads().count("headgate-beat")
 
 
 def open_files():
