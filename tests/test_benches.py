@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
         ("samehost", ["samehost_untouched", "samehost_summed", "samehost_latency"]),
         ("channels", ["channels", "channels_blocked"]),
+        ("channels --seconds 1", ["channels_long"]),
         ("broadcast", ["broadcast"]),
         ("memory", ["memory"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
     ],
 )
 def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
-    command = [sys.executable, "-m", "benches", bench, "--quick", "--turns", "1"]
+    command = [sys.executable, "-m", "benches", *bench.split(), "--quick", "--turns", "1"]
     environ = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False, env=environ
