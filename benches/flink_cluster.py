@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 TASK_MANAGERS = 3
 PROGRAM = Path(__file__).parent / "flink" / "KeyedExchange.java"
 #: Seconds until all TaskManagers have registered, and until a job is over.
-START, JOB = 60.0, 300.0
+START, JOB = 120.0, 300.0
 #: What Flink's scripts give the JVM on Java 17.
 OPENED = (
     "java.base/java.lang",

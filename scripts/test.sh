@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh [PYTEST ARGUMENTS]: all tests, Rust's first.
+# test.sh [PYTEST ARGUMENTS]: all tests, Rust's first; with arguments, pytest's in one process.
 source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh
@@ -18,5 +18,20 @@ RUSTFLAGS="--cfg loom" cargo test --locked --target-dir "$CARGO_TARGET_DIR/loom"
 say "instructions, against those recorded"
 scripts/valgrind.sh
 "$VENV_PYTHON" -m benches instructions --check
-say "pytest"
-"$VENV_PYTHON" -m pytest "$@"
+if (($#)); then
+    say "pytest"
+    exec "$VENV_PYTHON" -m pytest "$@"
+fi
+# Both wait more than they compute, so they run side by side; the output of one follows that of the other.
+on_spark=(tests/spark tests/chaos tests/standalone)
+beside="$(mktemp)"
+trap 'kill "$beside_pid" 2>/dev/null || true; rm -f "$beside"' EXIT
+say "pytest: all but ${on_spark[*]}, which run beside it"
+"$VENV_PYTHON" -m pytest "${on_spark[@]}" >"$beside" 2>&1 &
+beside_pid=$!
+failed=0
+"$VENV_PYTHON" -m pytest "${on_spark[@]/#/--ignore=}" || failed=$?
+say "pytest: ${on_spark[*]}"
+tail -n +1 --follow --pid="$beside_pid" "$beside"
+wait "$beside_pid" || failed=$?
+exit "$failed"

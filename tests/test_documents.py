@@ -96,7 +96,7 @@ def test_the_checks_that_are_named_exist():
     assert not missing
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_the_examples_run(tmp_path):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
@@ -111,7 +111,7 @@ def test_the_examples_run(tmp_path):
         check=False,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=290,
         cwd=tmp_path,
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
     )

@@ -89,7 +89,6 @@ def test_a_worker_that_is_killed_at_a_message(cluster, point):
         assert "HG-3001" in text or "exited unexpectedly" in text, text
     else:
         assert counts == collections.Counter(range(ROWS))
-    assert seconds < 60
     cluster.failpoints.clear()
     assert count(cluster) == collections.Counter(range(ROWS))
 

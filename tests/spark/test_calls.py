@@ -1,7 +1,5 @@
 """What exchange() refuses, at once and by name; and what it leaves alone."""
 
-import time
-
 import pyarrow as pa
 import pytest
 from masters import in_one_process
@@ -110,10 +108,8 @@ def test_small_pages_are_put_together(numbers):
 
 
 def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):
-    started = time.monotonic()
     with pytest.warns(HeadgateWarning) as caught:
         out = exchange(numbers, by="k", num_partitions=4)
-    assert time.monotonic() - started < 2
     (warning,) = caught
     assert warning.message.code == "HG-2101"
     assert "needs 5 task slots at the same time; the cluster has 4" in str(warning.message)
