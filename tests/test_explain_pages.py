@@ -13,6 +13,7 @@ import pytest
 from headgate import explain
 from headgate.errors import ERRORS
 
+pytestmark = pytest.mark.timeout(400)
 #: Cannot be shown by a few lines: they need a second machine or Python, a killed process or a damaged frame.
 BY_HAND = {
     "HG-1102",
@@ -40,7 +41,7 @@ NATIVE, SPARK, SHELL = blocks("python"), blocks("python spark"), blocks("sh")
 
 def run(command, code, **options):
     done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=100, **options
+        command, check=False, capture_output=True, text=True, timeout=290, **options
     )
     said = done.stdout + done.stderr
     assert f"[{code}]" in said, said
