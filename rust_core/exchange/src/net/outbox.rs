@@ -48,11 +48,19 @@ enum Piece {
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match self {
-            Self::Head(bytes) | Self::With(bytes, _) => bytes,
-            Self::Body(buffer) => buffer.as_slice(),
+            Self::Head(bytes) | Self::With(bytes, _) => bytes.len(),
+            Self::Body(buffer) => buffer.len(),
         }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let (head, body) = match self {
+            Self::Head(bytes) | Self::With(bytes, _) => (Some(bytes.as_slice()), None),
+            Self::Body(buffer) => (None, Some(buffer.chunks())),
+        };
+        head.into_iter().chain(body.into_iter().flatten())
     }
 }
 
@@ -146,14 +154,22 @@ impl Outbox {
             return socket.write_with(bytes, descriptor.as_fd());
         }
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let mut used = 0;
-        for piece in self.pieces.iter().take(MAX_SLICES) {
+        let (mut used, mut skip) = (0, self.written);
+        'full: for piece in &self.pieces {
             if used > 0 && matches!(piece, Piece::With(..)) {
                 break;
             }
-            let skip = if used == 0 { self.written } else { 0 };
-            slices[used] = IoSlice::new(&piece.bytes()[skip..]);
-            used += 1;
+            for chunk in piece.chunks() {
+                if skip >= chunk.len() {
+                    skip -= chunk.len();
+                    continue;
+                }
+                if used == MAX_SLICES {
+                    break 'full;
+                }
+                slices[used] = IoSlice::new(&chunk[skip..]);
+                (used, skip) = (used + 1, 0);
+            }
         }
         socket.write_vectored(&slices[..used])
     }
@@ -162,7 +178,7 @@ impl Outbox {
         self.bytes -= count;
         self.written += count;
         while let Some(first) = self.pieces.front() {
-            let len = first.bytes().len();
+            let len = first.len();
             if self.written < len {
                 break;
             }
