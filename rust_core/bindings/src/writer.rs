@@ -6,8 +6,8 @@ use std::time::Duration;
 use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
-    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, DataType, Emitted,
-    ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
+    ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, DataType,
+    Emitted, ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
 use headgate_record::StopMode;
 use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};

@@ -54,11 +54,7 @@ impl Buffer {
     }
 
     /// Pieces of foreign memory, in their order. The charge is given back once no buffer shares it.
-    pub fn of_pieces(
-        pieces: Vec<Bytes>,
-        charge: Arc<Charge>,
-        memory: Arc<ForeignMemory>,
-    ) -> Self {
+    pub fn of_pieces(pieces: Vec<Bytes>, charge: Arc<Charge>, memory: Arc<ForeignMemory>) -> Self {
         let chain = Chain::new(pieces, charge, memory);
         Self { view: View::Pieces(Arc::new(chain)), plain_len: None }
     }

@@ -35,7 +35,8 @@ pub struct ForeignMemory {
 impl ForeignMemory {
     /// Lets go of what is not needed any more. For threads of others, which hold no lock of ours.
     pub fn release(&self) {
-        let unneeded = std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner));
+        let unneeded =
+            std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner));
         drop(unneeded);
     }
 

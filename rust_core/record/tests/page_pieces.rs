@@ -40,7 +40,8 @@ fn page_schema(batch: &RecordBatch) -> Arc<PageSchema> {
 }
 
 fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
-    let fields = columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true));
+    let fields =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     RecordBatch::try_new(schema, columns.into_iter().map(|(_, array)| array).collect()).unwrap()
 }

@@ -191,6 +191,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::sync::Arc;
+
+    use headgate_memory::Charge;
 
     use super::*;
 
@@ -224,13 +227,33 @@ mod tests {
         }
     }
 
+    fn in_pieces(pieces: &[&'static [u8]]) -> Buffer {
+        let pieces = pieces.iter().map(|piece| Bytes::from_static(piece)).collect();
+        Buffer::of_pieces(pieces, Arc::new(Charge::new(Vec::new())), Arc::default())
+    }
+
+    #[test]
+    fn more_pieces_than_a_write_takes_are_all_written() {
+        let mut outbox = Outbox::default();
+        outbox.push_body(in_pieces(&[b"ab"; 3 * MAX_SLICES + 1]));
+        outbox.push_body(in_pieces(&[b"c"; MAX_SLICES]));
+        let mut socket = Narrow { taken: Vec::new(), quota: usize::MAX };
+        outbox.write_to(&mut socket).expect("blocks never");
+        assert!(outbox.is_empty());
+        assert_eq!(
+            socket.taken,
+            [&b"ab".repeat(3 * MAX_SLICES + 1)[..], &b"c".repeat(MAX_SLICES)].concat()
+        );
+    }
+
     #[test]
     fn partial_writes_at_every_offset_keep_the_order() {
-        let all = b"headerpayloadtail";
+        let all = b"headerpayload in piecestail";
         for cut in 0..=all.len() {
             let mut outbox = Outbox::default();
             outbox.push(b"header".to_vec());
             outbox.push_body(Buffer::from(Bytes::from_static(b"payload")));
+            outbox.push_body(in_pieces(&[b" in ", b"", b"pie", b"ces"]));
             outbox.push(b"tail".to_vec());
             let mut socket = Narrow { taken: Vec::new(), quota: cut };
             assert_eq!(outbox.write_to(&mut socket).expect("blocks only"), cut);

@@ -32,8 +32,8 @@ use pipelined_view::PipelinedView;
 use progress::{Loss, Progress};
 
 pub(crate) use compression::CompressionCounters;
-pub(crate) use shared::Shared;
 pub use options::{PartitionKind, PartitionOptions};
+pub(crate) use shared::Shared;
 pub use task_events::TaskEvent;
 use task_events::TaskEvents;
 
@@ -123,7 +123,9 @@ impl ResultPartition {
             pool,
             store,
             lost_consumer_timeout: *lost_consumer_timeout,
-            compression: options.compression.map(|codec| Compression::new(codec, &shared.compressed)),
+            compression: options
+                .compression
+                .map(|codec| Compression::new(codec, &shared.compressed)),
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
             shared,
@@ -287,11 +289,7 @@ impl ResultPartition {
         consumed
     }
 
-    fn await_consumed(
-        &self,
-        timeout: Option<Duration>,
-        interrupt: Interrupt<'_>,
-    ) -> Result<bool> {
+    fn await_consumed(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         // The task's, not the writer's, which has nothing more to write.
         let _wait = self.shared.metrics.timer.wait(Activity::SoftBackPressured);

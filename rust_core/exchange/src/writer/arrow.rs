@@ -14,8 +14,8 @@ use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
-use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::emitted::Emitted;
+use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::state::WriterState;
 use crate::writer::stream::StreamWriter;
 use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
@@ -97,15 +97,14 @@ impl ArrowWriter {
         let source = Source::try_new(&self.schema, batch)?;
         let mut ids = std::mem::take(&mut self.ids);
         let selection = self.selector.select(batch, self.num_subpartitions(), &mut ids);
-        let emitted = selection.map_err(ExchangeError::from).and_then(|selection| {
-            match selection {
+        let emitted =
+            selection.map_err(ExchangeError::from).and_then(|selection| match selection {
                 Selection::All => self.append_all(Lane::All, &source, pinned, interrupt),
                 Selection::One(index) => {
                     self.append_all(Lane::One(index as usize), &source, pinned, interrupt)
                 }
                 Selection::Rows => self.scatter(&source, &ids, interrupt),
-            }
-        });
+            });
         self.ids = ids;
         emitted?;
         self.emitted();

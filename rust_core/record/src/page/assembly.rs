@@ -72,11 +72,7 @@ impl Assembly {
     }
 
     /// The pieces, once `fill` has written the header.
-    pub(super) fn finish(
-        mut self,
-        header_len: usize,
-        fill: impl FnOnce(&mut [u8]),
-    ) -> Vec<Bytes> {
+    pub(super) fn finish(mut self, header_len: usize, fill: impl FnOnce(&mut [u8])) -> Vec<Bytes> {
         fill(&mut self.block[..header_len]);
         let block = Bytes::from_owner(Memory(self.block.into()));
         let pieces = self.pieces.into_iter().map(|piece| match piece {

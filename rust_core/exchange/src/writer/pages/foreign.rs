@@ -79,12 +79,7 @@ impl OpenPages {
     }
 
     /// So many segments, if they can be had. Waits for them, unless the last wait was in vain.
-    fn charge(
-        &self,
-        lane: Lane,
-        count: u64,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Option<Charge>> {
+    fn charge(&self, lane: Lane, count: u64, interrupt: Interrupt<'_>) -> Result<Option<Charge>> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let request =
             |patient| self.partition.request_charge(lane.subpartition(), count, patient, interrupt);
