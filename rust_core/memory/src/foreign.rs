@@ -1,7 +1,7 @@
 //! Memory that is not the pool's, and what is charged for it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
@@ -22,6 +22,8 @@ impl Charge {
     }
 }
 
+static PROCESS_ENDS: AtomicBool = AtomicBool::new(false);
+
 /// Memory of others of which the exchange needs nothing more, until a thread of theirs lets go of it.
 ///
 /// To let go of it may run code of theirs, and wait for locks of theirs such as an interpreter's. So no
@@ -35,9 +37,18 @@ pub struct ForeignMemory {
 impl ForeignMemory {
     /// Lets go of what is not needed any more. For threads of others, which hold no lock of ours.
     pub fn release(&self) {
+        if PROCESS_ENDS.load(Ordering::Acquire) {
+            return;
+        }
         let unneeded =
             std::mem::take(&mut *self.unneeded.lock().unwrap_or_else(PoisonError::into_inner));
         drop(unneeded);
+    }
+
+    /// From now on the process keeps all such memory: it is about to end, and what letting go of it would
+    /// run or wait for may be gone.
+    pub fn process_ends() {
+        PROCESS_ENDS.store(true, Ordering::Release);
     }
 
     /// Bytes of buffers in pieces that were put together for somebody who reads them in one.

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use headgate_memory::GlobalPool;
+use headgate_memory::{ForeignMemory, GlobalPool};
 use headgate_protocol::{HandshakeConfig, Key, PartitionId, VersionRange};
 
 use crate::config::Config;
@@ -296,6 +296,11 @@ impl ShuffleEnvironment {
         self.loans.clear();
         self.shared.foreign.release();
         self.shared.metrics.timer.end();
+    }
+
+    /// Lets go of no memory of others any more, in any environment: the process is about to end.
+    pub fn process_ends() {
+        ForeignMemory::process_ends();
     }
 
     /// A snapshot.

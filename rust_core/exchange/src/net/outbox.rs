@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn more_pieces_than_a_write_takes_are_all_written() {
         let mut outbox = Outbox::default();
-        outbox.push_body(in_pieces(&[b"ab"; 3 * MAX_SLICES + 1]));
-        outbox.push_body(in_pieces(&[b"c"; MAX_SLICES]));
+        outbox.push_body(in_pieces(&[&b"ab"[..]; 3 * MAX_SLICES + 1]));
+        outbox.push_body(in_pieces(&[&b"c"[..]; MAX_SLICES]));
         let mut socket = Narrow { taken: Vec::new(), quota: usize::MAX };
         outbox.write_to(&mut socket).expect("blocks never");
         assert!(outbox.is_empty());

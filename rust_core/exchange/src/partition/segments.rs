@@ -73,12 +73,10 @@ impl ResultPartition {
         let mut timeout = Duration::ZERO;
         loop {
             self.check()?;
-            if count > self.pool.usage().0 {
-                return Ok(None);
-            }
             let charge = self.pool.request_charge(subpartition, count, timeout).map_err(refused)?;
-            let gives_up = !patient || (!timeout.is_zero() && self.pool.is_available());
-            if charge.is_some() || gives_up {
+            let (size, held) = self.pool.usage();
+            let in_vain = count > size || (held < size && !timeout.is_zero());
+            if charge.is_some() || !patient || in_vain {
                 return Ok(charge);
             }
             waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));

@@ -14,9 +14,10 @@ pub struct Emitted<'a> {
 
 impl Emitted<'_> {
     /// Bytes from which on the pages of a batch may be pieces of it, so that what it keeps matters. A
-    /// smaller one would fill its pages badly: none of them has rows of another batch.
+    /// smaller one would fill its pages badly, since none of them has rows of another batch: more buffers,
+    /// and more batches for the reader, cost what the copy does.
     pub const fn least_in_pieces(segment_size: usize) -> usize {
-        segment_size / 2
+        segment_size / 4 * 3
     }
 }
 

@@ -149,20 +149,24 @@ impl<'a> Pieces<'a> {
         Some(PiecedPage { pieces, len, rows, copied })
     }
 
-    /// How many rows from `start` on fit. A few less than that where there are many, and such that their
-    /// values end with a line of memory, which saves pieces.
+    /// How many rows from `start` on to put into a page: those that fit, or less where all that are left
+    /// come as evenly on as few pages. Many are such that their values end with a line of memory, which
+    /// saves pieces.
     fn count_fitting(&self, start: usize, capacity: u64) -> Option<usize> {
         let left = self.source.num_rows() - start;
         let fits = |rows: usize| self.len_of(start, rows) <= capacity;
         if fits(left) {
             return Some(left).filter(|left| *left > 0);
         }
+        let pages = self.len_of(start, left).div_ceil(capacity.max(1));
+        let even =
+            left.div_ceil(usize::try_from(pages).unwrap_or(left)).next_multiple_of(ROWS_OF_A_LINE);
         let (mut rows, mut too_many) = (0, left);
         while too_many - rows > 1 + rows / MAX_LEFT_OUT {
             let middle = rows.midpoint(too_many);
             *(if fits(middle) { &mut rows } else { &mut too_many }) = middle;
         }
-        match rows {
+        match rows.min(even) {
             0 => None,
             few if few / ROWS_OF_A_LINE < MIN_LINES => Some(few),
             many => Some(many / ROWS_OF_A_LINE * ROWS_OF_A_LINE),

@@ -75,7 +75,8 @@ impl OpenPages {
             let each = self.partition.subpartitions()[targets.clone()].iter();
             each.filter_map(|target| target.takes_pieces()).all(|takes| takes)
         };
-        !self.partition.kind().is_stored() && all() && self.partition.leaves_plain(targets.clone())
+        let is_read = !self.partition.kind().is_stored() && lane.is_wanted(&self.partition);
+        is_read && all() && self.partition.leaves_plain(targets.clone())
     }
 
     /// So many segments, if they can be had. Waits for them, unless the last wait was in vain.
