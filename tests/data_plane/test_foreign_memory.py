@@ -9,6 +9,7 @@ import threading
 import time
 from decimal import Decimal
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -131,7 +132,7 @@ def test_a_batch_that_no_pool_could_charge_is_copied(link):
 class Theirs(bytearray):
     """Memory that notes which thread lets go of it."""
 
-    threads: list[str] = []
+    threads: ClassVar[list[str]] = []
 
     def __del__(self):
         task = Path(f"/proc/self/task/{threading.get_native_id()}/comm")
@@ -152,7 +153,7 @@ def theirs():
 
 
 def test_no_thread_of_ours_lets_go_of_a_batch(link, theirs):
-    producer, partition, writer, [reader] = opened(link, NUMBERS)
+    _, partition, writer, [reader] = opened(link, NUMBERS)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(10)
     try:

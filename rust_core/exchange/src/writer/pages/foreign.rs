@@ -39,7 +39,10 @@ impl OpenPages {
         let Some(pieces) = Pieces::try_new(&self.schema, source, least as u64) else {
             return Ok(Sent::default());
         };
-        let capacity = self.partition.buffer_size(targets.clone()).min(segment);
+        let subpartitions = &self.partition.subpartitions()[targets.clone()];
+        // Readers in this process need no segment for what they read.
+        let fits = if subpartitions.iter().any(|it| it.is_remote()) { segment } else { usize::MAX };
+        let capacity = self.partition.buffer_size(targets.clone()).min(fits);
         if !self.takes_pieces(lane) || capacity < least {
             return Ok(Sent::default());
         }
