@@ -1,5 +1,6 @@
 """Batches that all go to one place: their own memory is what travels, and what is charged for it."""
 
+import contextlib
 import datetime as dt
 import gc
 import itertools
@@ -15,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from plane import NUMBERS, Task, assert_same, numbers, open_gates, wait_until
+from test_processes import EXITS, TRAFFIC, Child
 
 import headgate as hg
 
@@ -219,3 +221,23 @@ def test_a_forked_child_leaves_the_memory_alone(environment):
     reading = Task(rest, reader)
     writer.finish()
     assert reading.result().num_rows == 48_000
+
+
+#: Batches that go as they are, and whose memory needs the GIL to be let go of.
+FOREIGN_TRAFFIC = f'import numpy as np\nSMALL["same_host_link"] = "off"{TRAFFIC}'.replace(
+    "numbers(1000)", 'pa.record_batch({"n": np.arange(8000)})'
+).replace('["lent"]["bytes"]', '["bytes_sent"]')
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_an_exit_in_traffic_lets_go_of_nothing(how):
+    assert FOREIGN_TRAFFIC.count("np.arange(8000)") == FOREIGN_TRAFFIC.count("bytes_sent") == 1
+    # Several: what happens between threads at an exit does not happen each time.
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(Child(FOREIGN_TRAFFIC + EXITS[how])) for _ in range(4)]
+        for child in children:
+            assert child.line() == "traffic"
+        for child in children:
+            status, _, err = child.end(10)
+            assert status == 0, err
+            assert "panic" not in err
