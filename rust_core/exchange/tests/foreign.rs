@@ -120,7 +120,7 @@ fn a_local_reader_gets_the_memory_itself() {
         writer.emit(&rows, &nothing).unwrap();
     });
     assert_eq!(results[0][1].column(0).to_data().buffers()[0].as_ptr(), start);
-    assert_eq!(results[0].len(), 2, "no segment bounds a page that lies in none");
+    assert!(results[0].len() > 4, "cut into pages");
     let stats = link.producer.0.stats();
     // The very first was too small to go as it is.
     assert_eq!((stats.pool.held, stats.pool.pinned), (0, 1), "what is read is not charged");

@@ -182,6 +182,17 @@ fn a_slice_pins_what_it_is_of_once() {
 }
 
 #[test]
+fn the_widest_row_is_told() {
+    let texts = StringArray::from(vec!["a".to_owned(), "b".repeat(100), String::new()]);
+    let rows =
+        batch(vec![("s", Arc::new(texts)), ("n", Arc::new(Int64Array::from(vec![1, 2, 3])))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let pieces = Pieces::try_new(&schema, &source, 0).unwrap();
+    assert!(pieces.has_rows_within(116) && !pieces.has_rows_within(115));
+}
+
+#[test]
 fn a_row_that_no_page_holds_has_no_pieces() {
     let rows = batch(vec![("s", Arc::new(StringArray::from(vec!["a".repeat(5000)])))]);
     let schema = page_schema(&rows);

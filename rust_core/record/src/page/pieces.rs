@@ -9,7 +9,7 @@ use super::gather;
 use super::header::{HeaderWriter, header_len, to_u32};
 use super::layout::{Layout, Region};
 use super::rows::Contiguous;
-use super::schema::{OffsetWidth, PageSchema, ValueLayout};
+use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
 use super::source::{Source, SourceColumn, Values};
 
 /// A page in pieces; behind each other they are the bytes of any page of these rows.
@@ -69,6 +69,21 @@ impl<'a> Pieces<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.source.num_rows() == 0
+    }
+
+    /// Whether no row has more than so many bytes, or seems to: the widest of each column are added up.
+    #[must_use]
+    pub fn has_rows_within(&self, bytes: usize) -> bool {
+        let widest = |(column, layout): (&SourceColumn, &ColumnLayout)| match &column.values {
+            Values::Var32 { offsets, .. } => longest(offsets) + 8,
+            Values::Var64 { offsets, .. } => longest(offsets) + 8,
+            _ => match layout.values {
+                ValueLayout::Fixed(width) => width,
+                _ => 1,
+            },
+        };
+        let columns = self.source.columns().iter().zip(self.schema.layouts());
+        columns.map(widest).sum::<usize>() <= bytes
     }
 
     /// Bytes of the memory that the batch keeps, as far as Arrow shows it: of what it is a slice of, too.
@@ -273,6 +288,12 @@ impl Column<'_> {
 /// Bytes of the strings of adjacent rows.
 fn span<O: ArrowNativeType>(offsets: &[O], start: usize, rows: usize) -> usize {
     offsets[start + rows].as_usize() - offsets[start].as_usize()
+}
+
+fn longest<O: ArrowNativeType>(offsets: &[O]) -> usize {
+    let lengths =
+        offsets.iter().zip(&offsets[1..]).map(|(from, to)| to.as_usize() - from.as_usize());
+    lengths.max().unwrap_or(0)
 }
 
 fn hides_nothing<O: ArrowNativeType>(offsets: &[O], nulls: Option<&NullBuffer>) -> bool {

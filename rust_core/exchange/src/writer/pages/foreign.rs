@@ -40,8 +40,10 @@ impl OpenPages {
             return Ok(Sent::default());
         };
         let subpartitions = &self.partition.subpartitions()[targets.clone()];
-        // Readers in this process need no segment for what they read.
-        let fits = if subpartitions.iter().any(|it| it.is_remote()) { segment } else { usize::MAX };
+        // Readers in this process need no segment for what they read; wide rows span as they do elsewhere.
+        let is_local = !subpartitions.iter().any(|it| it.is_remote());
+        let fits =
+            if is_local && pieces.has_rows_within(segment) { LOCAL * segment } else { segment };
         let capacity = self.partition.buffer_size(targets.clone()).min(fits);
         if !self.takes_pieces(lane) || capacity < least {
             return Ok(Sent::default());
@@ -99,5 +101,8 @@ impl OpenPages {
     }
 }
 
+/// Pages for readers in this process have so many segments' bytes at most: a batch of little more than one
+/// stays in one piece.
+const LOCAL: usize = 2;
 /// A batch keeps at most so many times its own bytes.
 const MAX_PINNED: u64 = 4;
