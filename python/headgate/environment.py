@@ -320,7 +320,10 @@ class ShuffleEnvironment:
         requested_percent: what all pools would like to have, from 100 on they share too little),
         ``peak_bytes``, ``bytes_sent``, ``bytes_received`` (through sockets), ``connections`` (open ones, by
         link: ``tcp``, ``same_host``), ``lent`` (what processes of this host read in its segments:
-        buffers ``now``, and all ``buffers`` and ``bytes`` so far), ``copies`` (bytes by reason),
+        buffers ``now``, and all ``buffers`` and ``bytes`` so far), ``copies`` (bytes by reason: ``scatter``, rows gathered
+        into pages; ``compacted``, those of slices that would have kept much more memory than they have;
+        ``joined``, buffers that came in pieces and are read in one; ``coalesced`` small pages; ``pool_low``,
+        batches that are kept; ``spanning`` and ``spilled`` large records; ``unmapped`` lent pages),
         ``compression`` (bytes_in of buffers that were to be compressed, bytes_out afterwards),
         ``spilled`` (bytes_written, bytes_read and the files that are open now),
         ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),

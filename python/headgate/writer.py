@@ -134,6 +134,12 @@ class RecordWriter:
     def emit(self, record: Any) -> None:
         """Emit a record by the selector; blocks while the consumers are behind.
 
+        A batch that goes to one subpartition as a whole, or to each, is often not copied: pages are
+        slices of its memory. So nobody may change that until it is read, by a consumer in another
+        process, or for as long as one in this process keeps it. Memory of Arrow's never changes; that of
+        a numpy array under a batch may. It is let go of by later calls of the writer, by
+        ``partition.wait_consumed()`` or with the environment, and by no thread of Headgate's.
+
         Args:
             record: a batch, table or stream with Arrow PyCapsules, bytes, or any object, as the
                 serializer says. An Arrow stream is emitted batch by batch.
@@ -187,7 +193,7 @@ class RecordWriter:
             ) from error
 
     def broadcast_emit(self, record: Any) -> None:
-        """Emit a record to every subpartition; one segment holds it for all of them."""
+        """Emit a record to every subpartition; in memory there is one copy of it, or none."""
         if self._arrow is not None:
             for safe in self._safe(record):
                 self._arrow.broadcast_emit(safe)

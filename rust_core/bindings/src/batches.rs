@@ -93,3 +93,11 @@ impl FromPyarrow {
         batch.map_err(|error| PyTypeError::new_err(error.to_string()))
     }
 }
+
+/// Bytes of all memory that a batch of pyarrow's keeps, whatever part of it its rows are; 0 of others.
+pub(crate) fn pinned(batch: &Bound<'_, PyAny>) -> PyResult<u64> {
+    match batch.getattr_opt(intern!(batch.py(), "get_total_buffer_size"))? {
+        Some(size) => size.call0()?.extract(),
+        None => Ok(0),
+    }
+}

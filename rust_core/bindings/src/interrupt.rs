@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use headgate_exchange::{ExchangeError, Interrupt, Result};
+use headgate_exchange::{ExchangeError, Interrupt, Result, ShuffleEnvironment};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -26,6 +26,7 @@ const LOCK_PERIOD: Duration = Duration::from_millis(5);
 pub(crate) fn exiting(py: Python<'_>) {
     EXIT_THREAD.get_or_init(|| thread::current().id());
     EXITING.store(true, Ordering::Release);
+    ShuffleEnvironment::process_ends();
     py.detach(|| thread::sleep(LAST_TURN));
 }
 

@@ -18,8 +18,10 @@ pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<
     segments.set_item("requested_percent", pool.requested_percent)?;
     let copies = PyDict::new(py);
     copies.set_item("scatter", stats.copied_scatter)?;
+    copies.set_item("compacted", stats.copied_compacted)?;
     copies.set_item("coalesced", stats.copied_coalesced)?;
     copies.set_item("pool_low", stats.copied_pool_low)?;
+    copies.set_item("joined", stats.copied_joined)?;
     copies.set_item("spanning", stats.copied_spanning)?;
     copies.set_item("spilled", stats.copied_spilled)?;
     copies.set_item("unmapped", stats.copied_unmapped)?;

@@ -7,7 +7,7 @@ use arrow_array::{RecordBatch, UInt32Array};
 use bytes::Bytes;
 use headgate_exchange::{
     ArrowWriter as ArrowInner, BufferTimeout, BytesWriter as BytesInner, Counters, DataType,
-    ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
+    Emitted, ExchangeError, Interrupt, Result, ResultPartition as Partition, ShuffleEnvironment,
 };
 use headgate_record::StopMode;
 use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64};
@@ -17,7 +17,7 @@ use pyo3::types::PyTuple;
 use pyo3_arrow::input::AnyRecordBatch;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
-use crate::batches::FromPyarrow;
+use crate::batches::{FromPyarrow, pinned};
 use crate::errors::{of_hash, to_py};
 use crate::interrupt::{blocking, lock};
 use crate::output::{back_pressured_ns, is_available, wait_available};
@@ -74,25 +74,29 @@ fn data_type(number: u8) -> PyResult<DataType> {
 }
 
 /// Every batch of a capsule producer, one after the other; `known` is the schema that most of them have.
+/// What a batch keeps is asked for where it has so many bytes.
 fn for_each_batch(
     py: Python<'_>,
     known: &FromPyarrow,
+    large: usize,
     batches: &Bound<'_, PyAny>,
-    mut each: impl FnMut(&RecordBatch, Interrupt<'_>) -> Result<()> + Send,
+    mut each: impl FnMut(Emitted<'_>, Interrupt<'_>) -> Result<()> + Send,
 ) -> PyResult<()> {
+    let mut one = |batch: &RecordBatch| {
+        let bytes: usize = batch.columns().iter().map(|it| it.get_buffer_memory_size()).sum();
+        let pinned = if bytes < large { 0 } else { pinned(batches)? };
+        blocking(py, |interrupt| each(Emitted { batch, pinned }, interrupt))
+    };
     if let Some(batch) = known.take(py, batches)? {
-        return blocking(py, |interrupt| each(&batch, interrupt));
+        return one(&batch);
     }
     match batches.extract::<AnyRecordBatch>()? {
-        AnyRecordBatch::RecordBatch(batch) => {
-            let batch = batch.into_inner();
-            blocking(py, |interrupt| each(&batch, interrupt))
-        }
+        AnyRecordBatch::RecordBatch(batch) => one(&batch.into_inner()),
         AnyRecordBatch::Stream(stream) => {
             // The stream's own producer may need the GIL for each batch, so it is not detached.
             for batch in stream.into_reader()? {
                 let batch = batch.map_err(|error| PyTypeError::new_err(error.to_string()))?;
-                blocking(py, |interrupt| each(&batch, interrupt))?;
+                blocking(py, |interrupt| each((&batch).into(), interrupt))?;
             }
             Ok(())
         }
@@ -106,6 +110,18 @@ pub(crate) struct ArrowWriter {
     counters: Arc<Counters>,
     batches: FromPyarrow,
     inner: Mutex<ArrowInner>,
+}
+
+impl ArrowWriter {
+    fn for_each_batch(
+        &self,
+        py: Python<'_>,
+        batches: &Bound<'_, PyAny>,
+        each: impl FnMut(Emitted<'_>, Interrupt<'_>) -> Result<()> + Send,
+    ) -> PyResult<()> {
+        let large = Emitted::least_in_pieces(self.environment.config().segment_size);
+        for_each_batch(py, &self.batches, large, batches, each)
+    }
 }
 
 #[pymethods]
@@ -135,7 +151,7 @@ impl ArrowWriter {
     }
 
     fn emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
-        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
+        self.for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.emit(batch, interrupt)
         })
@@ -155,14 +171,14 @@ impl ArrowWriter {
     }
 
     fn broadcast_emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
-        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
+        self.for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.broadcast_emit(batch, interrupt)
         })
     }
 
     fn random_emit(&self, py: Python<'_>, batches: &Bound<'_, PyAny>) -> PyResult<()> {
-        for_each_batch(py, &self.batches, batches, |batch, interrupt| {
+        self.for_each_batch(py, batches, |batch, interrupt| {
             self.environment.check()?;
             lock(&self.inner, interrupt)?.random_emit(batch, interrupt)
         })

@@ -1,5 +1,6 @@
 //! The checksum of a buffer: its header and, as it arrives, its payload.
 
+use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, Crc32c, TaskEventHeader};
 
 /// A checksum that grows with the payload.
@@ -29,8 +30,8 @@ pub(crate) fn of_task_event(header: &TaskEventHeader, payload: &[u8]) -> u32 {
     crc.value()
 }
 
-pub(crate) fn of(header: &BufferHeader, payload: &[u8]) -> u32 {
+pub(crate) fn of(header: &BufferHeader, payload: &Buffer) -> u32 {
     let mut checksum = Checksum::start(header);
-    checksum.update(payload);
+    payload.chunks().for_each(|chunk| checksum.update(chunk));
     checksum.value()
 }

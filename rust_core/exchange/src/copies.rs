@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Copies {
     /// Rows gathered into pages: the one copy that partitioning needs.
     pub scatter: AtomicU64,
+    /// Rows of slices gathered into pages, since they would have kept much more memory than they have.
+    pub compacted: AtomicU64,
     /// Small pages that a reader puts together into larger batches.
     pub coalesced: AtomicU64,
     /// The caller keeps so many batches that no further segment may stay with them.

@@ -67,7 +67,7 @@ pub use stats::{
     ChannelStats, DebloatStats, GateStats, Origin, PartitionStats, Queued, SpillStats, Stats,
     SubpartitionStats, Usage,
 };
-pub use writer::{ArrowWriter, BufferTimeout, BytesWriter};
+pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 
 pub use headgate_memory::{Buffer, PoolStats};
 pub use headgate_protocol::{DataType, PartitionId, Sequence};

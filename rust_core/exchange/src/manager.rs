@@ -159,7 +159,7 @@ mod tests {
     use headgate_memory::GlobalPool;
 
     use super::*;
-    use crate::partition::PartitionOptions;
+    use crate::partition::{PartitionOptions, Shared};
     use crate::spill::SpillManager;
     use crate::spill_dirs::SpillDirectories;
 
@@ -181,9 +181,8 @@ mod tests {
             &PartitionOptions::all(1),
             &crate::config::BufferOptions::default(),
             &pool,
-            Arc::default(),
             &disk,
-            (&Arc::default(), Arc::default()),
+            Shared::default(),
         );
         made.expect("two segments of four")
     }

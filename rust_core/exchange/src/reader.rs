@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Totals};
-use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page};
+use headgate_record::{Event, PageSchema, SpanningDeserializer, read_page, read_pieces};
 
 use crate::aligned::Aligned;
 use crate::copies::Copies;
@@ -329,24 +329,29 @@ impl RecordReader {
             !is_alone && !coalescing.is_large(page.len())
         });
         if !waits {
-            let page = self.keep(page);
-            return self.batch(channel, page).map(|batch| Some(Record::Batch(batch)));
+            let batch = self.batch(channel, page, true)?;
+            return Ok(Some(Record::Batch(batch)));
         }
         Copies::count(&self.copies.coalesced, page.len());
-        let batch = self.batch(channel, page.into_bytes())?;
+        let batch = self.batch(channel, page, false)?;
         if let Some(coalescing) = &mut self.coalescing {
             coalescing.push(&batch, || self.gate.channel_name(channel))?;
         }
         Ok(None)
     }
 
-    fn batch(&mut self, channel: usize, page: Bytes) -> Result<RecordBatch> {
+    fn batch(&mut self, channel: usize, page: Buffer, is_kept: bool) -> Result<RecordBatch> {
         let Some(schema) = &self.schema else {
             return Err(ExchangeError::WrongRecords(
                 "the producer writes Arrow batches, this reader expects bytes",
             ));
         };
-        let batch = read_page(schema, page).map_err(|source| {
+        let read = match page.into_pieces() {
+            Ok(pieces) => read_pieces(schema, pieces),
+            Err(page) if is_kept => read_page(schema, self.keep(page)),
+            Err(page) => read_page(schema, page.into_bytes()),
+        };
+        let batch = read.map_err(|source| {
             let channel = self.gate.channel_name(channel);
             ExchangeError::Page { channel, source: Arc::new(source) }
         })?;

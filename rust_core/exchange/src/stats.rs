@@ -145,6 +145,10 @@ pub struct Stats {
     pub copied_spanning: u64,
     /// Payload bytes of lent buffers that could not be read in place.
     pub copied_unmapped: u64,
+    /// Payload bytes of slices that were gathered into pages rather than keep what they are of.
+    pub copied_compacted: u64,
+    /// Payload bytes of buffers in pieces that were read in one.
+    pub copied_joined: u64,
     /// Bytes of large records written to files until they were complete.
     pub copied_spilled: u64,
     /// Bytes of buffers that were to be compressed.

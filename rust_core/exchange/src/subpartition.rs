@@ -319,6 +319,13 @@ impl Subpartition {
         !state.released && !state.listener.as_ref().is_some_and(|listener| listener.is_local())
     }
 
+    /// Whether its reader takes buffers in pieces; none if nobody will read it any more.
+    pub(crate) fn takes_pieces(&self) -> Option<bool> {
+        let state = self.lock();
+        let takes = state.listener.as_ref().is_some_and(|listener| listener.takes_pieces());
+        (!state.released).then_some(takes)
+    }
+
     /// Whether a reader is attached.
     pub(crate) fn has_reader(&self) -> bool {
         self.lock().listener.is_some()

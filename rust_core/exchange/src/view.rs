@@ -15,6 +15,11 @@ pub(crate) trait DataListener: Send + Sync {
         false
     }
 
+    /// Whether the reader takes buffers in pieces: as they are, or written to a socket.
+    fn takes_pieces(&self) -> bool {
+        false
+    }
+
     /// A priority event that will be polled with this number; told also when other buffers wait.
     fn priority_event(&self, _sequence: Sequence) {
         self.data_available();

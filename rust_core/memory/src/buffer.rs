@@ -6,12 +6,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::block::Block;
+use crate::foreign::{Chain, Charge, ForeignMemory};
 use crate::peer_region::Borrowed;
 use crate::pooled_segment::PooledSegment;
 use crate::region::RegionFile;
 
-/// A counted, read-only view of bytes in a pool segment, of ordinary memory (events), or of bytes that
-/// another process lent.
+/// A counted, read-only view of bytes in a pool segment, of ordinary memory (events), of bytes that
+/// another process lent, or of pieces of [foreign memory](ForeignMemory).
 ///
 /// Clones and slices share one count; the segment goes back to its pool exactly once, when the
 /// last of them is dropped. Ordinary memory never counts against a pool.
@@ -27,6 +28,7 @@ enum View {
     Pooled { block: Arc<Block>, from: usize, to: usize },
     Heap(Bytes),
     Borrowed { bytes: Arc<Borrowed>, from: usize, to: usize },
+    Pieces(Arc<Chain>),
 }
 
 impl Buffer {
@@ -51,12 +53,43 @@ impl Buffer {
         Self { view: View::Borrowed { bytes, from: 0, to }, plain_len: None }
     }
 
-    /// The bytes; borrowed for as long as this view lives.
+    /// Pieces of foreign memory, in their order. The charge is given back once no buffer shares it.
+    pub fn of_pieces(pieces: Vec<Bytes>, charge: Arc<Charge>, memory: Arc<ForeignMemory>) -> Self {
+        let chain = Chain::new(pieces, charge, memory);
+        Self { view: View::Pieces(Arc::new(chain)), plain_len: None }
+    }
+
+    /// The bytes; borrowed for as long as this view lives. Those in pieces are put together once, in a
+    /// copy: who can, reads their [chunks](Self::chunks).
     pub fn as_slice(&self) -> &[u8] {
         match &self.view {
             View::Pooled { block, from, to } => block.read(*from, *to),
             View::Heap(bytes) => bytes,
             View::Borrowed { bytes, from, to } => &bytes.as_slice()[*from..*to],
+            View::Pieces(chain) => chain.whole(),
+        }
+    }
+
+    /// The bytes as they lie in memory.
+    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, many) = match &self.view {
+            View::Pieces(chain) => (None, chain.pieces()),
+            _ => (Some(self.as_slice()), &[][..]),
+        };
+        one.into_iter().chain(many.iter().map(|piece| &**piece))
+    }
+
+    /// The pieces, which are not charged from now on, as far as this buffer is concerned.
+    ///
+    /// # Errors
+    /// The buffer itself, where it is in one.
+    pub fn into_pieces(self) -> Result<Vec<Bytes>, Self> {
+        match self.view {
+            View::Pieces(chain) => Ok(match Arc::try_unwrap(chain) {
+                Ok(chain) => chain.into_pieces(),
+                Err(shared) => shared.pieces().to_vec(),
+            }),
+            view => Err(Self { view, plain_len: self.plain_len }),
         }
     }
 
@@ -65,6 +98,7 @@ impl Buffer {
         match &self.view {
             View::Pooled { from, to, .. } | View::Borrowed { from, to, .. } => to - from,
             View::Heap(bytes) => bytes.len(),
+            View::Pieces(chain) => chain.len(),
         }
     }
 
@@ -100,6 +134,8 @@ impl Buffer {
             View::Borrowed { bytes, from: start, .. } => {
                 View::Borrowed { bytes: Arc::clone(bytes), from: start + from, to: start + to }
             }
+            View::Pieces(chain) if is_whole => View::Pieces(Arc::clone(chain)),
+            View::Pieces(chain) => View::Heap(chain.whole().slice(from..to)),
         };
         Self { view, plain_len: self.plain_len }
     }
@@ -128,12 +164,12 @@ impl Buffer {
     /// caller keeps can never starve the exchange.
     ///
     /// Returns false when too many segments are held already: copy the bytes out instead.
-    /// Buffers of ordinary memory are always fine.
+    /// Buffers of ordinary memory are always fine, and so is foreign memory.
     pub fn pin(&self) -> bool {
         match &self.view {
             View::Pooled { block, .. } => block.segment().pin(),
             View::Borrowed { bytes, .. } => bytes.segment().pin(),
-            View::Heap(_) => true,
+            View::Heap(_) | View::Pieces(_) => true,
         }
     }
 
@@ -152,10 +188,11 @@ impl Buffer {
         }
     }
 
-    /// The same bytes as a [`Bytes`], without a copy.
+    /// The same bytes as a [`Bytes`], without a copy unless they are in pieces.
     pub fn into_bytes(self) -> Bytes {
         match self.view {
             View::Heap(bytes) => bytes,
+            View::Pieces(chain) => chain.whole().clone(),
             View::Pooled { .. } | View::Borrowed { .. } => Bytes::from_owner(self),
         }
     }

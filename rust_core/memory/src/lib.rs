@@ -16,6 +16,9 @@
 //! A pool that is [shared](GlobalPool::share) cuts its segments from [regions](RegionFile) that another
 //! process can map to read; there they are a [`PeerRegion`], and what was lent of it is a [`Buffer`] again.
 //!
+//! A [`Buffer`] may also be made of pieces of [`ForeignMemory`], for which a [`Charge`] of segments stands
+//! meanwhile; this crate never lets go of such memory by itself.
+//!
 //! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs` and `block.rs`; the invariants M1
 //! to M5 they rest on are spelled out in `SAFETY.md`.
 
@@ -25,6 +28,7 @@ mod builder;
 mod channels;
 mod consumer;
 mod error;
+mod foreign;
 mod ledger;
 mod listener;
 mod local;
@@ -47,6 +51,7 @@ pub use buffer::Buffer;
 pub use builder::BufferBuilder;
 pub use consumer::BufferConsumer;
 pub use error::{PoolTooSmall, RequestError, UnpooledError};
+pub use foreign::{Charge, ForeignMemory};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
 pub use options::LocalPoolOptions;

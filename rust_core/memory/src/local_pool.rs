@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{PoolTooSmall, RequestError};
+use crate::foreign::Charge;
 use crate::ledger::admit;
 use crate::listener::{SegmentListener, notify};
 use crate::local::{Local, Want};
@@ -93,6 +94,33 @@ impl LocalPool {
         self.wait_for(Want::Segment, timeout, |state| {
             self.shared.take(state, self.id, subpartition)
         })
+    }
+
+    /// Waits up to `timeout` for so many segments, for a subpartition, and takes all of them at once or none;
+    /// never by overdraft. Those that this pool holds and `count` must not be more than its size, or the
+    /// wait is in vain.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub fn request_charge(
+        &self,
+        subpartition: Option<usize>,
+        count: usize,
+        timeout: Duration,
+    ) -> Result<Option<Charge>, RequestError> {
+        let mut segments = Vec::new();
+        let taken = self.wait_for(Want::Segment, timeout, |state| {
+            if !state.can_take_all(self.id, count - segments.len()) {
+                return Ok(None);
+            }
+            while segments.len() < count
+                && let Some(segment) = self.shared.take(state, self.id, subpartition)?
+            {
+                segments.push(segment);
+            }
+            Ok((segments.len() == count).then_some(()))
+        })?;
+        Ok(taken.map(|()| Charge::new(segments)))
     }
 
     /// Whether a request would be granted without overdraft, and no subpartition has reached its

@@ -93,6 +93,15 @@ impl State {
         self.held + self.reserved + self.pinned + of_others < self.total
     }
 
+    /// Whether pool `id` may take so many at once, all of them ordinary.
+    pub(crate) fn can_take_all(&self, id: u64, count: usize) -> bool {
+        self.locals.get(&id).is_some_and(|local| {
+            let others = self.held + self.reserved - local.set_aside() + self.pinned;
+            let fits = local.share.held + count <= local.share.size;
+            !local.closed && fits && others + count <= self.total
+        })
+    }
+
     /// Puts one more segment on the account of pool `id`.
     pub(crate) fn charge(&mut self, id: u64, channel: Option<usize>) {
         let Some(local) = self.locals.get_mut(&id) else {

@@ -31,8 +31,8 @@ pub use event::{Event, EventError, StopMode};
 pub use hash::{HashError, partition_ids};
 pub use page::{
     BatchCoalescer, CoalesceError, EncodeError, PageBuilder, PageError, PageProfile, PageSchema,
-    PageStats, Source, SourceError, UnsupportedType, encode_rows, encoded_len, is_page_aligned,
-    read_page,
+    PageStats, PiecedPage, Pieces, Source, SourceError, UnsupportedType, encode_rows, encoded_len,
+    is_page_aligned, read_page, read_pieces,
 };
 pub use random::SplitMix64;
 pub use scatter::{PartitionOutOfRange, Scatter};

@@ -34,7 +34,7 @@ impl ShuffleEnvironment {
         clock: impl Fn() -> Duration + Send + Sync + 'static,
     ) -> Result<Arc<InputGate>> {
         let pool = GatePool::new(&self.pool, &self.config.buffers)?;
-        let gate = InputGate::new(pool, Arc::clone(&self.metrics));
+        let gate = InputGate::new(pool, Arc::clone(&self.shared.metrics));
         let debloating = Debloating::with_clock(options, self.config.segment_size, Box::new(clock));
         Ok(Arc::new(gate.debloated(debloating)))
     }

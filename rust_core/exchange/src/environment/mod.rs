@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use headgate_memory::GlobalPool;
+use headgate_memory::{ForeignMemory, GlobalPool};
 use headgate_protocol::{HandshakeConfig, Key, PartitionId, VersionRange};
 
 use crate::config::Config;
@@ -18,9 +18,8 @@ use crate::error::{ExchangeError, Result};
 use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
-use crate::metrics::TaskIoMetrics;
 use crate::net::{Context, Listeners, Loans, Mailbox, Network, Traffic};
-use crate::partition::{CompressionCounters, PartitionOptions, ResultPartition};
+use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::random::random;
 use crate::spanning::SpanningOptions;
 use crate::spill::SpillManager;
@@ -41,9 +40,7 @@ pub struct ShuffleEnvironment {
     flusher: OutputFlusher,
     traffic: Arc<Traffic>,
     loans: Arc<Loans>,
-    copies: Arc<Copies>,
-    compressed: Arc<CompressionCounters>,
-    metrics: Arc<TaskIoMetrics>,
+    shared: Shared,
     spill_directories: Arc<SpillDirectories>,
     disk: Arc<SpillManager>,
     next_channel: AtomicU32,
@@ -79,9 +76,7 @@ impl ShuffleEnvironment {
             flusher: OutputFlusher::default(),
             traffic: Arc::default(),
             loans: Arc::default(),
-            copies: Arc::default(),
-            compressed: Arc::default(),
-            metrics: Arc::default(),
+            shared: Shared::default(),
             disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
             spill_directories,
             next_channel: AtomicU32::new(0),
@@ -103,7 +98,7 @@ impl ShuffleEnvironment {
 
     /// Counts of copies, for readers.
     pub fn copies(&self) -> &Arc<Copies> {
-        &self.copies
+        &self.shared.copies
     }
 
     /// How readers put together records that span buffers.
@@ -188,12 +183,10 @@ impl ShuffleEnvironment {
     ) -> Result<Arc<ResultPartition>> {
         self.check()?;
         let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
-        let (buffers, copies) = (&self.config.buffers, Arc::clone(&self.copies));
-        let (pool, disk, compressed) = (&self.pool, &self.disk, &self.compressed);
-        let metrics = Arc::clone(&self.metrics);
-        metrics.timer.begin();
-        let counts = (compressed, metrics);
-        let partition = ResultPartition::new(id, options, buffers, pool, copies, disk, counts)?;
+        let (buffers, pool, disk) = (&self.config.buffers, &self.pool, &self.disk);
+        let shared = self.shared.clone();
+        shared.metrics.timer.begin();
+        let partition = ResultPartition::new(id, options, buffers, pool, disk, shared)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition)?;
         // Again: what was registered too late for a panic's notice learns of it here.
@@ -205,6 +198,7 @@ impl ShuffleEnvironment {
     pub fn release_partition(&self, id: PartitionId) {
         if self.check_open().is_ok() {
             self.partitions.release(id);
+            self.shared.foreign.release();
         }
     }
 
@@ -215,8 +209,8 @@ impl ShuffleEnvironment {
     pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
         self.check()?;
         let pool = GatePool::new(&self.pool, &self.config.buffers)?;
-        self.metrics.timer.begin();
-        let mut gate = InputGate::new(pool, Arc::clone(&self.metrics));
+        self.shared.metrics.timer.begin();
+        let mut gate = InputGate::new(pool, Arc::clone(&self.shared.metrics));
         if let Some(options) = &self.config.buffer_debloat {
             gate = gate.debloated(Debloating::new(options, self.config.segment_size));
         }
@@ -262,7 +256,7 @@ impl ShuffleEnvironment {
             idle_timeout: self.config.idle_timeout,
             same_host_link: self.config.same_host_link,
             traffic: Arc::clone(&self.traffic),
-            copies: Arc::clone(&self.copies),
+            copies: Arc::clone(&self.shared.copies),
             loans: Arc::clone(&self.loans),
             mailbox,
         }
@@ -300,7 +294,13 @@ impl ShuffleEnvironment {
         self.pool.close();
         // From here on nobody writes what is still read elsewhere.
         self.loans.clear();
-        self.metrics.timer.end();
+        self.shared.foreign.release();
+        self.shared.metrics.timer.end();
+    }
+
+    /// Lets go of no memory of others any more, in any environment: the process is about to end.
+    pub fn process_ends() {
+        ForeignMemory::process_ends();
     }
 
     /// A snapshot.
@@ -313,19 +313,21 @@ impl ShuffleEnvironment {
             bytes_received,
             connections: self.traffic.connections(),
             lent: self.loans.stats(),
-            copied_scatter: self.copies.scatter.load(Ordering::Relaxed),
-            copied_coalesced: self.copies.coalesced.load(Ordering::Relaxed),
-            copied_pool_low: self.copies.pool_low.load(Ordering::Relaxed),
-            copied_unmapped: self.copies.unmapped.load(Ordering::Relaxed),
-            copied_spilled: self.copies.spilled.load(Ordering::Relaxed),
-            copied_spanning: self.copies.spanning.load(Ordering::Relaxed),
-            compressed_in: self.compressed.bytes_in.load(Ordering::Relaxed),
-            compressed_out: self.compressed.bytes_out.load(Ordering::Relaxed),
+            copied_scatter: self.shared.copies.scatter.load(Ordering::Relaxed),
+            copied_coalesced: self.shared.copies.coalesced.load(Ordering::Relaxed),
+            copied_pool_low: self.shared.copies.pool_low.load(Ordering::Relaxed),
+            copied_unmapped: self.shared.copies.unmapped.load(Ordering::Relaxed),
+            copied_compacted: self.shared.copies.compacted.load(Ordering::Relaxed),
+            copied_joined: self.shared.foreign.joined(),
+            copied_spilled: self.shared.copies.spilled.load(Ordering::Relaxed),
+            copied_spanning: self.shared.copies.spanning.load(Ordering::Relaxed),
+            compressed_in: self.shared.compressed.bytes_in.load(Ordering::Relaxed),
+            compressed_out: self.shared.compressed.bytes_out.load(Ordering::Relaxed),
             spilled: self.disk.stats(),
-            in_local: self.metrics.in_local.passed(),
-            in_remote: self.metrics.in_remote.passed(),
-            out: self.metrics.out.passed(),
-            times: self.metrics.timer.times(),
+            in_local: self.shared.metrics.in_local.passed(),
+            in_remote: self.shared.metrics.in_remote.passed(),
+            out: self.shared.metrics.out.passed(),
+            times: self.shared.metrics.timer.times(),
             partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
             gates: gates.iter().map(|gate| gate.stats()).collect(),
         }

@@ -24,6 +24,10 @@ impl DataListener for ToGate {
         true
     }
 
+    fn takes_pieces(&self) -> bool {
+        true
+    }
+
     fn data_available(&self) {
         self.queue.notify_non_empty(self.index);
     }

@@ -13,8 +13,7 @@ use headgate_record::StopMode;
 
 use super::*;
 use crate::config::BufferOptions;
-use crate::copies::Copies;
-use crate::partition::{PartitionOptions, ResultPartition};
+use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
 
@@ -43,11 +42,10 @@ fn gate(pool: &GlobalPool) -> Arc<InputGate> {
 fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
-    let (buffers, copies) = (BufferOptions::default(), Arc::<Copies>::default());
+    let buffers = BufferOptions::default();
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
-    let counts = (&Arc::default(), Arc::default());
-    let partition =
-        ResultPartition::new(id, &options, &buffers, pool, copies, &disk, counts).unwrap();
+    let shared = Shared::default();
+    let partition = ResultPartition::new(id, &options, &buffers, pool, &disk, shared).unwrap();
     let make = |index| {
         let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
         Ok(Channel::Local(Box::new(local)))

@@ -119,9 +119,15 @@ pub(crate) struct ToMailbox {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) connection: usize,
     pub(crate) channel: ChannelId,
+    /// The peer is told where buffers lie instead of being sent their bytes.
+    pub(crate) lends: bool,
 }
 
 impl DataListener for ToMailbox {
+    fn takes_pieces(&self) -> bool {
+        !self.lends
+    }
+
     fn data_available(&self) {
         let (connection, channel) = (self.connection, self.channel);
         self.mailbox.post(Command::Data { connection, channel });

@@ -48,11 +48,19 @@ enum Piece {
 }
 
 impl Piece {
-    fn bytes(&self) -> &[u8] {
+    fn len(&self) -> usize {
         match self {
-            Self::Head(bytes) | Self::With(bytes, _) => bytes,
-            Self::Body(buffer) => buffer.as_slice(),
+            Self::Head(bytes) | Self::With(bytes, _) => bytes.len(),
+            Self::Body(buffer) => buffer.len(),
         }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let (head, body) = match self {
+            Self::Head(bytes) | Self::With(bytes, _) => (Some(bytes.as_slice()), None),
+            Self::Body(buffer) => (None, Some(buffer.chunks())),
+        };
+        head.into_iter().chain(body.into_iter().flatten())
     }
 }
 
@@ -146,14 +154,22 @@ impl Outbox {
             return socket.write_with(bytes, descriptor.as_fd());
         }
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-        let mut used = 0;
-        for piece in self.pieces.iter().take(MAX_SLICES) {
+        let (mut used, mut skip) = (0, self.written);
+        'full: for piece in &self.pieces {
             if used > 0 && matches!(piece, Piece::With(..)) {
                 break;
             }
-            let skip = if used == 0 { self.written } else { 0 };
-            slices[used] = IoSlice::new(&piece.bytes()[skip..]);
-            used += 1;
+            for chunk in piece.chunks() {
+                if skip >= chunk.len() {
+                    skip -= chunk.len();
+                    continue;
+                }
+                if used == MAX_SLICES {
+                    break 'full;
+                }
+                slices[used] = IoSlice::new(&chunk[skip..]);
+                (used, skip) = (used + 1, 0);
+            }
         }
         socket.write_vectored(&slices[..used])
     }
@@ -162,7 +178,7 @@ impl Outbox {
         self.bytes -= count;
         self.written += count;
         while let Some(first) = self.pieces.front() {
-            let len = first.bytes().len();
+            let len = first.len();
             if self.written < len {
                 break;
             }
@@ -175,6 +191,9 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::sync::Arc;
+
+    use headgate_memory::Charge;
 
     use super::*;
 
@@ -208,13 +227,33 @@ mod tests {
         }
     }
 
+    fn in_pieces(pieces: &[&'static [u8]]) -> Buffer {
+        let pieces = pieces.iter().map(|piece| Bytes::from_static(piece)).collect();
+        Buffer::of_pieces(pieces, Arc::new(Charge::new(Vec::new())), Arc::default())
+    }
+
+    #[test]
+    fn more_pieces_than_a_write_takes_are_all_written() {
+        let mut outbox = Outbox::default();
+        outbox.push_body(in_pieces(&[&b"ab"[..]; 3 * MAX_SLICES + 1]));
+        outbox.push_body(in_pieces(&[&b"c"[..]; MAX_SLICES]));
+        let mut socket = Narrow { taken: Vec::new(), quota: usize::MAX };
+        outbox.write_to(&mut socket).expect("blocks never");
+        assert!(outbox.is_empty());
+        assert_eq!(
+            socket.taken,
+            [&b"ab".repeat(3 * MAX_SLICES + 1)[..], &b"c".repeat(MAX_SLICES)].concat()
+        );
+    }
+
     #[test]
     fn partial_writes_at_every_offset_keep_the_order() {
-        let all = b"headerpayloadtail";
+        let all = b"headerpayload in piecestail";
         for cut in 0..=all.len() {
             let mut outbox = Outbox::default();
             outbox.push(b"header".to_vec());
             outbox.push_body(Buffer::from(Bytes::from_static(b"payload")));
+            outbox.push_body(in_pieces(&[b" in ", b"", b"pie", b"ces"]));
             outbox.push(b"tail".to_vec());
             let mut socket = Narrow { taken: Vec::new(), quota: cut };
             assert_eq!(outbox.write_to(&mut socket).expect("blocks only"), cut);

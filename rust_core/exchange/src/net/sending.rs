@@ -41,7 +41,7 @@ pub(crate) fn push_buffer(
         size,
         crc: 0,
     };
-    header.crc = outbox.mask.apply(checksum::of(&header, buffer.as_slice()));
+    header.crc = outbox.mask.apply(checksum::of(&header, &buffer));
     outbox.push(header.encode().to_vec());
     outbox.push_body(buffer);
 }

@@ -261,6 +261,7 @@ impl Serve {
             mailbox: Arc::clone(&context.mailbox),
             connection: self.connection,
             channel,
+            lends: self.lending.is_some(),
         };
         fail_point!("partition.found", error => return Err(wire_error::encode(channel, &error)));
         let view = partition

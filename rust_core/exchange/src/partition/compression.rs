@@ -55,6 +55,11 @@ impl ResultPartition {
         self.compression.as_ref().filter(|_| self.kind().is_stored() || far())
     }
 
+    /// Whether buffers for these subpartitions stay as they are.
+    pub(crate) fn leaves_plain(&self, targets: Range<usize>) -> bool {
+        self.compression_for(targets).is_none()
+    }
+
     /// A segment that is written to its end, as the buffer that these subpartitions get.
     pub(crate) fn freeze(
         &self,

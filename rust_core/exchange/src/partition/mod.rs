@@ -6,6 +6,7 @@ mod options;
 mod pipelined_view;
 mod progress;
 mod segments;
+mod shared;
 mod stored;
 mod task_events;
 mod upstream;
@@ -32,6 +33,7 @@ use progress::{Loss, Progress};
 
 pub(crate) use compression::CompressionCounters;
 pub use options::{PartitionKind, PartitionOptions};
+pub(crate) use shared::Shared;
 pub use task_events::TaskEvent;
 use task_events::TaskEvents;
 
@@ -46,11 +48,10 @@ pub struct ResultPartition {
     /// As in [`PartitionOptions`].
     lost_consumer_timeout: Duration,
     compression: Option<Compression>,
-    copies: Arc<Copies>,
     segment_size: usize,
     /// Set by the writer that knows the schema; consumers must expect the same.
     schema_hash: OnceLock<[u8; 32]>,
-    metrics: Arc<TaskIoMetrics>,
+    shared: Shared,
     /// Of its writer alone.
     timer: Timer,
     progress: Mutex<Progress>,
@@ -69,9 +70,8 @@ impl ResultPartition {
         options: &PartitionOptions,
         buffers: &BufferOptions,
         global: &GlobalPool,
-        copies: Arc<Copies>,
         disk: &Arc<SpillManager>,
-        (compressed, metrics): (&Arc<CompressionCounters>, Arc<TaskIoMetrics>),
+        shared: Shared,
     ) -> Result<Arc<Self>> {
         let PartitionOptions { wanted, lost_consumer_timeout, kind, max_spill_size, .. } = options;
         let task_events = TaskEvents::default();
@@ -123,11 +123,12 @@ impl ResultPartition {
             pool,
             store,
             lost_consumer_timeout: *lost_consumer_timeout,
-            compression: options.compression.map(|codec| Compression::new(codec, compressed)),
-            copies,
+            compression: options
+                .compression
+                .map(|codec| Compression::new(codec, &shared.compressed)),
             segment_size: global.segment_size(),
             schema_hash: OnceLock::new(),
-            metrics,
+            shared,
             timer: Timer::default(),
             progress: Mutex::new(progress),
             changed: Condvar::new(),
@@ -271,7 +272,7 @@ impl ResultPartition {
     }
 
     pub(crate) fn metrics(&self) -> &TaskIoMetrics {
-        &self.metrics
+        &self.shared.metrics
     }
 
     /// Waits until every subpartition is taken to its end or released; false on timeout.
@@ -283,9 +284,15 @@ impl ResultPartition {
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
+        let consumed = self.await_consumed(timeout, interrupt);
+        self.shared.foreign.release();
+        consumed
+    }
+
+    fn await_consumed(&self, timeout: Option<Duration>, interrupt: Interrupt<'_>) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         // The task's, not the writer's, which has nothing more to write.
-        let _wait = self.metrics.timer.wait(Activity::SoftBackPressured);
+        let _wait = self.shared.metrics.timer.wait(Activity::SoftBackPressured);
         let mut progress = self.lock();
         loop {
             if let Some(failure) = &progress.failure {
@@ -309,6 +316,7 @@ impl ResultPartition {
                 self.changed.wait_timeout(progress, left).unwrap_or_else(PoisonError::into_inner).0;
             if progress.open > 0 && progress.failure.is_none() {
                 drop(progress);
+                self.shared.foreign.release();
                 interrupt()?;
                 progress = self.lock();
             }
@@ -320,7 +328,7 @@ impl ResultPartition {
     }
 
     pub(crate) fn copies(&self) -> &Copies {
-        &self.copies
+        &self.shared.copies
     }
 
     /// Ends every wait for the consumers: they will not have everything.

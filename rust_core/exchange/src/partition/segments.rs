@@ -1,8 +1,9 @@
 //! The segments of a partition: waiting for them is the back-pressure (spec 1.5, 4.5).
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headgate_memory::{PooledSegment, RequestError};
+use headgate_memory::{Charge, ForeignMemory, PooledSegment, RequestError};
 
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
 use crate::metrics::{Activity, Wait};
@@ -50,8 +51,43 @@ impl ResultPartition {
             if let Some(segment) = requested.map_err(refused)? {
                 return Ok(segment);
             }
+            self.shared.foreign.release();
             interrupt()?;
         }
+    }
+
+    /// Segments to stand for memory of others, for one subpartition or for all. Waits for consumers to give
+    /// some back, if so many can be had at all; none where `patient` is not set, or where it takes long
+    /// although a single one could be had: whom they would wait for may be waiting for these very rows.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub(crate) fn request_charge(
+        &self,
+        subpartition: Option<usize>,
+        count: usize,
+        patient: bool,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Charge>> {
+        let mut waits = None;
+        let mut timeout = Duration::ZERO;
+        loop {
+            self.check()?;
+            let charge = self.pool.request_charge(subpartition, count, timeout).map_err(refused)?;
+            let (size, held) = self.pool.usage();
+            let in_vain = count > size || (held < size && !timeout.is_zero());
+            if charge.is_some() || !patient || in_vain {
+                return Ok(charge);
+            }
+            waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));
+            timeout = INTERRUPT_PERIOD;
+            self.shared.foreign.release();
+            interrupt()?;
+        }
+    }
+
+    pub(crate) fn foreign(&self) -> &Arc<ForeignMemory> {
+        &self.shared.foreign
     }
 
     /// Whether a record can be begun without waiting: there is a segment without overdraft, and no
@@ -98,6 +134,6 @@ impl ResultPartition {
 
     /// Counts as waiting, for the writer and for the task, until what it returns is dropped.
     fn back_pressured(&self, activity: Activity) -> [Wait<'_>; 2] {
-        [&self.timer, &*self.metrics.timer].map(|timer| timer.wait(activity))
+        [&self.timer, &*self.shared.metrics.timer].map(|timer| timer.wait(activity))
     }
 }

@@ -58,7 +58,7 @@ impl ResultPartition {
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let _wait = self.metrics.timer.wait(Activity::SoftBackPressured);
+        let _wait = self.shared.metrics.timer.wait(Activity::SoftBackPressured);
         loop {
             self.check()?;
             let progress = self.lock();
@@ -74,6 +74,7 @@ impl ResultPartition {
             }
             let waited = self.changed.wait_timeout(progress, left);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
+            self.shared.foreign.release();
             interrupt()?;
         }
     }

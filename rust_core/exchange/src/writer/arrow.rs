@@ -14,6 +14,7 @@ use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
+use crate::writer::emitted::Emitted;
 use crate::writer::pages::{OpenPages, Rows};
 use crate::writer::state::WriterState;
 use crate::writer::stream::StreamWriter;
@@ -86,21 +87,24 @@ impl ArrowWriter {
     /// # Errors
     /// A batch of another schema, a row above the limit, the failure of the partition, or what the
     /// interrupt says.
-    pub fn emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
+    pub fn emit<'a>(
+        &mut self,
+        batch: impl Into<Emitted<'a>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Emitted { batch, pinned } = batch.into();
         self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let mut ids = std::mem::take(&mut self.ids);
         let selection = self.selector.select(batch, self.num_subpartitions(), &mut ids);
-        let emitted = selection.map_err(ExchangeError::from).and_then(|selection| {
-            let all = Rows::Range { start: 0, len: source.num_rows() };
-            match selection {
-                Selection::All => self.append(Lane::All, &source, all, interrupt),
+        let emitted =
+            selection.map_err(ExchangeError::from).and_then(|selection| match selection {
+                Selection::All => self.append_all(Lane::All, &source, pinned, interrupt),
                 Selection::One(index) => {
-                    self.append(Lane::One(index as usize), &source, all, interrupt)
+                    self.append_all(Lane::One(index as usize), &source, pinned, interrupt)
                 }
                 Selection::Rows => self.scatter(&source, &ids, interrupt),
-            }
-        });
+            });
         self.ids = ids;
         emitted?;
         self.emitted();
@@ -132,15 +136,19 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// Emits the whole batch to each subpartition; one segment holds a page for all of them.
+    /// Emits the whole batch to each subpartition; in memory there is one copy of it, or none.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
-    pub fn broadcast_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
+    pub fn broadcast_emit<'a>(
+        &mut self,
+        batch: impl Into<Emitted<'a>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Emitted { batch, pinned } = batch.into();
         self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
-        let all = Rows::Range { start: 0, len: source.num_rows() };
-        self.append(Lane::All, &source, all, interrupt)?;
+        self.append_all(Lane::All, &source, pinned, interrupt)?;
         self.emitted();
         Ok(())
     }
@@ -149,12 +157,16 @@ impl ArrowWriter {
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
-    pub fn random_emit(&mut self, batch: &RecordBatch, interrupt: Interrupt<'_>) -> Result<()> {
+    pub fn random_emit<'a>(
+        &mut self,
+        batch: impl Into<Emitted<'a>>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let Emitted { batch, pinned } = batch.into();
         self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
         let index = self.choices.below(self.num_subpartitions());
-        let all = Rows::Range { start: 0, len: source.num_rows() };
-        self.append(Lane::One(index as usize), &source, all, interrupt)?;
+        self.append_all(Lane::One(index as usize), &source, pinned, interrupt)?;
         self.emitted();
         Ok(())
     }
@@ -192,6 +204,7 @@ impl ArrowWriter {
     /// Why the output flusher failed.
     pub fn flush(&mut self) -> Result<()> {
         self.state.check_flusher()?;
+        self.partition.foreign().release();
         self.pages.flush();
         Ok(())
     }
@@ -203,6 +216,7 @@ impl ArrowWriter {
     /// well then.
     pub fn finish(&mut self) -> Result<()> {
         self.state.check_flusher()?;
+        self.partition.foreign().release();
         if self.state.finish() {
             self.pages.flush();
             self.partition.finish()?;
@@ -240,8 +254,8 @@ impl ArrowWriter {
             }
             source.warm(&self.schema, number * block..number * block + ids.len());
             for (index, rows) in scatter.groups() {
-                done =
-                    self.append(Lane::One(index as usize), source, Rows::Picked(rows), interrupt);
+                let (lane, rows) = (Lane::One(index as usize), Rows::Picked(rows));
+                done = self.append(lane, source, rows, false, interrupt);
                 if done.is_err() {
                     break 'blocks;
                 }
@@ -251,11 +265,25 @@ impl ArrowWriter {
         done
     }
 
+    /// Appends a batch which keeps so many bytes of memory: its first rows, often all, as they are.
+    fn append_all(
+        &mut self,
+        lane: Lane,
+        source: &Source,
+        pinned: u64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let sent = self.pages.send_pieces(lane, source, pinned, interrupt)?;
+        let rows = Rows::Range { start: sent.rows, len: source.num_rows() - sent.rows };
+        self.append(lane, source, rows, sent.compacts, interrupt)
+    }
+
     fn append(
         &mut self,
         lane: Lane,
         source: &Source,
         mut rows: Rows<'_>,
+        compacts: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         if rows.is_empty() {
@@ -265,7 +293,7 @@ impl ArrowWriter {
             return self.partition.check();
         }
         loop {
-            rows = self.pages.append(lane, source, rows, interrupt)?;
+            rows = self.pages.append(lane, source, rows, compacts, interrupt)?;
             let Some(row) = rows.first() else {
                 return Ok(());
             };
@@ -311,6 +339,7 @@ impl ArrowWriter {
     /// middle: until then none of it is emitted, and the wait can be ended without a loss.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
+        self.partition.foreign().release();
         self.partition.wait_available(None, interrupt).map(|_| ())
     }
 

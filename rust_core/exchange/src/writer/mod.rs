@@ -2,6 +2,7 @@
 
 mod arrow;
 mod bytes;
+mod emitted;
 mod flusher;
 mod pages;
 mod state;
@@ -10,6 +11,7 @@ mod timeout;
 
 pub use arrow::ArrowWriter;
 pub use bytes::BytesWriter;
+pub use emitted::Emitted;
 pub use timeout::BufferTimeout;
 
 pub(crate) use flusher::OutputFlusher;

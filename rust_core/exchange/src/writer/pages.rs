@@ -1,9 +1,11 @@
 //! The open pages of a writer of record batches, and how rows get into them (spec 4.5).
 
+mod foreign;
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use headgate_memory::PooledSegment;
+use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::DataType;
 use headgate_record::{PageBuilder, PageProfile, PageSchema, Source};
 
@@ -14,7 +16,11 @@ use crate::lock::lock;
 use crate::partition::ResultPartition;
 use crate::writer::Lane;
 
-type Page = PageBuilder<PooledSegment>;
+struct Page {
+    builder: PageBuilder<PooledSegment>,
+    /// Has rows that are here so that what they are a slice of is not kept.
+    compacts: bool,
+}
 
 /// Rows to append: scattered ones, or a range.
 #[derive(Clone, Copy)]
@@ -49,8 +55,8 @@ impl Rows<'_> {
 
     fn append_to(self, page: &mut Page, source: &Source) -> usize {
         match self {
-            Self::Picked(rows) => page.append(source, rows),
-            Self::Range { start, len } => page.append_range(source, start, len),
+            Self::Picked(rows) => page.builder.append(source, rows),
+            Self::Range { start, len } => page.builder.append_range(source, start, len),
         }
     }
 }
@@ -60,6 +66,8 @@ struct State {
     /// broadcast pages are never open at the same time, so the order of emits holds.
     open: Vec<Option<Page>>,
     profile: PageProfile,
+    /// Whether it is worth to wait for the charge of a batch.
+    waits_for_charge: bool,
 }
 
 /// The open pages, filled by the writer's thread and sent by it or by the output flusher.
@@ -80,11 +88,12 @@ impl OpenPages {
     ) -> Self {
         let slots = partition.num_subpartitions() + 1;
         let open = std::iter::repeat_with(|| None).take(slots).collect();
-        let state = Mutex::new(State { open, profile: PageProfile::new() });
+        let state = Mutex::new(State { open, profile: PageProfile::new(), waits_for_charge: true });
         Self { partition, schema, counters, state }
     }
 
-    /// Appends rows up to the first that no page holds, and returns what is left from there on.
+    /// Appends rows up to the first that no page holds, and returns what is left from there on. Pages with
+    /// rows to compact are counted as such.
     ///
     /// # Errors
     /// The failure of the partition, or what the interrupt says.
@@ -93,6 +102,7 @@ impl OpenPages {
         lane: Lane,
         source: &Source,
         mut rows: Rows<'a>,
+        compacts: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<Rows<'a>> {
         let slot = lane.slot(&self.partition);
@@ -101,18 +111,20 @@ impl OpenPages {
             let mut state = lock(&self.state);
             self.send_others(&mut state, lane);
             while !rows.is_empty() {
-                let State { open, profile } = &mut *state;
+                let State { open, profile, .. } = &mut *state;
                 let page = match (&mut open[slot], segment.take()) {
                     (Some(page), _) => page,
                     (empty, Some(segment)) => {
                         let page = PageBuilder::new(Arc::clone(&self.schema), segment, profile);
                         let wish = self.partition.buffer_size(self.targets(slot));
-                        empty.insert(page.with_capacity(wish))
+                        let builder = page.with_capacity(wish);
+                        empty.insert(Page { builder, compacts })
                     }
                     (None, None) => break,
                 };
                 let appended = rows.append_to(page, source);
-                let too_wide = appended == 0 && page.is_empty();
+                page.compacts |= compacts && appended > 0;
+                let too_wide = appended == 0 && page.builder.is_empty();
                 rows = rows.skip(appended);
                 if too_wide {
                     state.open[slot] = None;
@@ -166,7 +178,7 @@ impl OpenPages {
 
     /// Finishes the slot's open page and queues it.
     fn send(&self, state: &mut State, slot: usize) {
-        let Some(page) = state.open[slot].take() else {
+        let Some(Page { builder: page, compacts }) = state.open[slot].take() else {
             return;
         };
         let rows = page.num_rows() as u64;
@@ -175,12 +187,18 @@ impl OpenPages {
         }
         page.teach(&mut state.profile);
         let (segment, len) = page.finish();
-        Copies::count(&self.partition.copies().scatter, len);
-        self.partition.metrics().finished(self.targets(slot).len(), len);
+        let copies = self.partition.copies();
+        Copies::count(if compacts { &copies.compacted } else { &copies.scatter }, len);
         let buffer = self.partition.freeze(segment, len, self.targets(slot));
-        for subpartition in &self.partition.subpartitions()[self.targets(slot)] {
+        self.queue(self.targets(slot), &buffer, len, rows);
+    }
+
+    /// Queues a page, of so many bytes before it was compressed.
+    fn queue(&self, targets: Range<usize>, page: &Buffer, len: usize, rows: u64) {
+        self.partition.metrics().finished(targets.len(), len);
+        for subpartition in &self.partition.subpartitions()[targets] {
             self.counters.add(rows, len as u64, 1);
-            subpartition.add_data(buffer.clone(), DataType::DataBufferWithClearEnd, rows);
+            subpartition.add_data(page.clone(), DataType::DataBufferWithClearEnd, rows);
         }
     }
 

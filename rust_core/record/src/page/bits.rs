@@ -1,5 +1,8 @@
 //! Bit maps in place, least significant bit first, as Arrow has them.
 
+use arrow_buffer::BooleanBuffer;
+use arrow_buffer::bit_chunk_iterator::BitChunks;
+
 /// Writes bits `at..at + n` of `target`, one per item, and clears the rest of the last byte.
 ///
 /// Returns how many of them are ones.
@@ -40,6 +43,32 @@ pub(super) fn set_front(target: &mut [u8], n: usize) {
     if !n.is_multiple_of(8) {
         target[n / 8] |= low_ones(n % 8);
     }
+}
+
+/// Writes all bits to the front of `target`, only those of the mask if there is one, and clears the rest
+/// of the last byte.
+pub(super) fn pack(target: &mut [u8], bits: &BooleanBuffer, mask: Option<&BooleanBuffer>) {
+    let (bits, mask) = (bits.bit_chunks(), mask.map(BooleanBuffer::bit_chunks));
+    let masks = mask.iter().flat_map(BitChunks::iter_padded).chain(std::iter::repeat(u64::MAX));
+    for ((bytes, word), mask) in target.chunks_mut(8).zip(bits.iter_padded()).zip(masks) {
+        bytes.copy_from_slice(&(word & mask).to_le_bytes()[..bytes.len()]);
+    }
+}
+
+/// The positions of all zeros.
+pub(super) fn zeros(bits: &BooleanBuffer) -> impl Iterator<Item = usize> {
+    let chunks = bits.bit_chunks();
+    let behind = u64::MAX << chunks.remainder_len();
+    let words = chunks.iter().chain([chunks.remainder_bits() | behind]).enumerate();
+    words.flat_map(|(number, word)| ones(!word).map(move |bit| number * 64 + bit))
+}
+
+fn ones(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(bit)
+    })
 }
 
 /// Clears the bits from `end` to the end of its byte.
@@ -88,6 +117,19 @@ mod tests {
                 for i in model.len()..model.len().next_multiple_of(8) {
                     prop_assert!(!get(&target, i));
                 }
+            }
+            let packed = BooleanBuffer::from(model.clone());
+            for from in [0, 3, 64, 70] {
+                let part = packed.slice(from.min(packed.len()), packed.len().saturating_sub(from));
+                let expected: Vec<usize> = (0..part.len()).filter(|&i| !part.value(i)).collect();
+                prop_assert_eq!(zeros(&part).collect::<Vec<_>>(), expected);
+                let mut copy = vec![garbage; part.len().div_ceil(8)];
+                pack(&mut copy, &part, None);
+                let bits = (0..copy.len() * 8).map(|i| get(&copy, i));
+                prop_assert!(bits.eq((0..copy.len() * 8).map(|i| i < part.len() && part.value(i))));
+                let mask = !&part;
+                pack(&mut copy, &part, Some(&mask));
+                prop_assert!(copy.iter().all(|byte| *byte == 0));
             }
             let mut front = target.clone();
             set_front(&mut front, model.len());

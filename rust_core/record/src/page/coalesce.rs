@@ -6,10 +6,11 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 
 use super::ALIGNMENT;
+use super::body::Body;
 use super::builder::PageBuilder;
 use super::error::PageError;
 use super::layout::PageProfile;
-use super::reader::read_buffer;
+use super::reader::read_body;
 use super::schema::PageSchema;
 use super::source::{Source, SourceError};
 
@@ -108,7 +109,7 @@ impl BatchCoalescer {
         } else {
             target.into_buffer(length)
         };
-        Ok(Some(read_buffer(&self.schema, &page)?))
+        Ok(Some(read_body(&self.schema, &Body::Whole(page))?))
     }
 }
 

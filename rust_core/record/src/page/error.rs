@@ -119,6 +119,14 @@ pub enum PageError {
         /// Length of the header.
         header: usize,
     },
+    /// A buffer of a page in pieces is not in one of them.
+    #[error("bytes {start} to {start} + {len} of the page are not in one piece")]
+    Torn {
+        /// Where the buffer starts.
+        start: usize,
+        /// Its length.
+        len: usize,
+    },
     /// The page is of another version, or has flags that this one does not know.
     #[error("the page has version and flags {got:#010x}, expected {expected:#010x}")]
     Version {

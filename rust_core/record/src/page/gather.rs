@@ -352,7 +352,7 @@ fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, len: usize) {
 }
 
 #[inline]
-fn offset<const W: usize>(end: usize) -> [u8; W] {
+pub(super) fn offset<const W: usize>(end: usize) -> [u8; W] {
     *(end as u64).to_le_bytes().first_chunk().expect("offsets are of 4 or 8 bytes")
 }
 

@@ -27,7 +27,9 @@
 //! Columns inside others follow theirs, depth first, and count as columns. How many rows they have follows
 //! from the one around them. Dictionaries, run-end encoded columns and views travel as what they stand for.
 
+mod assembly;
 mod bits;
+mod body;
 mod builder;
 mod coalesce;
 mod columns;
@@ -36,6 +38,7 @@ mod error;
 mod gather;
 mod header;
 mod layout;
+mod pieces;
 mod reader;
 mod rows;
 mod schema;
@@ -47,7 +50,8 @@ pub use coalesce::{BatchCoalescer, CoalesceError};
 pub use encode::{EncodeError, encode_rows, encoded_len};
 pub use error::PageError;
 pub use layout::PageProfile;
-pub use reader::{is_page_aligned, read_page};
+pub use pieces::{PiecedPage, Pieces};
+pub use reader::{is_page_aligned, read_page, read_pieces};
 pub use schema::{PageSchema, UnsupportedType};
 pub use source::{Source, SourceError};
 pub(crate) use types::plain_type;

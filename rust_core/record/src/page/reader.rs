@@ -8,6 +8,7 @@ use arrow_schema::DataType;
 use bytes::Bytes;
 
 use super::ALIGNMENT;
+use super::body::Body;
 use super::error::PageError;
 use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
 use super::layout::MAX_ROWS;
@@ -29,12 +30,20 @@ pub fn is_page_aligned(bytes: &[u8]) -> bool {
 pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageError> {
     let page =
         if is_page_aligned(&bytes) { Buffer::from(bytes) } else { Buffer::from_slice_ref(&*bytes) };
-    read_buffer(schema, &page)
+    read_body(schema, &Body::Whole(page))
+}
+
+/// Reads a page of which the bytes are [in pieces](super::Pieces), as a batch over their memory.
+///
+/// # Errors
+/// As [`read_page`], and a buffer that is not in one piece.
+pub fn read_pieces(schema: &PageSchema, pieces: Vec<Bytes>) -> Result<RecordBatch, PageError> {
+    read_body(schema, &Body::of_pieces(pieces))
 }
 
 /// Like [`read_page`], of memory that is aligned.
-pub(super) fn read_buffer(schema: &PageSchema, page: &Buffer) -> Result<RecordBatch, PageError> {
-    let (rows, columns) = read_header(schema, page)?;
+pub(super) fn read_body(schema: &PageSchema, page: &Body) -> Result<RecordBatch, PageError> {
+    let (rows, columns) = read_header(schema, page.front(), page.len())?;
     let mut arrays = Vec::with_capacity(schema.schema().fields().len());
     let mut column = 0;
     for (index, field) in schema.schema().fields().iter().enumerate() {
@@ -64,7 +73,12 @@ struct HeaderColumn {
     buffers: [(usize, usize); 3],
 }
 
-fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(usize, Vec<HeaderColumn>), PageError> {
+/// Reads the header in front of a page of so many bytes.
+fn read_header(
+    schema: &PageSchema,
+    bytes: &[u8],
+    page_len: usize,
+) -> Result<(usize, Vec<HeaderColumn>), PageError> {
     let header = header_len(schema);
     let too_short = PageError::TooShort { got: bytes.len(), header };
     let mut fields = HeaderReader::new(bytes);
@@ -93,8 +107,8 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(usize, Vec<HeaderCo
     if bytes.len() < header {
         return Err(too_short);
     }
-    if length as usize != bytes.len() {
-        return Err(PageError::Length { said: length, got: bytes.len() });
+    if length as usize != page_len {
+        return Err(PageError::Length { said: length, got: page_len });
     }
     let mut columns = Vec::with_capacity(expected.0);
     for _ in schema.layouts() {
@@ -109,7 +123,7 @@ fn read_header(schema: &PageSchema, bytes: &[u8]) -> Result<(usize, Vec<HeaderCo
             let (Some(offset), Some(len)) = (fields.take(), fields.take()) else {
                 return Err(too_short);
             };
-            *slot = check_buffer(buffer, offset, len, &mut earliest, bytes.len())?;
+            *slot = check_buffer(buffer, offset, len, &mut earliest, page_len)?;
             buffer += 1;
         }
     }
@@ -152,7 +166,7 @@ fn checked_rows(rows: u64) -> Result<usize, PageError> {
 struct ColumnReader<'a> {
     /// Of the column of the schema that all is inside.
     name: &'a str,
-    page: &'a Buffer,
+    page: &'a Body,
     layouts: &'a [ColumnLayout],
     columns: &'a [HeaderColumn],
 }
@@ -175,18 +189,18 @@ impl ColumnReader<'_> {
         match layout.values {
             ValueLayout::Null => {}
             ValueLayout::Bits | ValueLayout::Fixed(_) => {
-                builder = builder.add_buffer(self.buffer(column, 1));
+                builder = builder.add_buffer(self.buffer(column, 1)?);
             }
             ValueLayout::Var(width) => {
-                let offsets = self.buffer(column, 1);
+                let offsets = self.buffer(column, 1)?;
                 if last_offset(&offsets, width) != Some(data_len as u64) {
                     let column = self.name.to_owned();
                     return Err(PageError::Offsets { column, data: data_len });
                 }
-                builder = builder.add_buffer(offsets).add_buffer(self.buffer(column, 2));
+                builder = builder.add_buffer(offsets).add_buffer(self.buffer(column, 2)?);
             }
             ValueLayout::List(width) => {
-                let offsets = self.buffer(column, 1);
+                let offsets = self.buffer(column, 1)?;
                 let Some(elements) = last_offset(&offsets, width) else {
                     return Err(PageError::ListOffsets { column: self.name.to_owned() });
                 };
@@ -243,7 +257,7 @@ impl ColumnReader<'_> {
         if got != expected {
             return Err(self.buffer_length("validity", rows, expected as u64, got));
         }
-        let bits = BooleanBuffer::new(self.buffer(column, 0), 0, rows);
+        let bits = BooleanBuffer::new(self.buffer(column, 0)?, 0, rows);
         let nulls = NullBuffer::new(bits);
         if nulls.null_count() != said as usize {
             let (column, got) = (self.name.to_owned(), nulls.null_count());
@@ -252,9 +266,9 @@ impl ColumnReader<'_> {
         Ok(Some(nulls))
     }
 
-    fn buffer(&self, column: usize, index: usize) -> Buffer {
+    fn buffer(&self, column: usize, index: usize) -> Result<Buffer, PageError> {
         let (start, len) = self.columns[column].buffers[index];
-        self.page.slice_with_length(start, len)
+        self.page.buffer(start, len)
     }
 
     fn buffer_length(

@@ -81,6 +81,8 @@ pub enum SourceError {
 #[derive(Clone, Debug)]
 pub struct Source {
     rows: usize,
+    /// Whether a column had to be unpacked, into memory of its own.
+    unpacked: bool,
     /// Each column, before those inside it.
     columns: Vec<SourceColumn>,
 }
@@ -119,6 +121,7 @@ impl Source {
             return Err(SourceError::ExtraColumn { column, expected: expected.len() });
         }
         let mut columns = Vec::with_capacity(schema.layouts().len());
+        let mut unpacked = false;
         for (index, (field, array)) in expected.iter().zip(batch.columns()).enumerate() {
             let travels_as = schema.travels_as(index).unwrap_or_else(|| field.data_type());
             if !accepts(travels_as, &plain_type(array.data_type())) {
@@ -128,10 +131,11 @@ impl Source {
                     got: array.data_type().clone(),
                 });
             }
+            unpacked |= is_packed(array.data_type());
             add(&mut columns, schema.layouts(), array, None)
                 .map_err(|unfit| unfit.of_column(field.name()))?;
         }
-        Ok(Self { rows: batch.num_rows(), columns })
+        Ok(Self { rows: batch.num_rows(), unpacked, columns })
     }
 
     /// How many rows there are.
@@ -155,6 +159,10 @@ impl Source {
                 _ => 0,
             });
         std::hint::black_box(touched.fold(0, |all, one| all ^ one));
+    }
+
+    pub(super) fn is_unpacked(&self) -> bool {
+        self.unpacked
     }
 
     pub(super) fn columns(&self) -> &[SourceColumn] {

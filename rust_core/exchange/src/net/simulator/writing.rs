@@ -1,6 +1,9 @@
 //! The producer of one subpartition, along its script.
 
-use headgate_memory::BufferBuilder;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use headgate_memory::{Buffer, BufferBuilder, Charge};
 use headgate_protocol::DataType;
 
 use crate::net::simulator::plan::{Item, Kind};
@@ -45,9 +48,18 @@ impl Writing {
                 let Ok(Some(mut segment)) = inner.try_request_segment(Some(index)) else {
                     return false;
                 };
-                segment[..bytes.len()].copy_from_slice(bytes);
                 end(&mut self.open);
-                let buffer = inner.freeze(segment, bytes.len(), index..index + 1);
+                let plain = inner.leaves_plain(index..index + 1);
+                let buffer = if plain && subpartition.takes_pieces() == Some(true) && bytes[0] < 128
+                {
+                    let (front, back) = bytes.split_at(bytes.len() / 3);
+                    let pieces = [front, back].map(Bytes::copy_from_slice).to_vec();
+                    let charge = Arc::new(Charge::new(vec![segment]));
+                    Buffer::of_pieces(pieces, charge, Arc::clone(inner.foreign()))
+                } else {
+                    segment[..bytes.len()].copy_from_slice(bytes);
+                    inner.freeze(segment, bytes.len(), index..index + 1)
+                };
                 subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
             }
             Kind::Stream => {

@@ -1,0 +1,371 @@
+//! Batches that go to one place as they are: pages are pieces of their memory (ADR 0021).
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod common;
+mod link;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use arrow_array::{Int64Array, RecordBatch, StringArray};
+use arrow_buffer::{Buffer as ArrowBuffer, ScalarBuffer};
+use bytes::Bytes;
+use common::{RECORD_LIMIT, batch, drain, nothing, page_schema};
+use headgate_exchange::{
+    ArrowWriter, Codec, DataInput, DataType, Emitted, PartitionKind, PartitionOptions, Record,
+    RecordReader, ResultPartition,
+};
+use headgate_record::{Event, Selector};
+use link::Link;
+
+fn writer(partition: &Arc<ResultPartition>, selector: Selector) -> ArrowWriter {
+    ArrowWriter::new(Arc::clone(partition), page_schema(), selector, RECORD_LIMIT).unwrap()
+}
+
+/// All batches of a reader; `attached` is told of the first.
+fn read(reader: &mut RecordReader, attached: &Sender<()>) -> Vec<RecordBatch> {
+    let mut batches = Vec::new();
+    while let Some(record) = reader.next(&nothing).unwrap() {
+        let Record::Batch(batch) = record else { panic!("only batches were written") };
+        if batches.is_empty() {
+            attached.send(()).unwrap();
+        }
+        batches.push(batch);
+    }
+    batches
+}
+
+/// A first row to each subpartition, and the time until it is read: its reader is known then.
+fn attach(writer: &mut ArrowWriter, attached: &Receiver<()>) {
+    writer.broadcast_emit(&batch(0, 1, 10), &nothing).unwrap();
+    writer.flush().unwrap();
+    for _ in 0..writer.partition().num_subpartitions() {
+        attached.recv().unwrap();
+    }
+}
+
+/// Writes and reads each subpartition in a thread of its own; returns what each one got.
+fn exchange(
+    link: &Link,
+    options: &PartitionOptions,
+    selector: Selector,
+    write: impl FnOnce(&mut ArrowWriter) + Send,
+) -> Vec<Vec<RecordBatch>> {
+    let partition = link.producer.0.create_result_partition(options).unwrap();
+    let (tell, attached) = channel();
+    let results = thread::scope(|scope| {
+        let count = u32::try_from(partition.num_subpartitions()).unwrap();
+        let readers: Vec<_> = (0..count)
+            .map(|index| {
+                let (gate, tell) = (link.gate(&partition, index), tell.clone());
+                scope.spawn(move || read(&mut link.consumer().reader(&gate), &tell))
+            })
+            .collect();
+        let mut writer = writer(&partition, selector);
+        attach(&mut writer, &attached);
+        write(&mut writer);
+        writer.finish().unwrap();
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    assert!(partition.wait_consumed(None, &nothing).unwrap());
+    results
+}
+
+fn keys_of(batches: &[RecordBatch]) -> Vec<i64> {
+    batches.iter().flat_map(common::keys).collect()
+}
+
+/// Copies so far: by the selector, and of what is slices.
+fn copied(link: &Link) -> (u64, u64) {
+    let stats = link.producer.0.stats();
+    (stats.copied_scatter, stats.copied_compacted)
+}
+
+fn pipelined(count: usize) -> PartitionOptions {
+    PartitionOptions::all(count).of_kind(PartitionKind::Pipelined)
+}
+
+#[test]
+fn rows_that_go_to_one_place_are_not_copied() {
+    let round_robin = Selector::RoundRobin { next: 0, group: None, by_rows: false };
+    for selector in [Selector::One(0), round_robin, Selector::Broadcast] {
+        for link in Link::all(128).into_iter().take(2) {
+            let mut first = (0, 0);
+            let results = exchange(&link, &pipelined(2), selector.clone(), |writer| {
+                first = copied(&link);
+                for part in 1..=4 {
+                    writer.emit(&batch(part * 1000, part * 1000 + 1000, 20), &nothing).unwrap();
+                }
+                writer.random_emit(&batch(5000, 6000, 20), &nothing).unwrap();
+            });
+            assert_eq!(copied(&link), first, "{selector:?}");
+            assert_eq!(link.consumer().0.stats().copied_joined, 0);
+            let mut all: Vec<i64> = results.iter().flat_map(|it| keys_of(it)).collect();
+            all.sort_unstable();
+            let times = if selector == Selector::Broadcast { 2 } else { 1 };
+            let four = (1000..5000).flat_map(|key| vec![key; times]);
+            assert!(all.into_iter().eq([0, 0].into_iter().chain(four).chain(5000..6000)));
+        }
+    }
+}
+
+#[test]
+fn a_local_reader_gets_the_memory_itself() {
+    let rows = batch(0, 1000, 20);
+    let start = rows.column(0).to_data().buffers()[0].as_ptr();
+    let [link, ..] = Link::all(64);
+    let results = exchange(&link, &pipelined(1), Selector::One(0), |writer| {
+        writer.emit(&rows, &nothing).unwrap();
+    });
+    assert_eq!(results[0][1].column(0).to_data().buffers()[0].as_ptr(), start);
+    assert!(results[0].len() > 4, "cut into pages");
+    let stats = link.producer.0.stats();
+    // The very first was too small to go as it is.
+    assert_eq!((stats.pool.held, stats.pool.pinned), (0, 1), "what is read is not charged");
+}
+
+#[test]
+fn other_ways_copy_as_before() {
+    let [local, remote, same_host] = Link::all(128);
+    let stored =
+        [PartitionKind::Hybrid].map(|kind| (&remote, PartitionOptions::all(1).of_kind(kind)));
+    let compressed = (&remote, pipelined(1).compressed(Codec::Lz4));
+    let all = stored.into_iter().chain([compressed, (&same_host, pipelined(1))]);
+    for (link, options) in all {
+        let mut first = (0, 0);
+        exchange(link, &options, Selector::One(0), |writer| {
+            first = copied(link);
+            writer.emit(&batch(0, 1000, 20), &nothing).unwrap();
+        });
+        assert!(copied(link).0 > first.0 + 20_000, "{options:?}");
+    }
+    assert!(same_host.producer.0.stats().lent.buffers > 5);
+    // Compressed only for who is far.
+    let mut first = (0, 0);
+    exchange(&local, &pipelined(1).compressed(Codec::Lz4), Selector::One(0), |writer| {
+        first = copied(&local);
+        writer.emit(&batch(0, 1000, 20), &nothing).unwrap();
+    });
+    assert_eq!(copied(&local), first);
+}
+
+#[test]
+fn a_slice_of_less_than_a_quarter_is_compacted() {
+    let all = batch(0, 10_000, 20);
+    for link in Link::all(256).into_iter().take(2) {
+        let mut first = (0, 0);
+        let results = exchange(&link, &pipelined(1), Selector::One(0), |writer| {
+            first = copied(&link);
+            writer.emit(&all.slice(77, 1000), &nothing).unwrap();
+            // What its owner alone knows counts as well.
+            let part = batch(5000, 6000, 20);
+            writer.emit(Emitted { batch: &part, pinned: 1 << 30 }, &nothing).unwrap();
+            writer.flush().unwrap();
+            let (scatter, compacted) = copied(&link);
+            assert_eq!(scatter, first.0);
+            assert!(compacted > 60_000, "{compacted}");
+            writer.emit(&all.slice(1000, 9000), &nothing).unwrap();
+            assert_eq!(copied(&link), (scatter, compacted));
+        });
+        let keys = [0].into_iter().chain(77..1077).chain(5000..6000).chain(1000..10_000);
+        assert!(keys_of(&results[0]).into_iter().eq(keys));
+    }
+}
+
+#[test]
+fn the_order_of_small_and_large_batches_and_events_holds() {
+    for link in Link::all(128) {
+        let partition = link.partition(PartitionKind::Pipelined, 2);
+        let (tell, attached) = channel();
+        let read = |index: u32| {
+            let (gate, tell, link) = (link.gate(&partition, index), tell.clone(), &link);
+            move || {
+                let mut reader = link.consumer().reader(&gate);
+                let mut seen = Vec::new();
+                while let Some(record) = reader.next(&nothing).unwrap() {
+                    match record {
+                        Record::Batch(batch) => seen.extend(common::keys(&batch)),
+                        Record::Event { event: Event::Custom { .. }, .. } => seen.push(-1),
+                        other => panic!("{other:?}"),
+                    }
+                    if seen.len() == 1 {
+                        tell.send(()).unwrap();
+                    }
+                }
+                seen
+            }
+        };
+        let (first, second) = thread::scope(|scope| {
+            let readers = [scope.spawn(read(0)), scope.spawn(read(1))];
+            let mut writer = writer(&partition, Selector::One(0));
+            attach(&mut writer, &attached);
+            let event = Event::Custom { name: "e".to_owned(), body: Bytes::new() };
+            writer.emit(&batch(1, 5, 10), &nothing).unwrap();
+            writer.emit(&batch(5, 800, 20), &nothing).unwrap();
+            writer.emit(&batch(800, 810, 10), &nothing).unwrap();
+            writer.broadcast_emit(&batch(810, 1500, 20), &nothing).unwrap();
+            writer.broadcast_emit(&batch(1500, 1505, 10), &nothing).unwrap();
+            writer.emit(&batch(1505, 2300, 20), &nothing).unwrap();
+            writer.broadcast_event(&event).unwrap();
+            writer.broadcast_emit(&batch(2300, 3000, 20), &nothing).unwrap();
+            writer.finish().unwrap();
+            let [first, second] = readers.map(|reader| reader.join().unwrap());
+            (first, second)
+        });
+        assert!(first.into_iter().eq((0..2300).chain([-1]).chain(2300..3000)));
+        assert!(
+            second.into_iter().eq([0].into_iter().chain(810..1505).chain([-1]).chain(2300..3000))
+        );
+    }
+}
+
+#[test]
+fn small_pools_never_hang() {
+    for segments in [6, 9, 14, 30] {
+        for link in Link::all(segments) {
+            for kind in [PartitionKind::Pipelined, PartitionKind::PipelinedBounded] {
+                let options = PartitionOptions::all(2).of_kind(kind);
+                let round_robin = Selector::RoundRobin { next: 0, group: None, by_rows: false };
+                let results = exchange(&link, &options, round_robin, |writer| {
+                    for part in 0..12 {
+                        let rows = 30 << (part % 6);
+                        writer.emit(&batch(part * 1000, part * 1000 + rows, 20), &nothing).unwrap();
+                        writer.broadcast_emit(&batch(-500, -100, 20), &nothing).unwrap();
+                    }
+                });
+                let rows = |it: &Vec<RecordBatch>| keys_of(it).len();
+                let expected = |odd: i64| {
+                    1 + 12 * 400 + 2 * (0..3).map(|i| 30 << (2 * i + odd)).sum::<usize>()
+                };
+                assert_eq!(
+                    results.iter().map(rows).collect::<Vec<_>>(),
+                    [expected(0), expected(1)]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_comes_later_stops_nobody() {
+    let [link, ..] = Link::all(24);
+    let partition = link.partition(PartitionKind::Pipelined, 2);
+    let (mut first, mut second) = (
+        link.consumer().reader(&link.gate(&partition, 0)),
+        link.consumer().reader(&link.gate(&partition, 1)),
+    );
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let round_robin = Selector::RoundRobin { next: 0, group: None, by_rows: false };
+            let mut writer = writer(&partition, round_robin);
+            for part in 0..6 {
+                writer.emit(&batch(part * 1000, part * 1000 + 300, 20), &nothing).unwrap();
+            }
+            writer.finish().unwrap();
+        });
+        // All for the second waits meanwhile: a charge cannot be had, single segments can.
+        assert_eq!(drain(&mut first).unwrap().len(), 900);
+        assert_eq!(drain(&mut second).unwrap().len(), 900);
+    });
+}
+
+#[test]
+fn a_consumer_that_is_lost_gives_everything_back() {
+    for link in Link::all(64).into_iter().take(2) {
+        let partition = link.partition(PartitionKind::Pipelined, 1);
+        let gate = link.gate(&partition, 0);
+        let mut writer = writer(&partition, Selector::One(0));
+        writer.emit(&batch(0, 1, 10), &nothing).unwrap();
+        writer.flush().unwrap();
+        let mut reader = link.consumer().reader(&gate);
+        assert!(matches!(reader.next(&nothing).unwrap(), Some(Record::Batch(_))));
+        writer.emit(&batch(0, 1000, 20), &nothing).unwrap();
+        assert!(matches!(reader.next(&nothing).unwrap(), Some(Record::Batch(_))));
+        drop(reader);
+        gate.close();
+        if link.consumer.is_some() {
+            link.consumer().0.close();
+        }
+        common::wait_until("segments come home", || link.producer.0.stats().pool.held == 0);
+        // Nobody wants it.
+        let emitted = writer.emit(&batch(0, 1000, 20), &nothing);
+        assert!(emitted.is_ok() || partition.check().is_err());
+        assert_eq!(link.producer.0.stats().pool.held, 0);
+    }
+}
+
+#[test]
+fn a_partition_that_is_closed_while_rows_wait_gives_everything_back() {
+    let [link, ..] = Link::all(64);
+    let partition = link.partition(PartitionKind::Pipelined, 1);
+    let _gate = link.gate(&partition, 0);
+    let mut writer = writer(&partition, Selector::One(0));
+    writer.emit(&batch(0, 1000, 20), &nothing).unwrap();
+    assert!(link.producer.0.stats().pool.held > 5);
+    drop(writer);
+    link.producer.0.release_partition(partition.id());
+    assert_eq!(link.producer.0.stats().pool.held, 0);
+}
+
+#[test]
+fn buffers_that_are_read_as_they_are_come_in_one_piece() {
+    let [link, ..] = Link::all(64);
+    let partition = link.partition(PartitionKind::Pipelined, 1);
+    let gate = link.gate(&partition, 0);
+    let mut writer = writer(&partition, Selector::One(0));
+    writer.emit(&batch(0, 1000, 20), &nothing).unwrap();
+    writer.finish().unwrap();
+    let mut bytes = 0;
+    while let Some(received) = gate.next(&nothing).unwrap() {
+        if received.data_type == DataType::DataBufferWithClearEnd {
+            assert_eq!(&received.buffer.as_slice()[..4], b"HDGP");
+            bytes += received.buffer.len() as u64;
+        }
+    }
+    assert_eq!(link.producer.0.stats().copied_joined, bytes);
+}
+
+/// Memory that says which thread lets go of it.
+struct Theirs(ArrowBuffer, Sender<Option<String>>);
+
+impl AsRef<[u8]> for Theirs {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        self.1.send(thread::current().name().map(str::to_owned)).unwrap();
+    }
+}
+
+#[test]
+fn no_thread_of_ours_lets_go_of_their_memory() {
+    let (tell, gone) = channel();
+    let link = Link::remote(64, false);
+    let (mut first, mut last) = ((0, 0), (0, 0));
+    exchange(&link, &pipelined(1), Selector::One(0), |writer| {
+        first = copied(&link);
+        for part in 0..10 {
+            let memory =
+                ArrowBuffer::from_vec((part * 1000..part * 1000 + 1000).collect::<Vec<i64>>());
+            let memory = ArrowBuffer::from(Bytes::from_owner(Theirs(memory, tell.clone())));
+            let keys = Int64Array::new(ScalarBuffer::new(memory, 0, 1000), None);
+            let text = StringArray::from(vec!["x"; 1000]);
+            let schema = Arc::clone(page_schema().schema());
+            let rows = RecordBatch::try_new(schema, vec![Arc::new(keys), Arc::new(text)]).unwrap();
+            writer.emit(&rows, &nothing).unwrap();
+        }
+        last = copied(&link);
+    });
+    assert_eq!(last, first, "all of them went as they are");
+    link.producer.0.close();
+    let threads: Vec<_> = gone.try_iter().collect();
+    assert_eq!(threads.len(), 10);
+    let is_ours =
+        |name: &Option<String>| name.as_ref().is_some_and(|it| it.starts_with("headgate"));
+    assert!(!threads.iter().any(is_ours), "{threads:?}");
+}

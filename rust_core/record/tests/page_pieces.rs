@@ -1,0 +1,220 @@
+//! Pages that are pieces of a batch, against pages that are copies of it.
+
+#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+
+mod support;
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
+use bytes::Bytes;
+use headgate_record::{
+    PageError, PageSchema, PiecedPage, Pieces, Source, encode_rows, read_page, read_pieces,
+};
+use proptest::prelude::*;
+use support::Random;
+
+fn cut(schema: &PageSchema, source: &Source, capacity: usize) -> Vec<PiecedPage> {
+    let pieces = Pieces::try_new(schema, source, 0).unwrap();
+    let (mut pages, mut done) = (Vec::new(), 0);
+    while done < source.num_rows() {
+        let Some(page) = pieces.cut(done, capacity) else { break };
+        assert!(page.rows > 0 && page.len <= capacity);
+        done += page.rows;
+        pages.push(page);
+    }
+    pages
+}
+
+fn together(page: &PiecedPage) -> Vec<u8> {
+    let bytes = page.pieces.concat();
+    assert_eq!(bytes.len(), page.len);
+    bytes
+}
+
+fn page_schema(batch: &RecordBatch) -> Arc<PageSchema> {
+    Arc::new(PageSchema::try_new(batch.schema()).unwrap())
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    let fields =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new(schema, columns.into_iter().map(|(_, array)| array).collect()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(800))]
+    #[test]
+    fn pieces_are_read_as_the_rows_they_are_of(
+        types in prop::collection::vec((prop::sample::select(support::types()), any::<bool>()), 0..6),
+        seed in any::<u64>(),
+        rows in 1usize..3000,
+        max_bytes in prop::sample::select(vec![0, 10, 40]),
+        capacity in prop_oneof![600usize..3000, 3000usize..200_000],
+        from in 0usize..200,
+    ) {
+        let schema = support::schema(&types);
+        let (expected, batch) = support::batches(&schema, rows, max_bytes, &mut Random(seed));
+        let from = from.min(rows - 1);
+        let (expected, batch) = (expected.slice(from, rows - from), batch.slice(from, rows - from));
+        let schema = PageSchema::try_new(schema).unwrap();
+        let source = Source::try_new(&schema, &batch).unwrap();
+        let Some(pieces) = Pieces::try_new(&schema, &source, 0) else {
+            // The other batch may have views.
+            let views = [DataType::Utf8View, DataType::BinaryView];
+            let has_view = batch.columns().iter().any(|it| views.contains(it.data_type()));
+            prop_assert!(has_view, "{:?}", batch.schema());
+            return Ok(());
+        };
+        prop_assert!(pieces.pinned() > 0 || types.iter().all(|(it, _)| it.is_null()) || max_bytes == 0);
+        let pages = cut(&schema, &source, capacity);
+        let done: usize = pages.iter().map(|page| page.rows).sum();
+        let mut read = Vec::new();
+        for page in pages {
+            let whole = read_page(&schema, together(&page).into()).unwrap();
+            let batch = read_pieces(&schema, page.pieces).unwrap();
+            prop_assert_eq!(&whole, &batch);
+            read.push(batch);
+        }
+        let read = concat_batches(expected.schema_ref(), &read).unwrap();
+        prop_assert_eq!(read, expected.slice(0, done));
+        if done < batch.num_rows() {
+            // Nothing more fits by itself.
+            let row = [u32::try_from(done).unwrap()];
+            let page = encode_rows(&Arc::new(schema.clone()), &source, &row).unwrap();
+            prop_assert!(page.len() + 64 * 2 * types.len() > capacity);
+        }
+    }
+
+    #[test]
+    fn pieces_behind_each_other_are_the_page_that_is_a_copy(
+        types in prop::collection::vec(prop::sample::select(support::types()), 0..6),
+        seed in any::<u64>(),
+        rows in 1usize..500,
+    ) {
+        // Where a column may have nulls, pages differ in where they leave room for that.
+        let types: Vec<_> = types.into_iter().map(|it| (it, false)).collect();
+        let schema = support::schema(&types);
+        let (_, batch) = support::batches(&schema, rows, 20, &mut Random(seed));
+        let schema = Arc::new(PageSchema::try_new(schema).unwrap());
+        let source = Source::try_new(&schema, &batch).unwrap();
+        if Pieces::try_new(&schema, &source, 0).is_none() {
+            return Ok(());
+        }
+        let all: Vec<u32> = (0..u32::try_from(rows).unwrap()).collect();
+        let [page] = &cut(&schema, &source, 1 << 20)[..] else {
+            panic!("all of them fit");
+        };
+        prop_assert_eq!(together(page), encode_rows(&schema, &source, &all).unwrap());
+        prop_assert_eq!(page.copied, 0);
+    }
+}
+
+#[test]
+fn values_stay_where_they_are() {
+    let numbers = Int64Array::from_iter_values(0..10_000);
+    let texts = StringArray::from_iter_values((0..10_000).map(|i| format!("row {i}")));
+    let (start, end) = (numbers.values().inner().as_ptr(), texts.values().as_ptr());
+    let rows = batch(vec![("n", Arc::new(numbers)), ("s", Arc::new(texts))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let pages = cut(&schema, &source, 64 << 10);
+    assert!(pages.len() > 2);
+    let (mut row, mut byte) = (0, 0);
+    for page in pages {
+        let read = read_pieces(&schema, page.pieces).unwrap();
+        let numbers = read.column(0).as_any().downcast_ref::<Int64Array>().unwrap();
+        let texts = read.column(1).as_any().downcast_ref::<StringArray>().unwrap();
+        assert_eq!(numbers.values().inner().as_ptr(), start.wrapping_add(row * 8));
+        assert_eq!(texts.values().as_ptr(), end.wrapping_add(byte));
+        (row, byte) = (row + page.rows, byte + texts.values().len());
+    }
+    assert_eq!(row, 10_000);
+}
+
+#[test]
+fn what_nulls_hide_is_not_sent() {
+    let values = vec![1.0, f64::NAN, 3.0, f64::NAN];
+    let nulls = NullBuffer::from(vec![true, false, true, true]);
+    let rows = batch(vec![("x", Arc::new(Float64Array::new(values.into(), Some(nulls.clone()))))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let [page] = &cut(&schema, &source, 4096)[..] else { panic!("one page") };
+    assert_eq!(page.copied, 32);
+    let nan = f64::NAN.to_le_bytes();
+    assert_eq!(together(page).windows(8).filter(|bytes| **bytes == nan).count(), 1);
+
+    let offsets = OffsetBuffer::from_lengths([1, 6, 1, 1]);
+    let secret = StringArray::new(offsets, Buffer::from(b"asecretbc"), Some(nulls));
+    let rows = batch(vec![("s", Arc::new(secret))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    assert!(Pieces::try_new(&schema, &source, 0).is_none());
+}
+
+#[test]
+fn columns_that_lie_otherwise_in_a_page_have_no_pieces() {
+    for data_type in [support::nested_types(), support::packed_types()].concat() {
+        let schema = support::schema(&[(DataType::Int64, true), (data_type.clone(), true)]);
+        let (rows, _) = support::batches(&schema, 50, 10, &mut Random(1));
+        let schema = PageSchema::try_new(schema).unwrap();
+        let source = Source::try_new(&schema, &rows).unwrap();
+        assert!(Pieces::try_new(&schema, &source, 0).is_none(), "{data_type}");
+    }
+}
+
+#[test]
+fn a_slice_pins_what_it_is_of_once() {
+    let memory = Buffer::from_vec((0..1000_i64).collect::<Vec<_>>());
+    let column = |from: usize| -> ArrayRef {
+        Arc::new(Int64Array::new(arrow_buffer::ScalarBuffer::new(memory.clone(), from, 10), None))
+    };
+    let rows = batch(vec![("a", column(0)), ("b", column(500))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let pieces = Pieces::try_new(&schema, &source, 0).unwrap();
+    assert_eq!(pieces.pinned(), 8000);
+    assert!(pieces.len() < 1000);
+}
+
+#[test]
+fn the_widest_row_is_told() {
+    let texts = StringArray::from(vec!["a".to_owned(), "b".repeat(100), String::new()]);
+    let rows =
+        batch(vec![("s", Arc::new(texts)), ("n", Arc::new(Int64Array::from(vec![1, 2, 3])))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let pieces = Pieces::try_new(&schema, &source, 0).unwrap();
+    assert!(pieces.has_rows_within(116) && !pieces.has_rows_within(115));
+}
+
+#[test]
+fn a_row_that_no_page_holds_has_no_pieces() {
+    let rows = batch(vec![("s", Arc::new(StringArray::from(vec!["a".repeat(5000)])))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let pieces = Pieces::try_new(&schema, &source, 0).unwrap();
+    assert!(pieces.cut(0, 4096).is_none());
+    assert_eq!(pieces.cut(0, 8192).unwrap().rows, 1);
+}
+
+#[test]
+fn a_buffer_that_is_not_in_one_piece_is_refused() {
+    let rows = batch(vec![("n", Arc::new(Int64Array::from_iter_values(0..8)))]);
+    let schema = page_schema(&rows);
+    let source = Source::try_new(&schema, &rows).unwrap();
+    let [page] = &cut(&schema, &source, 4096)[..] else { panic!("one page") };
+    let bytes = Bytes::from(together(page));
+    let at = bytes.len() - 8;
+    let torn = vec![bytes.slice(..at), bytes.slice(at..)];
+    assert!(matches!(read_pieces(&schema, torn), Err(PageError::Torn { .. })));
+    let short = vec![bytes.slice(..20), bytes.slice(20..)];
+    assert!(matches!(read_pieces(&schema, short), Err(PageError::TooShort { .. })));
+    let less = vec![bytes.slice(..at)];
+    assert!(matches!(read_pieces(&schema, less), Err(PageError::Length { .. })));
+    assert!(matches!(read_pieces(&schema, Vec::new()), Err(PageError::TooShort { .. })));
+}
