@@ -71,12 +71,11 @@ impl Buffer {
     }
 
     /// The bytes as they lie in memory.
-    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let (one, many) = match &self.view {
-            View::Pieces(chain) => (None, chain.pieces()),
-            _ => (Some(self.as_slice()), &[][..]),
-        };
-        one.into_iter().chain(many.iter().map(|piece| &**piece))
+    pub fn chunks(&self) -> Chunks<'_> {
+        match &self.view {
+            View::Pieces(chain) => Chunks::Many(chain.pieces().iter()),
+            _ => Chunks::One(Some(self.as_slice())),
+        }
     }
 
     /// The pieces, which are not charged from now on, as far as this buffer is concerned.
@@ -194,6 +193,26 @@ impl Buffer {
             View::Heap(bytes) => bytes,
             View::Pieces(chain) => chain.whole().clone(),
             View::Pooled { .. } | View::Borrowed { .. } => Bytes::from_owner(self),
+        }
+    }
+}
+
+/// The slices that bytes lie in, in their order.
+#[derive(Debug)]
+pub enum Chunks<'a> {
+    /// All in one, until it is taken.
+    One(Option<&'a [u8]>),
+    /// Those that are left.
+    Many(std::slice::Iter<'a, Bytes>),
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Self::One(chunk) => chunk.take(),
+            Self::Many(pieces) => pieces.next().map(|piece| &**piece),
         }
     }
 }

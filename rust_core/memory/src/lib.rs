@@ -47,7 +47,7 @@ mod state;
 mod sync;
 mod unpooled;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, Chunks};
 pub use builder::BufferBuilder;
 pub use consumer::BufferConsumer;
 pub use error::{PoolTooSmall, RequestError, UnpooledError};

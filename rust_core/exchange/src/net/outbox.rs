@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
-use headgate_memory::{Buffer, RegionFile};
+use headgate_memory::{Buffer, Chunks, RegionFile};
 use headgate_protocol::{ChannelId, Frame, FrameMask, TaskEventHeader};
 
 use crate::checksum;
@@ -55,12 +55,11 @@ impl Piece {
         }
     }
 
-    fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let (head, body) = match self {
-            Self::Head(bytes) | Self::With(bytes, _) => (Some(bytes.as_slice()), None),
-            Self::Body(buffer) => (None, Some(buffer.chunks())),
-        };
-        head.into_iter().chain(body.into_iter().flatten())
+    fn chunks(&self) -> Chunks<'_> {
+        match self {
+            Self::Head(bytes) | Self::With(bytes, _) => Chunks::One(Some(bytes)),
+            Self::Body(buffer) => buffer.chunks(),
+        }
     }
 }
 
