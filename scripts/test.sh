@@ -23,7 +23,7 @@ if (($#)); then
     exec "$VENV_PYTHON" -m pytest "$@"
 fi
 # Both wait more than they compute, so they run side by side; the output of one follows that of the other.
-on_spark=(tests/spark tests/chaos tests/standalone)
+on_spark=(tests/spark tests/chaos)
 beside="$(mktemp)"
 trap 'kill "$beside_pid" 2>/dev/null || true; rm -f "$beside"' EXIT
 say "pytest: all but ${on_spark[*]}, which run beside it"
