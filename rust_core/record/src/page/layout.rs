@@ -93,16 +93,9 @@ impl Layout {
             rows if rows == min_rows => min_data[column],
             rows => min_data[column].max(profile.guess(column, rows)),
         };
-        let fits = |rows: u64| Self::len(schema, rows, |column| data(column, rows)) <= budget;
-        if !fits(min_rows) {
-            return None;
-        }
-        let (mut rows, mut too_many) = (min_rows, MAX_ROWS);
-        while rows + 1 < too_many {
-            let middle = rows.midpoint(too_many);
-            *(if fits(middle) { &mut rows } else { &mut too_many }) = middle;
-        }
-        let spare = budget - Self::len(schema, rows, |column| data(column, rows));
+        let len = |rows: u64| Self::len(schema, rows, |column| data(column, rows));
+        let rows = most_rows(min_rows, budget, len)?;
+        let spare = budget - len(rows);
         let is_var = |layout: &&ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
         let var_columns = schema.layouts().iter().filter(is_var).count().max(1) as u64;
         let share = spare / var_columns / ALIGNMENT_64 * ALIGNMENT_64;
@@ -156,6 +149,33 @@ impl Layout {
     }
 }
 
+/// The most rows, of at least so many, whose length is within the budget; none if not even those are.
+///
+/// Lengths grow almost evenly with the rows, so a straight line leads close to the answer.
+fn most_rows(min_rows: u64, budget: u64, len: impl Fn(u64) -> u64) -> Option<u64> {
+    let shortest = len(min_rows);
+    let spare = budget.checked_sub(shortest)?;
+    let grown = (len(min_rows + PROBED_ROWS) - shortest).max(1);
+    let more = u128::from(spare) * u128::from(PROBED_ROWS) / u128::from(grown);
+    let guess = min_rows.saturating_add(u64::try_from(more).unwrap_or(MAX_ROWS).max(1));
+    let (mut rows, mut too_many) = (min_rows, MAX_ROWS);
+    let (mut next, mut step) = (guess.min(MAX_ROWS - 1), 1);
+    while rows + 1 < too_many {
+        if next <= rows || next >= too_many {
+            next = rows.midpoint(too_many);
+        }
+        if len(next) <= budget {
+            rows = next;
+            next = next.saturating_add(step);
+        } else {
+            too_many = next;
+            next = next.saturating_sub(step);
+        }
+        step *= 2;
+    }
+    Some(rows)
+}
+
 /// Bytes that a page of so many may use: its numbers are 32 bits wide.
 fn budget(page_len: usize) -> u64 {
     (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64
@@ -194,5 +214,40 @@ fn region_lens(layout: ColumnLayout, rows: u64, data: impl Fn() -> u64) -> [u64;
 }
 
 const ALIGNMENT_64: u64 = ALIGNMENT as u64;
+/// So many rows show how long a row is, whatever is rounded up.
+const PROBED_ROWS: u64 = 1 << 12;
 /// No page has more rows than this, or as many.
 pub(super) const MAX_ROWS: u64 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_most_rows_that_fit_are_found(
+            min_rows in 1u64..5000,
+            budget in 0u64..1 << 21,
+            base in 0u64..4096,
+            bits_per_row in 0u64..1 << 14,
+            alignment in 1u64..4096,
+            jump in (0u64..5000, 0u64..1 << 21),
+        ) {
+            let len = |rows: u64| match rows {
+                MAX_ROWS.. => u64::MAX,
+                _ => {
+                    let jump = if rows > jump.0 { jump.1 } else { 0 };
+                    base + jump + (rows * bits_per_row).div_ceil(8).next_multiple_of(alignment)
+                }
+            };
+            match most_rows(min_rows, budget, len) {
+                None => prop_assert!(len(min_rows) > budget),
+                Some(rows) => {
+                    prop_assert!(rows >= min_rows && len(rows) <= budget);
+                    prop_assert!(len(rows + 1) > budget);
+                }
+            }
+        }
+    }
+}
