@@ -163,6 +163,25 @@ def test_a_child_makes_its_own(busy):
     busy.finish()
 
 
+def test_a_child_of_a_child_is_told_whose_environment_it_has(busy):
+    def make_and_fork():
+        with hg.ShuffleEnvironment(secret=SECRET, **SMALL) as own:
+            owner = os.getpid()
+
+            def use_it():
+                with pytest.raises(ForkError) as caught:
+                    own.create_result_partition(1)
+                text = str(caught.value)
+                assert str(owner) in text
+                assert str(os.getpid()) in text
+
+            in_child(use_it)
+            own.create_result_partition(1)
+
+    in_child(make_and_fork)
+    busy.finish()
+
+
 def test_a_child_reads_from_its_parent(busy, environment):
     parent = environment()
     partition = parent.create_result_partition(1, schema=NUMBERS)

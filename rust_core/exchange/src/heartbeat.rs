@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use headgate_memory::process_id;
 use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
@@ -69,7 +70,7 @@ impl HeartbeatManager {
             move || shared.run()
         })?;
         let running = Mutex::new(Some(Running { inside, outside, thread }));
-        Ok(Self { shared, owner: std::process::id(), running })
+        Ok(Self { shared, owner: process_id(), running })
     }
 
     /// A new descriptor of the door; the caller owns it and sends sockets through it.
@@ -124,7 +125,7 @@ impl HeartbeatManager {
 
     /// Ends the thread and closes all sockets; in a forked child it does nothing.
     pub fn close(&self) {
-        if self.owner != std::process::id() {
+        if self.owner != process_id() {
             return;
         }
         self.shared.closing.store(true, Ordering::Release);
@@ -139,7 +140,7 @@ impl HeartbeatManager {
 
     /// Does something until it is closed: a forked child must not even take its locks.
     fn running<T>(&self, call: impl FnOnce(&Running) -> T) -> io::Result<T> {
-        let (owner, child) = (self.owner, std::process::id());
+        let (owner, child) = (self.owner, process_id());
         if owner != child {
             let text =
                 format!("the heartbeats belong to process {owner}, this is its child {child}");
@@ -154,7 +155,7 @@ impl HeartbeatManager {
 
 impl Drop for HeartbeatManager {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner == process_id() {
             self.close();
         } else if let Ok(running) = self.running.get_mut() {
             // The child has no such thread: nothing to detach from.

@@ -19,8 +19,8 @@
 //! A [`Buffer`] may also be made of pieces of [`ForeignMemory`], for which a [`Charge`] of segments stands
 //! meanwhile; this crate never lets go of such memory by itself.
 //!
-//! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs` and `block.rs`; the invariants M1
-//! to M5 they rest on are spelled out in `SAFETY.md`.
+//! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs`, `block.rs` and `process.rs`; the
+//! invariants M1 to M6 they rest on are spelled out in `SAFETY.md`.
 
 mod block;
 mod buffer;
@@ -40,6 +40,7 @@ mod peer_region;
 mod pool;
 mod pooled_segment;
 mod position;
+mod process;
 mod region;
 mod segment;
 mod shared;
@@ -58,5 +59,6 @@ pub use options::LocalPoolOptions;
 pub use peer_region::{PeerReadError, PeerRegion, PeerRegionError};
 pub use pool::{GlobalPool, PoolStats};
 pub use pooled_segment::PooledSegment;
+pub use process::process_id;
 pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;

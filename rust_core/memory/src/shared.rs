@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use crate::error::RequestError;
 use crate::listener::notify;
 use crate::pooled_segment::PooledSegment;
+use crate::process::process_id;
 use crate::segment::Segment;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
@@ -20,7 +21,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(total: usize, segment_size: usize) -> Self {
-        let process = std::process::id();
+        let process = process_id();
         Self { segment_size, process, state: Mutex::new(State::new(total)) }
     }
 
@@ -31,7 +32,7 @@ impl Shared {
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.process != std::process::id()
+        self.process != process_id()
     }
 
     /// A segment on the account of pool `id`, if it may take one.

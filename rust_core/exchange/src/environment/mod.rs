@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use headgate_memory::{ForeignMemory, GlobalPool};
+use headgate_memory::{ForeignMemory, GlobalPool, process_id};
 use headgate_protocol::{HandshakeConfig, Key, PartitionId, VersionRange};
 
 use crate::config::Config;
@@ -66,7 +66,7 @@ impl ShuffleEnvironment {
         let spill_directories = Arc::new(SpillDirectories::new(config.temp_directories.clone()));
         let key = Key::derive(&config.secret, &config.exchange, config.run, config.epoch);
         Ok(Self {
-            owner: std::process::id(),
+            owner: process_id(),
             process: random()?,
             key,
             pool: GlobalPool::new(segments, config.segment_size),
@@ -116,7 +116,7 @@ impl ShuffleEnvironment {
     /// # Errors
     /// [`ExchangeError::Forked`].
     pub fn check_fork(&self) -> Result<()> {
-        let child = std::process::id();
+        let child = process_id();
         if child == self.owner {
             Ok(())
         } else {
@@ -336,7 +336,7 @@ impl ShuffleEnvironment {
 
 impl Drop for ShuffleEnvironment {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner == process_id() {
             self.close();
             return;
         }

@@ -19,6 +19,7 @@ mod wake;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 
+use headgate_memory::process_id;
 use headgate_protocol::DataType;
 use headgate_record::Event;
 
@@ -74,7 +75,7 @@ impl InputGate {
             decompression: Decompression::default(),
             metrics,
             timer,
-            owner: std::process::id(),
+            owner: process_id(),
         }
     }
 
@@ -350,7 +351,7 @@ impl DataInput for InputGate {
 
 impl Drop for InputGate {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner == process_id() {
             self.close();
         }
     }

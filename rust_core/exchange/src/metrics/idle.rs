@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use headgate_memory::process_id;
+
 use super::time::Activity;
 use super::timer::Timer;
 
@@ -18,7 +20,7 @@ pub(crate) struct Idle {
 impl Idle {
     /// Of a reader whose time these timers count.
     pub(crate) fn new(timers: Vec<Arc<Timer>>) -> Self {
-        Self { timers, waits: false, owner: std::process::id() }
+        Self { timers, waits: false, owner: process_id() }
     }
 
     /// The reader found nothing.
@@ -38,7 +40,7 @@ impl Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.owner == process_id() {
             self.end();
         }
     }
