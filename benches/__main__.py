@@ -16,6 +16,7 @@ NAMES = (
     "spark",
     "pipeline",
     "straggler",
+    "cancel",
     "instructions",
     "sweep",
     # Last, as it draws what the others have found.
