@@ -171,6 +171,19 @@ fn each_lie_of_a_header_is_found() {
     assert!(matches!(with_word(384, 0xffff_ffff), PageError::InvalidColumn { .. }));
 }
 
+#[test]
+fn a_text_that_is_none_is_named() {
+    let said = |error| match error {
+        PageError::InvalidColumn { column, source } => format!("{column}: {source}"),
+        other => panic!("{other}"),
+    };
+    let split = said(with_word(324, 1));
+    assert!(split.ends_with("incomplete utf-8 byte sequence from index 0"), "{split}");
+    let invalid = said(with_word(384, 0xff00_a9c3));
+    assert!(invalid.contains("Invalid UTF8 sequence at string index 2 (2..5)"), "{invalid}");
+    assert!(invalid.starts_with("s: "));
+}
+
 /// Nothing but the fingerprint tells these apart: the layouts are the same.
 #[test]
 fn a_page_of_another_schema_is_refused() {

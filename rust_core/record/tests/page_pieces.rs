@@ -218,3 +218,26 @@ fn a_buffer_that_is_not_in_one_piece_is_refused() {
     assert!(matches!(read_pieces(&schema, less), Err(PageError::Length { .. })));
     assert!(matches!(read_pieces(&schema, Vec::new()), Err(PageError::TooShort { .. })));
 }
+
+#[test]
+fn numbers_and_offsets_that_are_not_aligned_are_refused() {
+    let texts = StringArray::from_iter_values((0..8).map(|i| format!("row {i}")));
+    let columns: [ArrayRef; 2] = [Arc::new(Int64Array::from_iter_values(0..8)), Arc::new(texts)];
+    for column in columns {
+        let rows = batch(vec![("c", column)]);
+        let schema = page_schema(&rows);
+        let source = Source::try_new(&schema, &rows).unwrap();
+        let page = encode_rows(&schema, &source, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        let mut memory = vec![0; page.len() + 8];
+        let odd = memory.as_ptr().align_offset(8) + 1;
+        memory[odd..odd + page.len()].copy_from_slice(&page);
+        let page = Bytes::from(memory).slice(odd..odd + page.len());
+        assert_eq!(read_page(&schema, page.clone()).unwrap(), rows, "copied as a whole");
+        let Err(PageError::InvalidColumn { column, source }) = read_pieces(&schema, vec![page])
+        else {
+            panic!("numbers at odd addresses");
+        };
+        assert_eq!(column, "c");
+        assert!(source.to_string().contains("Misaligned buffers[0]"), "{source}");
+    }
+}

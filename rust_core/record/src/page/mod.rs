@@ -43,6 +43,7 @@ mod reader;
 mod rows;
 mod schema;
 mod source;
+mod typed;
 mod types;
 
 pub use builder::{PageBuilder, PageStats};

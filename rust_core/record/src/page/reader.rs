@@ -1,9 +1,9 @@
 //! From a page's bytes, which nobody vouches for, to a batch over the same bytes.
 
-use arrow_array::{RecordBatch, RecordBatchOptions, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_cast::cast;
-use arrow_data::ArrayData;
+use arrow_data::{ArrayData, ArrayDataBuilder};
 use arrow_schema::DataType;
 use bytes::Bytes;
 
@@ -13,6 +13,7 @@ use super::error::PageError;
 use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
 use super::layout::MAX_ROWS;
 use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
+use super::typed;
 
 /// Whether [`read_page`] can use these bytes in place; it copies them as a whole otherwise.
 #[must_use]
@@ -51,9 +52,9 @@ pub(super) fn read_body(schema: &PageSchema, page: &Body) -> Result<RecordBatch,
         let reader = ColumnReader { name, page, layouts: schema.layouts(), columns: &columns };
         let invalid = |source| PageError::InvalidColumn { column: name.clone(), source };
         let array = match schema.travels_as(index) {
-            None => make_array(reader.read(column, field.data_type(), rows)?),
+            None => reader.read(column, field.data_type(), rows)?,
             Some(plain) => {
-                let array = make_array(reader.read(column, plain, rows)?);
+                let array = reader.read(column, plain, rows)?;
                 cast(&array, field.data_type()).map_err(invalid)?
             }
         };
@@ -173,23 +174,21 @@ struct ColumnReader<'a> {
 
 impl ColumnReader<'_> {
     /// A column of a plain type, and those inside it.
-    fn read(&self, column: usize, plain: &DataType, rows: usize) -> Result<ArrayData, PageError> {
-        let layout = self.layouts[column];
+    fn read(&self, column: usize, plain: &DataType, rows: usize) -> Result<ArrayRef, PageError> {
+        let values = self.layouts[column].values;
         let nulls = self.read_validity(column, rows)?;
         let [_, (_, values_len), (_, data_len)] = self.columns[column].buffers;
-        let expected = layout.values.values_len(rows as u64);
+        let expected = values.values_len(rows as u64);
         if values_len as u64 != expected {
-            let part = match layout.values {
+            let part = match values {
                 ValueLayout::Var(_) | ValueLayout::List(_) => "offsets",
                 _ => "values",
             };
             return Err(self.buffer_length(part, rows, expected, values_len));
         }
-        let mut builder = ArrayData::builder(plain.clone()).len(rows).nulls(nulls);
-        match layout.values {
-            ValueLayout::Null => {}
-            ValueLayout::Bits | ValueLayout::Fixed(_) => {
-                builder = builder.add_buffer(self.buffer(column, 1)?);
+        let quick = match values {
+            ValueLayout::Fixed(_) => {
+                typed::fixed(plain, self.buffer(column, 1)?, rows, nulls.as_ref())
             }
             ValueLayout::Var(width) => {
                 let offsets = self.buffer(column, 1)?;
@@ -197,7 +196,34 @@ impl ColumnReader<'_> {
                     let column = self.name.to_owned();
                     return Err(PageError::Offsets { column, data: data_len });
                 }
-                builder = builder.add_buffer(offsets).add_buffer(self.buffer(column, 2)?);
+                typed::var(plain, offsets, self.buffer(column, 2)?, rows, nulls.as_ref())
+            }
+            _ => None,
+        };
+        if let Some(array) = quick {
+            return Ok(array);
+        }
+        let builder = ArrayData::builder(plain.clone()).len(rows).nulls(nulls);
+        let array = self.add_buffers(column, plain, rows, builder)?.build();
+        let invalid = |source| PageError::InvalidColumn { column: self.name.to_owned(), source };
+        Ok(make_array(array.map_err(invalid)?))
+    }
+
+    /// Arrow's general way to an array, which checks all of it and says what is wrong.
+    fn add_buffers(
+        &self,
+        column: usize,
+        plain: &DataType,
+        rows: usize,
+        builder: ArrayDataBuilder,
+    ) -> Result<ArrayDataBuilder, PageError> {
+        Ok(match self.layouts[column].values {
+            ValueLayout::Null => builder,
+            ValueLayout::Bits | ValueLayout::Fixed(_) => {
+                builder.add_buffer(self.buffer(column, 1)?)
+            }
+            ValueLayout::Var(_) => {
+                builder.add_buffer(self.buffer(column, 1)?).add_buffer(self.buffer(column, 2)?)
             }
             ValueLayout::List(width) => {
                 let offsets = self.buffer(column, 1)?;
@@ -205,25 +231,24 @@ impl ColumnReader<'_> {
                     return Err(PageError::ListOffsets { column: self.name.to_owned() });
                 };
                 let inside = self.read_inside(column, plain, checked_rows(elements)?)?;
-                builder = builder.add_buffer(offsets).add_child_data(inside);
+                builder.add_buffer(offsets).add_child_data(inside)
             }
             ValueLayout::FixedList(times) => {
                 let elements = checked_rows((rows as u64).saturating_mul(times as u64))?;
-                builder = builder.add_child_data(self.read_inside(column, plain, elements)?);
+                builder.add_child_data(self.read_inside(column, plain, elements)?)
             }
             ValueLayout::Struct => {
                 let DataType::Struct(fields) = plain else {
                     unreachable!("layouts are made from the schema");
                 };
-                let mut inside = column + 1;
+                let (mut inside, mut children) = (column + 1, Vec::with_capacity(fields.len()));
                 for field in fields {
-                    builder = builder.add_child_data(self.read(inside, field.data_type(), rows)?);
+                    children.push(self.read(inside, field.data_type(), rows)?.to_data());
                     inside = self.layouts[inside].end;
                 }
+                builder.child_data(children)
             }
-        }
-        let invalid = |source| PageError::InvalidColumn { column: self.name.to_owned(), source };
-        builder.build().map_err(invalid)
+        })
     }
 
     /// The elements of a list.
@@ -240,7 +265,7 @@ impl ColumnReader<'_> {
         else {
             unreachable!("layouts are made from the schema");
         };
-        self.read(column + 1, field.data_type(), elements)
+        Ok(self.read(column + 1, field.data_type(), elements)?.to_data())
     }
 
     fn read_validity(&self, column: usize, rows: usize) -> Result<Option<NullBuffer>, PageError> {
@@ -300,6 +325,8 @@ fn last_word<W: Copy>(words: &[W], value: impl Fn(W) -> i64) -> Option<u64> {
     let (Some(first), Some(last)) = (words.first(), words.last()) else {
         return Some(0);
     };
-    let ascends = || words.iter().zip(&words[1..]).all(|(a, b)| value(*a) <= value(*b));
+    // All of them whatever is found: several are compared at once then.
+    let pairs = words.iter().zip(&words[1..]);
+    let ascends = || pairs.fold(true, |ascends, (a, b)| ascends & (value(*a) <= value(*b)));
     if value(*first) == 0 && ascends() { u64::try_from(value(*last)).ok() } else { None }
 }
