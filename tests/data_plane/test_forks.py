@@ -1,5 +1,6 @@
 """A fork while environments are open and busy: the child errs at once or works on its own."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -53,10 +54,10 @@ def busy(environment):
     return Open(environment)
 
 
-def in_child(call, *, leave=os._exit):
+def in_child(call, *, fork=os.fork, leave=os._exit):
     """Run `call` in a forked child; its exception, if any, fails the test."""
     read, write = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         os.close(read)
         text = ""
@@ -133,6 +134,22 @@ def test_the_parents_objects_err_at_once_in_the_child(busy):
 
     in_child(use_all)
     busy.finish()
+
+
+def test_a_child_of_which_python_was_not_told_errs_too(environment):
+    fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # it runs no handlers
+    if fork is None:
+        pytest.skip("needs glibc 2.34")
+    parent = environment()
+    partition = parent.create_result_partition(1)
+
+    def use():
+        for call in (parent.create_input_gate, lambda: partition.address(0)):
+            with pytest.raises(ForkError):
+                call()
+
+    in_child(use, fork=fork)
+    assert partition.address(0)
 
 
 def test_closing_in_the_child_does_nothing(busy):

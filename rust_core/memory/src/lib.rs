@@ -20,7 +20,7 @@
 //! meanwhile; this crate never lets go of such memory by itself.
 //!
 //! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs`, `block.rs` and `process.rs`; the
-//! invariants M1 to M6 they rest on are spelled out in `SAFETY.md`.
+//! invariants M1 to M5 and F1 they rest on are spelled out in `SAFETY.md`.
 
 mod block;
 mod buffer;

@@ -1,73 +1,85 @@
-//! Which process this is, without asking the kernel each time: for a small buffer that takes as long as
-//! all the rest.
+//! Which process this is, without asking the kernel each time.
 
-use std::ptr::null_mut;
+use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 
-/// The number of this process, in a page that the kernel empties in each forked child.
+use crate::region::Region;
+
+/// The number of the process, or 0, in memory that the kernel zeroes in every child, however it is
+/// forked; null until somebody asks.
 static KNOWN: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-/// Stands for that page where the kernel has none; always 0.
-static ASK: AtomicU32 = AtomicU32::new(0);
+/// In its place where the kernel has no such memory: always 0.
+static UNKNOWN: AtomicU32 = AtomicU32::new(0);
 
-/// The number of this process; in a forked child, of the child.
-#[must_use]
+/// The number of this process, as [`std::process::id`] says it with a system call.
 pub fn process_id() -> u32 {
-    let known = known();
+    // SAFETY: F1, null or for good.
+    let known = unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| map());
+    // What is stored is stored by the process that reads it: no thread comes along when it forks.
     match known.load(Ordering::Relaxed) {
-        0 => {
-            let id = std::process::id();
-            if !std::ptr::eq(known, &raw const ASK) {
-                known.store(id, Ordering::Relaxed);
-            }
-            id
-        }
+        0 => ask(known),
         id => id,
     }
 }
 
-fn known() -> &'static AtomicU32 {
-    // SAFETY: null, a static, or a page that stays mapped and holds only this number (M6).
-    if let Some(known) = unsafe { KNOWN.load(Ordering::Acquire).as_ref() } {
-        return known;
+#[cold]
+fn ask(known: &AtomicU32) -> u32 {
+    let id = std::process::id();
+    if !ptr::eq(known, &UNKNOWN) {
+        known.store(id, Ordering::Relaxed);
     }
-    // Two threads may both come here, and map one page more than it takes: no lock, which a fork in
-    // this moment would leave locked for good.
-    let page = map().unwrap_or(&raw const ASK);
-    KNOWN.store(page.cast_mut(), Ordering::Release);
-    // SAFETY: as above.
-    unsafe { &*page }
+    id
 }
 
-fn map() -> Option<*const AtomicU32> {
+/// The first thread that gets here decides. There is no lock that a child could find taken.
+#[cold]
+fn map() -> &'static AtomicU32 {
+    let region = zeroed_by_fork().ok();
+    let ours = match &region {
+        Some(region) => region.at(0).as_ptr().cast(),
+        None => (&raw const UNKNOWN).cast_mut(),
+    };
+    match KNOWN.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => std::mem::forget(region),
+        Err(_) => drop(region),
+    }
+    // SAFETY: F1, and it is null no more.
+    unsafe { &*KNOWN.load(Ordering::Acquire) }
+}
+
+fn zeroed_by_fork() -> rustix::io::Result<Region> {
     let len = size_of::<AtomicU32>();
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
-    let page = unsafe {
-        mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-    }
-    .ok()?;
-    // SAFETY: nothing has been written to this page yet, and what a child loses is known again at once.
-    if unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the mapping made above, which nobody knows of.
-        let unmapped = unsafe { munmap(page, len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of ours can always be unmapped");
-        return None;
-    }
-    Some(page.cast_const().cast())
+    let region = Region::private(len)?;
+    // SAFETY: the range is a fresh mapping, and this says what a child finds there.
+    unsafe { madvise(region.at(0).as_ptr().cast(), len, Advice::LinuxWipeOnFork)? };
+    Ok(region)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_are_told_the_same_from_the_first_call_on() {
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| assert_eq!(process_id(), std::process::id()));
-            }
-        });
-        assert_eq!(known().load(Ordering::Relaxed), std::process::id(), "it is not asked again");
+    fn every_thread_is_told_the_same() {
+        let ask = || (0..1000).map(|_| process_id()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(ask)).collect();
+        for thread in threads {
+            let told = thread.join().expect("it only asks");
+            assert!(told.iter().all(|id| *id == std::process::id()));
+        }
+    }
+
+    #[test]
+    fn what_is_known_is_zeroed_by_a_fork() {
+        process_id();
+        let address = KNOWN.load(Ordering::Acquire).expose_provenance();
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
+        let ours = maps.split("VmFlags:").collect::<Vec<_>>();
+        let flags = ours.windows(2).find(|pair| pair[0].contains(&format!("\n{address:x}-")));
+        let flags = flags.expect("a mapping of its own")[1].lines().next().unwrap_or_default();
+        assert!(flags.split_whitespace().any(|flag| flag == "wf"), "{flags}");
+        assert!(flags.split_whitespace().any(|flag| flag == "wr"), "{flags}");
     }
 }
