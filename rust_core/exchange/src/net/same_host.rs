@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net;
+use std::sync::Arc;
 
 use mio::net::UnixStream;
+use mio::{Interest, Registry, Token};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -28,6 +30,10 @@ pub(crate) struct SameHost {
     /// We dialed: descriptors are taken. The kernel drops those that are sent to who takes none.
     takes: bool,
     descriptor: Option<OwnedFd>,
+    /// Where its events are reported, once they are.
+    registration: Option<(Arc<Registry>, Token)>,
+    /// Room to write is reported too.
+    reports_room: bool,
 }
 
 fn name_of(address: SocketAddr) -> io::Result<net::SocketAddr> {
@@ -45,12 +51,44 @@ impl SameHost {
     /// Connects to who listens beside this TCP address; none where nobody does, or somebody else.
     pub(crate) fn connect(address: SocketAddr) -> Option<Self> {
         let socket = UnixStream::connect_addr(&name_of(address).ok()?).ok()?;
-        is_ours(&socket).then_some(Self { socket, takes: true, descriptor: None })
+        Self::new(socket, true)
     }
 
     /// A connection that was dialed; none of another user's process.
     pub(crate) fn accepted(socket: UnixStream) -> Option<Self> {
-        is_ours(&socket).then_some(Self { socket, takes: false, descriptor: None })
+        Self::new(socket, false)
+    }
+
+    fn new(socket: UnixStream, takes: bool) -> Option<Self> {
+        let new = Self { socket, takes, descriptor: None, registration: None, reports_room: true };
+        is_ours(&new.socket).then_some(new)
+    }
+
+    /// Has its events reported under `token`.
+    pub(crate) fn register(&mut self, registry: &Arc<Registry>, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut self.socket, token, interest)?;
+        self.registration = Some((Arc::clone(registry), token));
+        Ok(())
+    }
+
+    /// Has room reported only after a write that found none. Unlike TCP, a Unix socket reports it whenever
+    /// the peer has read, which would wake this thread for each of its messages.
+    fn wrote(&mut self, written: io::Result<usize>) -> io::Result<usize> {
+        let wanted = match &written {
+            Ok(_) => false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            Err(_) => return written,
+        };
+        if self.reports_room != wanted
+            && let Some((registry, token)) = &self.registration
+        {
+            let room = wanted.then_some(Interest::WRITABLE);
+            let interest = room.map_or(Interest::READABLE, |room| room | Interest::READABLE);
+            registry.reregister(&mut self.socket, *token, interest)?;
+            self.reports_room = wanted;
+        }
+        written
     }
 
     pub(crate) fn write_with(
@@ -63,14 +101,15 @@ impl SameHost {
         let descriptors = [descriptor];
         let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
         debug_assert!(fits, "there is room for one");
-        self.socket.try_io(|| {
+        let written = self.socket.try_io(|| {
             Ok(sendmsg(
                 self.socket.as_fd(),
                 &[IoSlice::new(bytes)],
                 &mut control,
                 SendFlags::NOSIGNAL,
             )?)
-        })
+        });
+        self.wrote(written)
     }
 
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
@@ -105,11 +144,75 @@ impl SameHost {
     }
 
     pub(crate) fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.socket.write_vectored(slices)
+        let written = self.socket.write_vectored(slices);
+        self.wrote(written)
     }
 }
 
 /// Whether the process at the other end is of our user: anybody may take or dial a name.
 fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use mio::{Events, Poll};
+
+    use super::*;
+
+    const TOKEN: Token = Token(7);
+
+    fn pair(poll: &Poll) -> (SameHost, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("descriptors");
+        let mut ours = SameHost::accepted(ours).expect("both ends are of our user");
+        let registry = Arc::new(poll.registry().try_clone().expect("a descriptor"));
+        ours.register(&registry, TOKEN).expect("not registered before");
+        (ours, theirs)
+    }
+
+    /// Whether room is reported now. What reads and writes bring about is there when they return.
+    fn reports_room(poll: &mut Poll) -> bool {
+        let mut events = Events::with_capacity(4);
+        poll.poll(&mut events, Some(Duration::ZERO)).expect("epoll answers");
+        events.iter().any(mio::event::Event::is_writable)
+    }
+
+    #[test]
+    fn what_the_peer_reads_is_room_only_for_who_found_none() {
+        let mut poll = Poll::new().expect("descriptors");
+        let (mut ours, mut theirs) = pair(&poll);
+        assert!(reports_room(&mut poll), "a new connection");
+        let (bytes, mut read) = ([1; 4096], [0; 4096]);
+        for _ in 0..3 {
+            let written = ours.write_vectored(&[IoSlice::new(&bytes)]).expect("there is room");
+            assert_eq!(theirs.read(&mut read).expect("just written"), written);
+            assert!(!reports_room(&mut poll), "nobody waits for it");
+        }
+        for _ in 0..2 {
+            let full = loop {
+                if let Err(error) = ours.write_vectored(&[IoSlice::new(&bytes)]) {
+                    break error;
+                }
+            };
+            assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+            assert!(!reports_room(&mut poll), "there is none");
+            while theirs.read(&mut read).is_ok() {}
+            assert!(reports_room(&mut poll), "there is some again");
+        }
+    }
+
+    #[test]
+    fn room_that_comes_before_it_is_asked_for_is_reported() {
+        let mut poll = Poll::new().expect("descriptors");
+        let (mut ours, mut theirs) = pair(&poll);
+        assert!(reports_room(&mut poll), "a new connection");
+        let (bytes, mut read) = ([1; 4096], [0; 4096]);
+        while ours.socket.write_vectored(&[IoSlice::new(&bytes)]).is_ok() {}
+        ours.reports_room = false;
+        while theirs.read(&mut read).is_ok() {}
+        assert!(ours.wrote(Err(io::ErrorKind::WouldBlock.into())).is_err());
+        assert!(reports_room(&mut poll), "it came between the write and the wish");
+    }
 }

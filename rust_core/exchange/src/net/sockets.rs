@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
@@ -19,7 +20,7 @@ const MAX_UNREAD: usize = 64;
 
 /// Sockets that one epoll instance watches.
 pub(crate) struct Sockets {
-    registry: Registry,
+    registry: Arc<Registry>,
     /// Whether processes of this host are tried without TCP first.
     same_host: bool,
 }
@@ -32,7 +33,7 @@ pub(crate) enum Socket {
 
 impl Sockets {
     pub(crate) fn new(registry: Registry, same_host: bool) -> Self {
-        Self { registry, same_host }
+        Self { registry: Arc::new(registry), same_host }
     }
 }
 
@@ -56,15 +57,13 @@ impl Link for Sockets {
 
     fn register(&mut self, socket: &mut Socket, token: usize) -> io::Result<()> {
         fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
-        let interest = Interest::READABLE | Interest::WRITABLE;
         match socket {
             Socket::Tcp(socket) => {
                 tcp::set_options(socket)?;
+                let interest = Interest::READABLE | Interest::WRITABLE;
                 self.registry.register(socket, Token(token), interest)
             }
-            Socket::SameHost(near) => {
-                self.registry.register(&mut near.socket, Token(token), interest)
-            }
+            Socket::SameHost(near) => near.register(&self.registry, Token(token)),
         }
     }
 
