@@ -4,9 +4,11 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use mio::event::Event;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token};
 
+use crate::net::connection::Connection;
 use crate::net::mailbox::{LISTENER, SAME_HOST_LISTENER, WAKER};
 use crate::net::peers::Peers;
 use crate::net::same_host::SameHost;
@@ -69,12 +71,7 @@ impl Driver {
                     WAKER => {}
                     LISTENER | SAME_HOST_LISTENER => self.accept(now),
                     Token(token) => match self.peers.connection(token) {
-                        Some(connection) => {
-                            connection.readable |= event.is_readable();
-                            if event.is_writable() {
-                                connection.can_write();
-                            }
-                        }
+                        Some(connection) => tell(connection, event),
                         None => {
                             self.peers.check_lease(token);
                         }
@@ -168,15 +165,114 @@ impl Driver {
             let now = Instant::now();
             for event in &*events {
                 let Token(token) = event.token();
-                if event.is_writable()
-                    && let Some(connection) = self.peers.connection(token)
-                {
-                    connection.can_write();
-                }
-                if event.is_readable() {
+                if let Some(connection) = self.peers.connection(token) {
+                    tell(connection, event);
                     self.peers.read_last(token, now);
                 }
             }
         }
+    }
+}
+
+/// Tells a connection what its socket reports.
+fn tell(connection: &mut Connection<Socket>, event: &Event) {
+    let ended = event.is_read_closed() || event.is_error();
+    if event.is_readable() || ended {
+        connection.can_read(ended);
+    }
+    if event.is_writable() {
+        connection.can_write();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use mio::net::{TcpStream, UnixStream};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::environment::ShuffleEnvironment;
+    use crate::net::Mailbox;
+
+    struct Rounds {
+        poll: Poll,
+        peers: Peers<Sockets>,
+        _env: ShuffleEnvironment,
+    }
+
+    impl Rounds {
+        fn new() -> Self {
+            let poll = Poll::new().expect("descriptors");
+            let registry = poll.registry().try_clone().expect("a descriptor");
+            let mailbox = Arc::new(Mailbox::new(&registry).expect("a descriptor"));
+            let env = ShuffleEnvironment::new(Config::of_segments(4, 1024)).expect("memory");
+            let peers = env.drive_by_hand(Sockets::new(registry, false), UNNAMED, mailbox);
+            Self { poll, peers, _env: env }
+        }
+
+        fn accept(&mut self, socket: Socket) {
+            self.peers.accept(socket, UNNAMED, Instant::now());
+        }
+
+        /// One round, as soon as a socket reports something.
+        fn turn(&mut self) {
+            let mut events = Events::with_capacity(4);
+            self.poll.poll(&mut events, Some(Duration::from_secs(60))).expect("epoll answers");
+            assert!(!events.is_empty(), "nothing is reported any more");
+            for event in &events {
+                let Token(token) = event.token();
+                tell(self.peers.connection(token).expect("is open"), event);
+            }
+            self.peers.serve_all(Instant::now());
+        }
+    }
+
+    fn same_host() -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("descriptors");
+        (Socket::SameHost(SameHost::accepted(ours).expect("of our user")), theirs)
+    }
+
+    fn over_tcp() -> (Socket, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let theirs = std::net::TcpStream::connect(address).expect("listens");
+        let (ours, _) = listener.accept().expect("dialed");
+        ours.set_nonblocking(true).expect("is open");
+        (Socket::Tcp(TcpStream::from_std(ours)), theirs)
+    }
+
+    #[test]
+    fn an_end_that_came_with_the_last_bytes_is_found() {
+        fn check((ours, mut theirs): (Socket, impl Write)) {
+            let mut rounds = Rounds::new();
+            theirs.write_all(b"HD").expect("there is room");
+            drop(theirs);
+            rounds.accept(ours);
+            while !rounds.peers.is_empty() {
+                rounds.turn();
+            }
+        }
+        check(same_host());
+        check(over_tcp());
+    }
+
+    #[test]
+    fn an_end_that_came_after_the_last_bytes_is_found() {
+        fn check((ours, mut theirs): (Socket, impl Write)) {
+            let mut rounds = Rounds::new();
+            theirs.write_all(b"HD").expect("there is room");
+            rounds.accept(ours);
+            rounds.turn();
+            assert!(!rounds.peers.is_readable(), "all was read");
+            drop(theirs);
+            while !rounds.peers.is_empty() {
+                rounds.turn();
+            }
+        }
+        check(same_host());
+        check(over_tcp());
     }
 }

@@ -14,6 +14,11 @@ pub(crate) trait Stream: Read + Write {
         false
     }
 
+    /// Whether the last read may have left bytes behind, although it got fewer than it had room for.
+    fn may_stop_short(&self) -> bool {
+        false
+    }
+
     /// Writes bytes of which the first takes a descriptor along.
     fn write_with(&mut self, bytes: &[u8], _descriptor: BorrowedFd<'_>) -> io::Result<usize> {
         self.write(bytes)

@@ -69,7 +69,7 @@ impl<L: Link> Peers<L> {
 
     /// Whether a connection may have bytes to read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.connections.values().any(|connection| connection.readable)
+        self.connections.values().any(Connection::is_readable)
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -185,7 +185,7 @@ impl<L: Link> Peers<L> {
         let mut broken = Vec::new();
         for (token, connection) in &mut self.connections {
             let read =
-                if connection.readable { connection.read(&self.context, now) } else { Ok(()) };
+                if connection.is_readable() { connection.read(&self.context, now) } else { Ok(()) };
             if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
                 broken.push((*token, cause));
             }
@@ -323,6 +323,7 @@ impl<L: Link> Peers<L> {
     /// Reads from a connection while the environment ends; it is dropped with its peer.
     pub(crate) fn read_last(&mut self, token: usize, now: Instant) {
         if let Some(connection) = self.connections.get_mut(&token)
+            && connection.is_readable()
             && connection.read(&self.context, now).is_err()
         {
             self.connections.remove(&token);

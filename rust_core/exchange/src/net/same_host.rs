@@ -112,12 +112,16 @@ impl SameHost {
         self.wrote(written)
     }
 
+    /// The kernel ends a read behind the bytes of a message that has a descriptor.
+    pub(crate) fn may_stop_short(&self) -> bool {
+        self.descriptor.is_some()
+    }
+
     pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()
     }
 
-    /// Reads, and keeps the descriptor that came along until it is taken. One at a time: the kernel ends
-    /// a read behind the bytes of a message that has one.
+    /// Reads, and keeps the descriptor that came along until it is taken: one at a time.
     pub(crate) fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if !self.takes {
             return self.socket.read_vectored(slices);

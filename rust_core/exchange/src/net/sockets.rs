@@ -91,6 +91,13 @@ impl Stream for Socket {
         matches!(self, Self::SameHost(_))
     }
 
+    fn may_stop_short(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::SameHost(near) => near.may_stop_short(),
+        }
+    }
+
     fn write_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.write(bytes),

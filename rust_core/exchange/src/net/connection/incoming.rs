@@ -25,7 +25,7 @@ impl<S: Stream> Connection<S> {
         self.floods.tick(now);
         self.heard = now;
         let mut quota = READ_QUOTA;
-        while quota > 0 {
+        while self.readable && quota > 0 {
             match self.read_once(context) {
                 Ok(0) => return Err(peer_error::ended(self.role(), self.peer)),
                 Ok(count) => {
@@ -35,7 +35,6 @@ impl<S: Stream> Connection<S> {
                 }
                 Err(Trouble::Io(error)) if error.kind() == ErrorKind::WouldBlock => {
                     self.readable = false;
-                    return Ok(());
                 }
                 Err(Trouble::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
                 Err(Trouble::Io(error)) => return Err(self.lost(&error)),
@@ -48,7 +47,7 @@ impl<S: Stream> Connection<S> {
     /// One system call; payload goes to its segment, what follows it to the staging buffer.
     fn read_once(&mut self, context: &Context) -> std::result::Result<usize, Trouble> {
         let mut staging = std::mem::take(&mut self.staging);
-        let mut direct = 0;
+        let (mut direct, staged) = (0, staging.len());
         let read = match &mut self.phase {
             Phase::Fetching(fetch, _) => match fetch.space() {
                 Some(space) => {
@@ -61,6 +60,8 @@ impl<S: Stream> Connection<S> {
             _ => self.stream.read(&mut staging),
         };
         let outcome = read.map_err(Trouble::Io).and_then(|count| {
+            // What comes from now on is an event of its own; so is an end, if it was none of the last.
+            self.readable = count == direct + staged || self.ended || self.stream.may_stop_short();
             if let Phase::Fetching(fetch, _) = &mut self.phase
                 && direct > 0
                 && count > 0

@@ -59,8 +59,10 @@ pub(crate) struct Connection<S> {
     staging: Box<[u8]>,
     /// The socket may take bytes; edge-triggered, so remembered until a write would block.
     writable: bool,
-    /// The socket may have bytes.
-    pub(crate) readable: bool,
+    /// The socket may have bytes; edge-triggered too, so remembered until a read leaves none.
+    readable: bool,
+    /// The peer sends nothing more, or the connection broke: only a read that gets nothing says so.
+    ended: bool,
     opened: Instant,
     /// When bytes came last.
     heard: Instant,
@@ -112,6 +114,7 @@ impl<S: Stream> Connection<S> {
             staging: vec![0; STAGING].into_boxed_slice(),
             writable: false,
             readable: false,
+            ended: false,
             opened: now,
             heard: now,
             pulse: Pulse::default(),
@@ -176,6 +179,16 @@ impl<S: Stream> Connection<S> {
     /// What is said of a peer that gave no sign of life for so long.
     pub(crate) fn silent(&self, silence: Duration) -> ExchangeError {
         peer_error::silent(self.role(), self.peer, silence)
+    }
+
+    /// There may be bytes to read; behind them the end, if the peer sends nothing more.
+    pub(crate) fn can_read(&mut self, ended: bool) {
+        self.readable = true;
+        self.ended |= ended;
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.readable
     }
 
     pub(crate) fn can_write(&mut self) {

@@ -58,7 +58,9 @@ impl Process {
         let events = self.link.take_events();
         for event in events {
             let Some(connection) = peers.connection(event.token) else { continue };
-            connection.readable |= event.readable;
+            if event.readable {
+                connection.can_read(event.ended);
+            }
             if event.writable {
                 connection.can_write();
             }

@@ -25,6 +25,8 @@ fn process_at(address: SocketAddr) -> usize {
 pub(super) struct Event {
     pub(super) token: usize,
     pub(super) readable: bool,
+    /// What was read or arrived is the last.
+    pub(super) ended: bool,
     pub(super) writable: bool,
 }
 
@@ -49,6 +51,11 @@ struct Pipe {
 impl Pipe {
     fn room(&self, capacity: usize) -> usize {
         capacity - self.under_way.len() - self.arrived.len()
+    }
+
+    /// Nothing will arrive any more.
+    fn has_ended(&self) -> bool {
+        self.finished && self.under_way.is_empty()
     }
 
     /// What arrived, up to where a descriptor begins that is not the first of it.
@@ -152,7 +159,9 @@ impl Net {
     fn tell(&mut self, wire: usize, side: usize, readable: bool, writable: bool) {
         let End { process, token, gone } = self.wires[wire].ends[side];
         if let (Some(token), false) = (token, gone) {
-            self.events[process].push(Event { token, readable, writable });
+            let ended =
+                self.wires[wire].broken.is_some() || self.wires[wire].pipes[side].has_ended();
+            self.events[process].push(Event { token, readable, ended, writable });
         }
     }
 }
@@ -248,6 +257,13 @@ impl Stream for SimStream {
         self.net.borrow().same_host
     }
 
+    /// A read ends ahead of a descriptor.
+    fn may_stop_short(&self) -> bool {
+        let net = self.net.borrow();
+        let pipe = &net.wires[self.wire].pipes[self.side];
+        pipe.descriptors.front().is_some_and(|(at, _)| *at == pipe.read)
+    }
+
     fn write_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
         let at = self.net.borrow().wires[self.wire].pipes[1 - self.side].written;
         let count = self.write(bytes)?;
@@ -283,8 +299,7 @@ impl Read for SimStream {
         let mut net = self.net.borrow_mut();
         let pipe = &mut net.wires[self.wire].pipes[self.side];
         if pipe.arrived.is_empty() {
-            let ended = pipe.finished && pipe.under_way.is_empty();
-            return if ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return if pipe.has_ended() { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let total = pipe.read(slices)?;
         if std::mem::take(&mut pipe.full) {
