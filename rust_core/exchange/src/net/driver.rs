@@ -29,6 +29,8 @@ pub(crate) struct Driver {
     peers: Peers<Sockets>,
     /// The last accept failed for want of descriptors: epoll will not tell again, so ask.
     accept_again: bool,
+    /// The last round was for commands alone: sockets come first now.
+    passed_over: bool,
 }
 
 impl Driver {
@@ -40,7 +42,8 @@ impl Driver {
         let sockets = Sockets::new(poll.registry().try_clone()?, context.same_host_link);
         let peers = Peers::new(sockets, context);
         let (listener, same_host) = (None, None);
-        let mut driver = Self { poll, listener, same_host, peers, accept_again: false };
+        let mut driver =
+            Self { poll, listener, same_host, peers, accept_again: false, passed_over: false };
         if let Some(listeners) = listeners {
             driver.listen(listeners)?;
         }
@@ -97,12 +100,21 @@ impl Driver {
         }
     }
 
-    /// Sleeps until a socket or the mailbox has something, or a deadline is near.
+    /// Sleeps until a socket or the mailbox has something, or a deadline is near. Every other time the mailbox
+    /// alone is looked at, if it has something.
     fn wait(&mut self, events: &mut Events) {
         let mailbox = &self.peers.context.mailbox;
-        let timeout = if self.peers.is_readable() || !mailbox.prepare_sleep() {
+        let timeout = if self.peers.is_readable() {
+            Some(Duration::ZERO)
+        } else if !mailbox.prepare_sleep() {
+            self.passed_over = !self.passed_over;
+            if self.passed_over {
+                events.clear();
+                return;
+            }
             Some(Duration::ZERO)
         } else {
+            self.passed_over = false;
             let deadline = self.peers.deadline();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if self.accept_again {
