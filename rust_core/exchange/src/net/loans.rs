@@ -10,9 +10,9 @@ use crate::lock::lock;
 use crate::net::lease::Lease;
 use crate::net::outbox::{Descriptor, Outbox};
 
-/// What is smaller goes with the bytes: giving it back would cost more than its copy. The segments of
-/// the simulator are small.
-const LEAST_LENT: usize = if cfg!(test) { 64 } else { 2 << 10 };
+/// What is smaller goes with its bytes: giving it back, which wakes the I/O threads of both ends, would
+/// cost more than its copy.
+const LEAST_LENT: usize = 16 << 10;
 
 /// All buffers that an environment has lent.
 ///
@@ -79,6 +79,8 @@ pub(crate) struct Place {
 /// What one connection's peer was lent.
 pub(crate) struct Lending {
     loans: Arc<Loans>,
+    /// The smallest buffer that is lent.
+    least: usize,
     lease: Option<Lease>,
     /// What its peer has the descriptors of.
     regions: HashSet<u32>,
@@ -86,14 +88,16 @@ pub(crate) struct Lending {
 }
 
 impl Lending {
-    pub(crate) fn new(loans: Arc<Loans>) -> Self {
-        Self { loans, lease: None, regions: HashSet::new(), lent: HashSet::new() }
+    /// For buffers in segments of this size.
+    pub(crate) fn new(loans: Arc<Loans>, segment: u32) -> Self {
+        let least = LEAST_LENT.min(segment as usize / 4);
+        Self { loans, least, lease: None, regions: HashSet::new(), lent: HashSet::new() }
     }
 
     /// Lends a buffer. None where it should go with the bytes: small ones, those that are compressed or
     /// lie in memory of this process alone, and what would leave the writers too little of the pool.
     pub(crate) fn lend(&mut self, buffer: &Buffer, outbox: &mut Outbox) -> Option<Place> {
-        if buffer.len() < LEAST_LENT || buffer.is_compressed() {
+        if buffer.len() < self.least || buffer.is_compressed() {
             return None;
         }
         let (file, offset) = buffer.place()?;

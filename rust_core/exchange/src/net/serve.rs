@@ -51,7 +51,8 @@ impl Serve {
             waiting: WaitingRequests::new(Arc::clone(&context.partitions)),
             incoming: None,
             max_segment: max_segment as usize,
-            lending: is_same_host.then(|| Lending::new(Arc::clone(&context.loans))),
+            lending: is_same_host
+                .then(|| Lending::new(Arc::clone(&context.loans), context.handshake.max_segment)),
             goodbye: false,
         }
     }
