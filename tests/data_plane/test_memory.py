@@ -215,13 +215,13 @@ def test_the_statistics_add_up(link):
     gates = open_gates(partition, consumer)
     writer = hg.RecordWriter(partition, selector=lambda b: [0, 1, 1] * (len(b) // 3))
     assert writer.stats() == (0, 0, 0)
-    writer.emit(numbers(3000))
+    writer.emit(numbers(6000))
     writer.finish()
     rows, size, buffers = writer.stats()
-    assert (rows, buffers) == (3000, 2)
-    assert size >= 8 * 3000
+    assert (rows, buffers) == (6000, 2)
+    assert size >= 8 * 6000
     readers = [hg.RecordReader(gate) for gate in gates]
-    for reader, expected in zip(readers, (1000, 2000), strict=True):
+    for reader, expected in zip(readers, (2000, 4000), strict=True):
         assert sum(len(batch) for batch in Task(list, reader).result()) == expected
         assert reader.totals()[0] == expected
     assert sum(reader.totals()[1] for reader in readers) >= size
@@ -229,7 +229,7 @@ def test_the_statistics_add_up(link):
     assert stats["copies"]["scatter"] == size
     assert stats["copies"]["spanning"] == 0
     [subpartitions] = stats["partitions"]
-    assert [s["rows"] for s in subpartitions] == [1000, 2000]
+    assert [s["rows"] for s in subpartitions] == [2000, 4000]
     assert sum(s["bytes"] for s in subpartitions) == size
     assert [s["queued"] for s in subpartitions] == [0, 0]
     sent, received = stats["bytes_sent"], consumer.stats()["bytes_received"]
