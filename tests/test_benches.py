@@ -29,7 +29,6 @@ pytestmark = pytest.mark.timeout(400)
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # It compares the answers of all contestants, too.
         ("pipeline", ["pipeline", "pipeline_sql"]),
-        ("cancel", ["cancel_map", "cancel_reduce"]),
     ],
 )
 def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
