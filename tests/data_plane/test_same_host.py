@@ -263,6 +263,7 @@ env = environment()
 gate = env.create_input_gate([address])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), -1))
+say("limited")
 rows = sum(batch.num_rows for batch in hg.RecordReader(gate))
 resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 say(rows, env.stats()["copies"]["unmapped"] > 0)
@@ -273,6 +274,7 @@ def test_without_room_to_map_them_pages_are_copied(environment):
     producer = environment(same_host_link="auto")
     partition = producer.create_result_partition(1, schema=NUMBERS)
     with Child(LITTLE_ROOM, address=partition.address(0)) as child:
+        assert child.line() == "limited"
         write(partition, [numbers(20_000)])
         assert child.line() == "20000 True"
     wait_until(lambda: lent(producer)["now"] == 0)
