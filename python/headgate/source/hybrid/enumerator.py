@@ -20,7 +20,7 @@ from headgate.source.hybrid.state import (
 )
 
 if TYPE_CHECKING:
-    from headgate.source.hybrid.source import Link
+    from headgate.source.hybrid.link import Link
 
 WorkT = TypeVar("WorkT")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from headgate.errors import OptionError, SchemaMismatchError
@@ -17,6 +17,7 @@ from headgate.source.api import (
     SplitEnumeratorContext,
 )
 from headgate.source.hybrid.enumerator import HybridSplitEnumerator
+from headgate.source.hybrid.link import Link, SourceFactory
 from headgate.source.hybrid.reader import HybridSourceReader
 from headgate.source.hybrid.state import (
     HybridCheckpoint,
@@ -30,30 +31,6 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
 T = TypeVar("T")
-
-#: Makes a source of the enumerator of the one before, which is at its end and still open.
-SourceFactory = Callable[[SplitEnumerator[Any, Any]], Source[Any, Any, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One source of the chain.
-
-    Attributes:
-        source: makes readers and serializers, and the enumerator where there is no factory.
-        factory: makes the source whose enumerator begins; None for ``source`` itself.
-    """
-
-    source: Source[Any, Any, Any]
-    factory: SourceFactory | None = None
-
-    def create_enumerator(
-        self, context: SplitEnumeratorContext[Any], previous: SplitEnumerator[Any, Any] | None
-    ) -> SplitEnumerator[Any, Any]:
-        """Return an enumerator that begins, where the one before ended if it wants to know."""
-        if self.factory is None or previous is None:
-            return self.source.create_enumerator(context)
-        return self.factory(previous).create_enumerator(context)
 
 
 class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
