@@ -17,7 +17,7 @@ from headgate.sink.owner import Owner
 from headgate.sink.recovery import JobFacts, discard, finish, recover
 
 if TYPE_CHECKING:
-    from headgate.sink.file_sink import FileSink
+    from headgate.sink.file_options import FileSinkOptions
     from headgate.sink.storage import Storage
 
 
@@ -48,7 +48,11 @@ class FileCommitter(Committer):
     """
 
     def __init__(
-        self, sink: FileSink, storage: Storage, job: str | None = None, owner: Owner | None = None
+        self,
+        sink: FileSinkOptions,
+        storage: Storage,
+        job: str | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self._sink = sink
         self._storage = storage

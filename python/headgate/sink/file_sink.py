@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import fs
 
-from headgate._matches import close_matches
-from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
 from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
+from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_writer import FileSinkWriter
-from headgate.sink.record_file import FORMATS, Format, compression_of
 from headgate.sink.recovery import Recovered, recover
 from headgate.sink.storage import Storage
 from headgate.sink.stream_committer import StreamCommitter
@@ -22,12 +19,9 @@ from headgate.sink.stream_committer import StreamCommitter
 if TYPE_CHECKING:
     from headgate.sink.owner import Owner
 
-Mode = Literal["error", "append", "overwrite"]
-MODES: Final[tuple[str, ...]] = get_args(Mode)
-
 
 @dataclass(frozen=True, slots=True)
-class FileSink(Sink):
+class FileSink(FileSinkOptions, Sink):
     """A folder of Parquet or Arrow files, written in two phases.
 
     Tasks stage their files in ``<path>/_staging``; when all of them are done, the driver renames
@@ -57,53 +51,6 @@ class FileSink(Sink):
     Raises:
         OptionError: an option has a value that it does not take.
     """
-
-    path: str
-    format: Format = field(default="parquet", kw_only=True)
-    filesystem: fs.FileSystem | None = field(default=None, kw_only=True)
-    mode: Mode = field(default="error", kw_only=True)
-    max_rows_per_file: int | None = field(default=None, kw_only=True)
-    target_file_size: int | str = field(default="512m", kw_only=True)
-    compression: str | None = field(default=None, kw_only=True)
-    stale_after: float | str = field(default="1d", kw_only=True)
-
-    def __post_init__(self) -> None:
-        """Check the options."""
-        path: Any = self.path
-        if hasattr(path, "__fspath__"):
-            object.__setattr__(self, "path", path.__fspath__())
-        elif not isinstance(path, str) or not path:
-            raise OptionError(f"path={path!r} is no path", remedy='path="/data/out"')
-        _choice("format", self.format, FORMATS)
-        _choice("mode", self.mode, MODES)
-        compression_of(self.format, self.compression)
-        rows: Any = self.max_rows_per_file
-        if rows is not None and (type(rows) is not int or rows < 1):
-            raise OptionError(f"max_rows_per_file={rows!r} is no whole number of at least 1")
-        if self.filesystem is not None and not isinstance(self.filesystem, fs.FileSystem):
-            raise OptionError(
-                f"filesystem is a {type(self.filesystem).__name__}, not one of pyarrow's",
-                remedy="pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs)) · leave it out",
-            )
-        if _parsed("target_file_size", self.target_file_size, parse_size) < 1:
-            raise OptionError(f"target_file_size={self.target_file_size!r} is below 1")
-        if _parsed("stale_after", self.stale_after, parse_duration) < 0:
-            raise OptionError(f"stale_after={self.stale_after!r} is below 0")
-
-    @property
-    def target_bytes(self) -> int:
-        """``target_file_size`` in bytes."""
-        return parse_size(self.target_file_size)
-
-    @property
-    def stale_seconds(self) -> float:
-        """``stale_after`` in seconds."""
-        return parse_duration(self.stale_after)
-
-    @property
-    def codec(self) -> str:
-        """The compression, the format's default when none was asked for."""
-        return compression_of(self.format, self.compression)
 
     def create_committer(
         self, job: str | None = None, *, owner: Owner | None = None
@@ -159,19 +106,3 @@ class FileSink(Sink):
                 f"path={self.path!r} is on no file system that pyarrow knows: {error}",
                 remedy="give filesystem= · a path of this machine",
             ) from error
-
-
-def _choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        near = close_matches(str(value), choices) or choices
-        raise OptionError(
-            f"{name}={value!r} is none of {', '.join(choices)}",
-            remedy=" · ".join(f'{name}="{choice}"' for choice in near),
-        )
-
-
-def _parsed(name: str, value: Any, parse: Any) -> float:
-    try:
-        return float(parse(value))
-    except (TypeError, ValueError) as error:
-        raise OptionError(f"{name}={value!r}: {error}") from error

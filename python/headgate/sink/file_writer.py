@@ -14,7 +14,7 @@ from headgate.sink.layout import STAGING, SUFFIXES
 from headgate.sink.record_file import RecordFile
 
 if TYPE_CHECKING:
-    from headgate.sink.file_sink import FileSink
+    from headgate.sink.file_options import FileSinkOptions
     from headgate.sink.storage import Storage
 
 
@@ -34,7 +34,7 @@ class FileSinkWriter(SinkWriter):
 
     def __init__(
         self,
-        sink: FileSink,
+        sink: FileSinkOptions,
         storage: Storage,
         context: WriterContext,
         schema: pa.Schema | None = None,

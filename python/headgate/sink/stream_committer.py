@@ -14,7 +14,7 @@ from headgate.sink.layout import COMMITS, STAGING
 from headgate.sink.recovery import recover
 
 if TYPE_CHECKING:
-    from headgate.sink.file_sink import FileSink
+    from headgate.sink.file_options import FileSinkOptions
     from headgate.sink.storage import Storage
 
 #: Markers that are kept; a batch with a lower number than the newest is committed as well.
@@ -38,7 +38,7 @@ class StreamCommitter:
         query: the id of the query, the same after a restart.
     """
 
-    def __init__(self, sink: FileSink, storage: Storage, query: str) -> None:
+    def __init__(self, sink: FileSinkOptions, storage: Storage, query: str) -> None:
         self._sink = sink
         self._storage = storage
         try:
