@@ -43,6 +43,7 @@ class Files:
                 "a file source needs at least one path", asked=f"paths={given!r}", remedy='"/data"'
             )
         self.filesystem, self.paths = _resolve(texts, filesystem)
+        self._roots = [_fixed_folder(path) if _GLOB.search(path) else path for path in self.paths]
 
     @property
     def is_local(self) -> bool:
@@ -66,11 +67,7 @@ class Files:
 
     def folder_values(self, path: str) -> dict[str, str | None]:
         """Return the columns that the folders of a file say: ``day=2026-01-31``."""
-        roots = [
-            _GLOB.split(root, maxsplit=1)[0].rpartition("/")[0] if _GLOB.search(root) else root
-            for root in self.paths
-        ]
-        return folder_values(path, roots)
+        return folder_values(path, self._roots)
 
     def check(self, split: FileSplit) -> None:
         """Make sure that a split's file is the one that was listed.
@@ -122,9 +119,9 @@ class Files:
         ]
 
     def _list_pattern(self, pattern: str) -> list[Any]:
-        fixed = _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
         matches = re.compile(_regex(pattern)).fullmatch
-        return [info for info in self._list_folder(fixed or "/") if matches(info.path)]
+        folder = _fixed_folder(pattern) or "/"
+        return [info for info in self._list_folder(folder) if matches(info.path)]
 
 
 def _given(paths: Any) -> list[Any]:
@@ -189,6 +186,11 @@ def _from_uri(uri: str) -> tuple[Any, str]:
             remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
         ) from error
     return known, path
+
+
+def _fixed_folder(pattern: str) -> str:
+    """Return the innermost folder that a pattern names without wildcards."""
+    return _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
 
 
 def _regex(pattern: str) -> str:

@@ -55,8 +55,7 @@ def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schem
             if value is not None:
                 known.append(value)
     fields = [field for field in schema if field.name not in found]
-    for name, texts in found.items():
-        fields.append(pa.field(name, pa.int64() if _are_integers(texts) else pa.string()))
+    fields += [pa.field(name, _type_of(texts)) for name, texts in found.items()]
     return pa.schema(fields)
 
 
@@ -110,14 +109,10 @@ def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema:
     return any(True for _ in dataset.get_fragments(expression))
 
 
-def _are_integers(texts: Sequence[str]) -> bool:
-    if not texts:
-        return False
-    for text in texts:
-        try:
-            number = int(text)
-        except ValueError:
-            return False
-        if str(number) != text or not -(2**63) <= number < 2**63:
-            return False
-    return True
+def _type_of(texts: Sequence[str]) -> pa.DataType:
+    values = pa.array(texts, pa.string())
+    try:
+        integers = values.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return pa.string()
+    return pa.int64() if texts and integers.cast(pa.string()).equals(values) else pa.string()

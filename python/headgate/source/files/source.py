@@ -266,9 +266,13 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         columns = columns_to_read(schema, self.schema.names, self._filter)
         cut = Cut(columns, schema, self._filter, self._split_size, share)
         splits: list[FileSplit] = []
+        cuts: dict[str, Cut | None] = {}
         for file in files:
+            folder = file.path.rpartition("/")[0]
             try:
-                own = self._cut_of(file, cut)
+                if folder not in cuts:
+                    cuts[folder] = self._cut_of(file, cut)
+                own = cuts[folder]
                 planned = [] if own is None else self._format.plan(self._files, file, own)
                 hosts = tuple(self._hosts(file.path)) if self._hosts and planned else ()
             except HeadgateError:
@@ -285,7 +289,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return splits
 
     def _cut_of(self, file: ListedFile, cut: Cut) -> Cut | None:
-        """Return how one file is cut; None when its folders say that no row passes the filter."""
+        """Return how the files of a folder are cut; None if no row of them can pass the filter."""
         if not self._by_folders:
             return cut
         fixed = constants(self._files.folder_values(file.path), cut.schema, file.path)
