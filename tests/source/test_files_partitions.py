@@ -129,6 +129,18 @@ def test_types_that_are_inferred():
     )
 
 
+@pytest.mark.parametrize("text", ["07", "-0", "+1", " 1", "1.0", "", "x", "٣", str(2**63)])
+def test_texts_that_are_no_integers(text):
+    values = [{"n": "1"}, {"n": text}]
+    assert with_folder_columns(pa.schema([]), values) == pa.schema([("n", pa.string())])
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
+def test_texts_that_are_integers(number):
+    values = [{"n": str(number)}, {"n": None}]
+    assert with_folder_columns(pa.schema([]), values) == pa.schema([("n", pa.int64())])
+
+
 def test_another_way_of_partitioning():
     with pytest.raises(OptionError, match="partitioning='directory'"):
         FileSource("/data", partitioning="directory")
