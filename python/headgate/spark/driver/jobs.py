@@ -17,6 +17,7 @@ from headgate.spark.driver.losses import OURS
 from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
 from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.rows import rdd_of
 from headgate.spark.driver.task_sets import run_with_action_of
 from headgate.spark.driver.waiting import Snapshot, Waiting
 from headgate.spark.progress.display import Progress
@@ -289,7 +290,7 @@ class Jobs:
             self._context.addJobTag(tag(run, epoch))
             # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
             # starting a worker then makes Spark restart the daemon, which kills all workers.
-            producers = plan.producers(run.number, epoch).rdd
+            producers = rdd_of(plan.producers(run.number, epoch))
             if not self._is_repeatable(plan, producers):
                 self._server.post(
                     lambda: self._server.coordinator.placings.are_unrepeatable(run.exchange_id)
