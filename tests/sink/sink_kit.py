@@ -135,4 +135,4 @@ def below(file, path):
 
 #: Children are forked from a server that has imported what they need.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["headgate.sink", "pyarrow.parquet", "pyarrow.dataset"])
+processes.set_forkserver_preload(["headgate.sink", "pyarrow.parquet", "pyarrow.dataset", "pytest"])

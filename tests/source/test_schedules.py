@@ -10,7 +10,8 @@ from headgate.source.base import queue as queue_module
 from headgate.source.base import reader as reader_module
 from headgate.source.base import tasks
 
-COUNT = 10_000
+#: More than any test below needs to find wrong code.
+COUNT = 5000
 
 
 def test_schedules_lose_and_repeat_nothing():
