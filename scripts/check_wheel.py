@@ -1,6 +1,9 @@
-"""Check a built wheel: name, size, contents, a clean installation, and how `import headgate` behaves.
+"""Check a built wheel in a clean environment, as somebody who has nothing else would use it.
 
-python scripts/check_wheel.py dist/headgate-*.whl
+Name, size and contents; how `import headgate` behaves; the demo's error without its packages; and
+every Python block of README.md with the extra "spark", each by itself and twice.
+
+    python scripts/check_wheel.py dist/headgate-*.whl
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
+
+from readme_blocks import README, blocks, wrong_with
 
 MAX_BYTES = 10 * 1024 * 1024
 MAX_IMPORT_SECONDS = 0.050
@@ -106,6 +111,30 @@ def check_import(python: Path) -> list[str]:
     return wrong
 
 
+def check_demo(python: Path) -> list[str]:
+    """Return what is wrong with the demo where only the wheel is installed."""
+    done = subprocess.run(
+        [python, "-m", "headgate", "demo"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=python.parent,
+    )
+    lines = done.stderr.splitlines()
+    if done.returncode == 1 and len(lines) == 4 and lines[0].startswith("[HG-1103]"):
+        return []
+    return [f"the demo without its packages is no error of four lines:\n{done.stderr}"]
+
+
+def check_readme(python: Path, wheel: Path) -> list[str]:
+    """Return what is wrong with the blocks of the README after installing the extra "spark"."""
+    subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[spark]"], check=True)
+    found = blocks(README.read_text(encoding="utf-8"))
+    wrong = [line for block in found for line in wrong_with(block, python)]
+    print(f"  readme    {len(found)} blocks, each by itself and twice")
+    return wrong if found else ["the README has no Python block"]
+
+
 def main() -> int:
     """Check the wheels that the command line names; return 1 if anything is wrong."""
     wheels = [Path(name).resolve() for name in sys.argv[1:]]
@@ -118,13 +147,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
         python = install(wheel, Path(folder) / "venv")
         wrong += check_import(python)
+        wrong += check_demo(python)
         version = subprocess.run(
             [python, "-m", "headgate", "--version"], check=True, capture_output=True, text=True
         ).stdout.strip()
         subprocess.run(
             [python, "-m", "headgate", "explain", "HG-2101"], check=True, stdout=subprocess.DEVNULL
         )
-    print(f"  runs      {version} in a clean environment")
+        print(f"  runs      {version} in a clean environment")
+        wrong += check_readme(python, wheel)
     for line in wrong:
         print(f"  wrong     {line}", file=sys.stderr)
     print("  ok" if not wrong else f"  {len(wrong)} things are wrong")

@@ -3,6 +3,7 @@
 source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh
+scripts/java.sh
 scripts/venv.sh wheel
 rm -rf dist
 # Zig links against an old glibc wherever it runs; so the tag is kept on any distribution. Another

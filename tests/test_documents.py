@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,29 +94,48 @@ def test_the_checks_that_are_named_exist():
     assert not missing
 
 
+def readme_blocks():
+    path = ROOT / "scripts" / "readme_blocks.py"
+    spec = importlib.util.spec_from_file_location("readme_blocks", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["readme_blocks"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+README = readme_blocks()
+EXAMPLES = README.blocks(README.README.read_text(encoding="utf-8"))
+
+
+def test_the_readme_has_short_examples_with_their_output():
+    assert len(EXAMPLES) == 2
+    for example in EXAMPLES:
+        assert len([line for line in example.code.splitlines() if line.strip()]) <= 20
+        assert example.output
+
+
 @pytest.mark.timeout(400)
-def test_the_examples_run(tmp_path):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    examples = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
-        assert len([line for line in example.splitlines() if line.strip()]) <= 15
-    rows = pa.table({"user": [n % 10 for n in range(1000)], "price": [1.5] * 1000})
-    (tmp_path / "orders").mkdir()
-    pq.write_table(rows, tmp_path / "orders" / "1.parquet", row_group_size=100)
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join([*examples, "print(df.count(), stream.isStreaming)"])],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=290,
-        cwd=tmp_path,
-        env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-    )
-    assert done.returncode == 0, done.stderr
-    for user in range(3):
-        assert re.search(rf"\| +{user}\|1000\|", done.stdout), done.stdout
-    assert "1000 True" in done.stdout
-    written = pq.read_table(tmp_path / "totals")
-    assert sorted(written["user"].to_pylist()) == list(range(10))
-    assert set(written["price_sum"].to_pylist()) == {150.0}
+@pytest.mark.parametrize("place", range(len(EXAMPLES)))
+def test_an_example_of_the_readme_prints_what_it_says(place):
+    assert not README.wrong_with(EXAMPLES[place], Path(sys.executable), times=1)
+
+
+def test_an_example_that_fails_or_prints_something_else_is_found():
+    python = Path(sys.executable)
+    assert not README.wrong_with(README.Block("print(1)", "1"), python)
+    (other,) = README.wrong_with(README.Block("print(1)", "2"), python, times=1)
+    assert other.startswith("run 1 of the block that ends 'print(1)' prints:")
+    second = README.Block("import os\nos.mkdir('a')", None)
+    (again,) = README.wrong_with(second, python)
+    assert again.startswith("run 2 ")
+    assert "FileExistsError" in again
+
+
+@pytest.mark.timeout(400)
+def test_the_error_that_the_readme_shows_is_the_real_one():
+    text = README.README.read_text(encoding="utf-8")
+    (call,) = re.findall(r"A misspelled column, `(.*)`:", text)
+    (shown,) = re.findall(r"^```text\n(headgate\.errors\..*?)^```$", text, re.MULTILINE | re.DOTALL)
+    code = EXAMPLES[0].code.partition("result = ")[0] + call
+    (wrong,) = README.wrong_with(README.Block(code, None), Path(sys.executable), times=1)
+    assert wrong.rstrip().endswith(shown.rstrip())
