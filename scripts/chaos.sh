@@ -4,4 +4,4 @@ source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
 scripts/class_archive.sh
-exec "$VENV_PYTHON" -m tests.chaos.run_chaos "$@"
+exec "$VENV_PYTHON" -m tests.soak.chaos.run_chaos "$@"

@@ -1,18 +1,17 @@
-"""Where a test runs: with one process, with executors of their own, or with each, which is what the fixture does."""
+"""The master of the tests on Spark: one session for a whole run of pytest.
+
+``make test`` runs on executors of their own, ``make soak`` once more in one process:
+``HEADGATE_TEST_MASTER=local[4] pytest tests/spark``.
+"""
+
+import os
 
 import pytest
-from outcomes import rounds
 
-ONE_PROCESS = "local[4]"
+#: Four slots in two executors.
 EXECUTORS = "local-cluster[2,2,1024]"
-MASTERS = [ONE_PROCESS, EXECUTORS]
+MASTER = os.environ.get("HEADGATE_TEST_MASTER", EXECUTORS)
 
-
-def _with(masters):
-    return pytest.mark.parametrize("spark", masters, indirect=True, scope="session")
-
-
-in_one_process = _with([ONE_PROCESS])
-in_executors = _with([EXECUTORS])
-#: For what other processes hardly change: HEADGATE_TEST_FAULTS=full runs it with executors, too.
-mostly_in_one_process = _with(rounds([ONE_PROCESS], MASTERS))
+in_executors = pytest.mark.skipif(
+    not MASTER.startswith("local-cluster"), reason="loses an executor; the master has none"
+)

@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pytest
-from masters import in_one_process
 
 from headgate.errors import (
     HeadgateWarning,
@@ -14,7 +13,6 @@ from headgate.errors import (
 from headgate.spark import exchange
 
 # Nothing here depends on where the tasks run.
-pytestmark = in_one_process
 
 
 def same(batches):

@@ -3,11 +3,8 @@
 import threading
 
 import pytest
-from masters import mostly_in_one_process
 
 from headgate.spark import exchange, last_stats
-
-pytestmark = mostly_in_one_process
 
 ROWS = 20_000
 

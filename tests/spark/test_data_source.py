@@ -11,7 +11,6 @@ import pytest
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
-from masters import mostly_in_one_process  # noqa: E402
 from pyspark import cloudpickle  # noqa: E402 - after the check
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
@@ -22,7 +21,6 @@ from headgate.spark import register  # noqa: E402
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = mostly_in_one_process
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

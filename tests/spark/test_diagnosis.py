@@ -3,11 +3,11 @@
 import sys
 
 import pytest
-from actors import PLACE, Theatre
-from masters import in_executors
-from mishaps import MISHAPS
-from outcomes import rounds, wait_for
 from pyspark import cloudpickle
+from tests.driver.actors import PLACE, Theatre
+from tests.spark.masters import in_executors
+from tests.spark.mishaps import MISHAPS
+from tests.spark.outcomes import rounds, wait_for
 
 from headgate.errors import CoordinatorError, InternalError, SchemaMismatchError
 from headgate.spark import exchange, last_stats

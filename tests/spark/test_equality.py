@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from masters import in_one_process
 
 import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
@@ -78,7 +77,6 @@ def placed(df):
     return {partition: sorted(texts) for partition, texts in found.items()}
 
 
-@in_one_process
 @pytest.mark.parametrize("key", list(COLUMNS))
 def test_each_type_as_a_key(df, key):
     assert placed(exchange(df.select("row", key), by=key)) == placed(

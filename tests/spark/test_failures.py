@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from masters import in_executors, mostly_in_one_process
 from pyspark import cloudpickle
+from tests.spark.masters import in_executors
 
 from headgate.spark import exchange, last_stats
 
@@ -68,7 +68,6 @@ def test_retries_are_answered_without_running_the_producers_again(spark, numbers
     assert 1 <= len(list(tmp_path.iterdir())) <= 4
 
 
-@mostly_in_one_process
 def test_a_map_that_returns_another_schema(numbers):
     def other(batches):
         for batch in batches:
@@ -79,13 +78,11 @@ def test_a_map_that_returns_another_schema(numbers):
     assert "wrong" in text
 
 
-@mostly_in_one_process
 def test_a_selector_that_is_out_of_range(numbers):
     text = message_of(exchange(numbers, by=lambda b: [5] * b.num_rows).collect)
     assert "HG-4004" in text
 
 
-@mostly_in_one_process
 def test_a_selector_that_raises_is_the_users_own_error(numbers):
     def choose(batch):
         raise KeyError(batch.num_rows)
@@ -95,7 +92,6 @@ def test_a_selector_that_raises_is_the_users_own_error(numbers):
     assert stats_of_the_end().error == "HG-6001"
 
 
-@mostly_in_one_process
 def test_a_pool_too_small_says_how_many_segments(numbers):
     out = exchange(numbers, by="k", memory="64k", segment_size="64k")
     text = message_of(out.collect)
@@ -103,7 +99,6 @@ def test_a_pool_too_small_says_how_many_segments(numbers):
     assert "memory" in text
 
 
-@mostly_in_one_process
 def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     wrong = "if(id % 15000 = 14999, raise_error(concat('row ', id)), 'fine') as r"
     df = spark.range(0, 60_000, 1, 4).selectExpr("id", wrong)
@@ -112,7 +107,6 @@ def test_an_error_of_spark_below_the_producers_is_the_cause(spark):
     assert "row " in text
 
 
-@mostly_in_one_process
 def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
     out = exchange(numbers, by="k").selectExpr("assert_true(id < 100, 'too large') as x")
     text = message_of(out.collect)

@@ -7,14 +7,11 @@ of the outer producers. The consumers of the inner exchange are tasks of those s
 import threading
 
 import pytest
-from masters import in_one_process
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
 from headgate.spark import exchange
 from headgate.spark.driver.rows import rdd_of
-
-pytestmark = in_one_process
 
 ROWS = 100
 #: Seconds in which an action ends that takes about two.

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-from masters import mostly_in_one_process
 
 pytest.importorskip("pyspark")
 
@@ -19,7 +18,6 @@ from headgate.spark import exchange
 # Workers cannot import what this file imports.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = mostly_in_one_process
 
 ROWS = 20_000
 #: Seconds for what takes one on a machine that has nothing else to do.

@@ -4,9 +4,8 @@ import sys
 import time
 
 import pytest
-from conftest import wait_until
-from masters import in_one_process
-from screens import FakeTerminal
+from tests.driver.screens import FakeTerminal
+from tests.faults.patience import wait_until
 
 from headgate.source.numbers import NumberSequenceSource
 from headgate.spark import exchange, last_stats
@@ -81,7 +80,6 @@ def test_a_slow_map_live_and_at_the_end(spark, watched, monkeypatch):
     assert f"headgate {stats.exchange_id[:4]}/{stats.run}  " in terminal.getvalue()
 
 
-@in_one_process
 def test_a_slow_source(spark, watched):
     seen = []
     watched(lambda _: seen.append(last_stats()))
@@ -94,7 +92,6 @@ def test_a_slow_source(spark, watched):
     assert {1, 2, 3, 4, 5} & set(done), "it is told while the run goes on"
 
 
-@in_one_process
 def test_a_slow_reduce(spark, wide):
     stats = final(exchange(wide, by="id", reduce=slow(50, 0.018), **SMALL), 20_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
@@ -108,7 +105,6 @@ def test_a_slow_reduce(spark, wide):
     assert max(busy for busy, _ in shares["reduce"]) > 0.5
 
 
-@in_one_process
 def test_a_hot_key(spark, wide):
     def hot(batch):
         return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
@@ -118,7 +114,6 @@ def test_a_hot_key(spark, wide):
     assert "98 % of the rows" in stats.verdict.text
 
 
-@in_one_process
 def test_what_follows_in_the_jvm_is_slow(spark):
     # More than the sockets between a worker and its JVM hold.
     wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")
@@ -129,7 +124,6 @@ def test_what_follows_in_the_jvm_is_slow(spark):
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
-@in_one_process
 def test_a_run_whose_progress_is_lost_ends_as_it_should(spark, watched):
     dropped = []
 

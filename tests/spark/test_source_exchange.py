@@ -10,9 +10,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from masters import in_one_process
 from pyspark import cloudpickle
-from source_actors import (
+from tests.driver.source_actors import (
     CLOSED,
     GreetingEnumerator,
     GreetingReader,
@@ -86,7 +85,6 @@ def test_the_rows_of_sparks_own_read_where_spark_would_put_them(spark, folder):
     assert stats.rows == 1_200
 
 
-@in_one_process
 def test_map_and_reduce(spark, folder):
     def keep(batches):
         for batch in batches:
@@ -112,19 +110,16 @@ def test_map_and_reduce(spark, folder):
     assert {row["k"]: row["total"] for row in out.collect()} == expected
 
 
-@in_one_process
 def test_the_active_session_is_the_default(spark):
     spark.range(1).count()
     assert ids(exchange(Parts(3), by="id")) == all_ids(3)
 
 
-@in_one_process
 def test_a_thread_without_an_active_session_takes_the_applications(spark):
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(lambda: ids(exchange(Parts(3), by="id"))).result() == all_ids(3)
 
 
-@in_one_process
 @pytest.mark.parametrize("by", [None, RoundRobinSelector(), lambda batch: batch.column("part")])
 def test_other_ways_to_partition(spark, by):
     out = exchange(Parts(2), by=by, num_partitions=2, spark=spark)
@@ -139,7 +134,6 @@ def test_more_readers_than_slots_run_in_waves(spark):
     assert last_stats().producers == 6
 
 
-@in_one_process
 def test_more_readers_than_splits(spark):
     out = exchange(Parts(1), by="id", num_partitions=1, parallelism=3, spark=spark)
     assert ids(out) == all_ids(1)
@@ -148,7 +142,6 @@ def test_more_readers_than_splits(spark):
     assert (stats.splits_done, stats.splits_total) == (1, 1)
 
 
-@in_one_process
 def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
     assert exchange(Parts(0), by="id", spark=spark).collect() == []
     assert last_stats().state == "done"
@@ -158,7 +151,6 @@ def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
     assert out.count() == 0
 
 
-@in_one_process
 def test_each_run_has_an_enumerator_of_its_own_that_is_closed(spark):
     CLOSED.clear()
     out = exchange(Parts(4), by="id", spark=spark)
@@ -189,7 +181,6 @@ def test_a_limit_on_top(spark):
     assert ids(out) == all_ids(50)
 
 
-@in_one_process
 def test_a_cached_result_is_read_once(spark):
     CLOSED.clear()
     out = exchange(Parts(4), by="id", spark=spark).cache()
@@ -242,7 +233,6 @@ def test_events_go_both_ways(spark):
     assert ids(out) == all_ids(5)
 
 
-@in_one_process
 def test_one_source_after_another_in_waves(spark):
     first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
     source = HybridSource.builder(first).add_source(second).build()
@@ -251,7 +241,6 @@ def test_one_source_after_another_in_waves(spark):
     assert last_stats().producers == 4
 
 
-@in_one_process
 def test_watermarks_and_alignment_lose_nothing(spark):
     strategy = (
         WatermarkStrategy.for_bounded_out_of_orderness(0)
@@ -262,7 +251,6 @@ def test_watermarks_and_alignment_lose_nothing(spark):
     assert ids(out) == all_ids(12)
 
 
-@in_one_process
 def test_types_that_spark_spells_another_way(spark):
     schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
 
@@ -280,7 +268,6 @@ def test_types_that_spark_spells_another_way(spark):
     assert ids(mapped) == [0, 1, 2]
 
 
-@in_one_process
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
 def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
     with pytest.warns(HeadgateWarning):
@@ -298,7 +285,6 @@ def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
     assert sorted(row["n"] for row in out.collect()) == [10 * n for n in all_ids(3)]
 
 
-@in_one_process
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
 def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
     source = Parts(2, enumerator=GreetingEnumerator, reader=GreetingReader)
@@ -307,7 +293,6 @@ def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
         out.collect()
 
 
-@in_one_process
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
@@ -330,7 +315,6 @@ def test_what_makes_no_sense_is_refused_at_once(spark, source, options, said):
         exchange(source, by="id", **options)
 
 
-@in_one_process
 def test_columns_are_checked_against_the_sources_schema(spark):
     with pytest.raises(UnknownColumnError, match=r"'idd' in the input"):
         exchange(Parts(1), by="idd", spark=spark)
@@ -341,7 +325,6 @@ def test_columns_are_checked_against_the_sources_schema(spark):
     assert fine.columns == ["id"]
 
 
-@in_one_process
 def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
     with pytest.raises(OptionError, match="parallelism is for a source"):
         exchange(numbers, by="k", parallelism=2)
@@ -352,7 +335,6 @@ def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
     assert exchange(numbers, by="k", spark=spark).columns == ["id", "k", "s"]
 
 
-@in_one_process
 def test_the_parallelism_of_a_conf_is_for_sources_alone(spark, numbers):
     spark.conf.set("spark.headgate.parallelism", "3")
     try:

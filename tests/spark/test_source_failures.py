@@ -9,10 +9,8 @@ import threading
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import wait_until
-from masters import in_one_process
 from pyspark import cloudpickle
-from source_actors import (
+from tests.driver.source_actors import (
     SCHEMA,
     GiveOnRequest,
     GreetingReader,
@@ -24,6 +22,7 @@ from source_actors import (
     read_at_once,
     wait_for,
 )
+from tests.faults.patience import wait_until
 
 from headgate.source import SourceEvent
 from headgate.source.files import FileSource
@@ -96,7 +95,6 @@ def test_a_file_deleted_between_listing_and_reading_is_named(spark, tmp_path):
     assert "1.parquet" in text.split("caused by")[0]
 
 
-@in_one_process
 def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
     def wrong(batches):
         for _ in batches:
@@ -109,7 +107,6 @@ def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
     assert wait_for_the_end(spark).error == "HG-6001"
 
 
-@in_one_process
 def test_a_map_that_swallows_the_sources_error_loses_no_rows_silently(spark):
     def read(part, context):
         if part.number == 1:
@@ -261,7 +258,6 @@ class FailsAtAnEvent(FailingEnumerator):
     where = "event"
 
 
-@in_one_process
 @pytest.mark.parametrize("enumerator", [FailsAtStart, FailsAtARequest, FailsAtAnEvent])
 def test_an_enumerator_that_fails_is_the_cause_with_its_traceback(spark, enumerator):
     reader = GreetingReader if enumerator is FailsAtAnEvent else PartReader
@@ -293,7 +289,6 @@ class NumberReader(PartReader):
         return reader
 
 
-@in_one_process
 @pytest.mark.parametrize(
     ("reader", "said"),
     [
@@ -308,7 +303,6 @@ def test_what_a_reader_may_not_do_is_said(spark, reader, said):
     assert wait_for_the_end(spark).error == "HG-6003"
 
 
-@in_one_process
 def test_a_schema_that_the_batches_do_not_have(spark):
     schema = pa.schema([("id", pa.int64()), ("other", pa.string())])
     text = cause_of(exchange(Parts(1, schema=schema), by="id", spark=spark).collect)

@@ -12,12 +12,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
-from masters import in_one_process
-from outcomes import rounds
 from pyspark.errors import StreamingQueryException
+from tests.spark.outcomes import rounds
 
 # The query runs on the driver.
-pytestmark = in_one_process
 
 ROWS = 50
 

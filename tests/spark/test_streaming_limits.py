@@ -4,12 +4,10 @@ import pytest
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2")
 
-from conftest import wait_until
-from masters import in_one_process
 from pyspark.errors import PySparkException, StreamingQueryException
+from tests.faults.patience import wait_until
 
 # The query runs on the driver.
-pytestmark = in_one_process
 
 
 def numbers(spark, **options):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from masters import in_one_process
 from pyarrow import parquet
 from pyspark import cloudpickle
 
@@ -115,7 +114,6 @@ def test_a_source_is_written_without_a_dataframe(spark, tmp_path):
     assert [row[0] for row in read(spark, tmp_path / "out")] == list(range(1000))
 
 
-@in_one_process
 def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
     for name, df, more in (
         ("limit", numbers.limit(0), {}),
@@ -127,7 +125,6 @@ def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
         assert spark.read.parquet(str(tmp_path / name)).dtypes == numbers.dtypes
 
 
-@in_one_process
 def test_modes(spark, numbers, tmp_path):
     out = tmp_path / "out"
     few = numbers.where("id < 10")
@@ -159,7 +156,6 @@ def test_a_failing_function_leaves_nothing(spark, numbers, tmp_path, way):
     assert list(tmp_path.iterdir()) == []
 
 
-@in_one_process
 def test_a_sink_that_fails_in_a_task_says_why(spark, numbers, tmp_path):
     def strings(batches):
         yield pa.record_batch({"n": ["no number"] * sum(b.num_rows for b in batches)})
@@ -195,7 +191,6 @@ def test_a_killed_consumer_is_run_again_or_leaves_nothing(spark, numbers, tmp_pa
     assert hidden(tmp_path) == []
 
 
-@in_one_process
 def test_mistakes_are_named_before_anything_runs(spark, numbers, tmp_path):
     sink = FileSink(tmp_path / "out")
     with pytest.raises(OptionError, match=r"not a headgate\.sink\.Sink"):
@@ -230,7 +225,6 @@ def test_the_format_headgate_appends_and_overwrites(spark, numbers, tmp_path):
     assert hidden(tmp_path) == []
 
 
-@in_one_process
 def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_path):
     def fail(batches):
         yield from batches

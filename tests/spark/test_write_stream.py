@@ -4,7 +4,6 @@ import json
 import sys
 
 import pytest
-from masters import in_one_process
 from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import DataSource
@@ -139,7 +138,6 @@ def test_a_query_writes_each_row_once_and_goes_on(spark, folder):
         "after-the-commit",
     ],
 )
-@in_one_process
 def test_a_commit_that_dies_is_completed_or_done_again(spark, folder, step):
     spark.dataSource.register(Dying)
     out = folder / step
@@ -154,7 +152,6 @@ def test_a_commit_that_dies_is_completed_or_done_again(spark, folder, step):
     assert staged(out) == []
 
 
-@in_one_process
 def test_a_new_checkpoint_is_a_new_query(spark, folder):
     spark.dataSource.register(Writing)
     add(folder, 0)
@@ -189,7 +186,6 @@ def test_a_failed_batch_leaves_nothing_and_is_done_again(spark, folder):
     assert found(spark, folder / "out") == list(range(ROWS))
 
 
-@in_one_process
 def test_complete_mode_replaces_everything(spark, folder):
     spark.dataSource.register(Writing)
     for number in range(3):

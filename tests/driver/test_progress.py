@@ -1,0 +1,276 @@
+"""Progress on the driver: what is shown where, and what is not, and that it cannot hurt."""
+
+import io
+import logging
+import sys
+import threading
+import types
+from dataclasses import replace
+
+import pytest
+from tests.driver.actors import EXCHANGE, OTHER, Theatre
+from tests.driver.screens import FakeDisplay, FakeTerminal
+from tests.faults.leftovers import our_threads
+from tests.faults.patience import wait_until
+
+from headgate.spark.driver.jobs import Plan
+from headgate.spark.progress.display import Progress, Screen
+from headgate.spark.progress.stats import snapshot
+from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process
+
+BUSY = {"rows": 1500, "bytes": 3_000_000, "input_ms": 200, "function_ms": 2700, "emit_ms": 100}
+
+
+@pytest.fixture
+def theatre():
+    return Theatre()
+
+
+@pytest.fixture
+def run(theatre):
+    theatre.stage(1, 2)
+    consumers = [theatre.consumer(0), theatre.consumer(1)]
+    (run,) = theatre.submitted
+    producer = theatre.producer(run, 0)
+    theatre.say(producer, "PROGRESS", {**BUSY, "blocked_ms": 0}, run.number)
+    theatre.say(consumers[0], "PROGRESS", {"rows": 700, "bytes": 1_000_000}, run.number)
+    return run
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Pretend that this process is a notebook's kernel."""
+    display = FakeDisplay()
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    ipython.display = display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return display
+
+
+def plans(mode):
+    return {EXCHANGE: Plan(lambda _run, _epoch: None, "words", mode)}
+
+
+def screen(monkeypatch, mode, stderr):
+    monkeypatch.setattr(sys, "stderr", stderr)
+    return Screen(plans(mode))
+
+
+def test_a_line_tells_the_rates_and_the_slowest_stage(run):
+    run.splits_done, run.splits_total = 5, 8
+    line = Shown(snapshot(run, run.started + 3.0), run.started + 3.0).line(140)
+    for words in ("62 % #####---", "splits 5/8", "500 rows/s", "1.0 MB/s"):
+        assert words in line
+    assert "map takes 90 % of the time of producer 0" in line
+    assert len(Shown(snapshot(run, run.started + 3.0), 0.0).line(60)) == 60
+
+
+def test_a_verdict_loses_its_last_clauses_first(run):
+    stats = snapshot(run, run.started + 3.0)
+    found = replace(
+        stats.verdict, text="reduce 3 is busy 97 %, the others at most 41 %; it got all"
+    )
+    stats = replace(stats, verdict=found)
+    whole = Shown(stats, 0.0).line(140)
+    assert whole.endswith("  1.5K rows  500 rows/s  1.0 MB/s  " + found.text)
+    assert Shown(stats, 0.0).line(len(whole) - 1).endswith(" the others at most 41 %")
+    assert Shown(stats, 0.0).line(len(whole) - 20).endswith(" reduce 3 is busy 97 %")
+    assert Shown(stats, 0.0).line(60).endswith("...")
+    assert Shown(stats, 0.0).line(2) == whole[:2]
+
+
+def test_a_line_before_the_first_row(theatre):
+    theatre.stage(1, 1)
+    theatre.consumer(0)
+    (run,) = theatre.submitted
+    stats = snapshot(run, run.started + 1.5)
+    assert Shown(stats, 0.0).line(140) == "headgate 7878/1  no rows yet"
+
+
+def test_rates_are_those_of_the_last_seconds(run):
+    stats = snapshot(run, run.started + 2.0)
+    shown = Shown(stats, 100.0)
+    assert shown.rates == (750.0, 1_500_000.0)
+    for second in range(1, 20):
+        run.producers[0].rows += 100
+        shown.update(snapshot(run, run.started + 2.0 + second), 100.0 + second)
+    assert shown.rates == (100.0, 0.0)
+
+
+def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
+    terminal = FakeTerminal()
+    shown = screen(monkeypatch, "auto", terminal)
+    shown.draw([run], run.started + 0.9)
+    assert terminal.getvalue() == "", "a short run shows nothing"
+    shown.draw([run], run.started + 2.0)
+    assert terminal.visible.startswith("headgate 7878/1")
+    run.producers[0].rows = 7
+    shown.draw([run], run.started + 20.0)
+    assert "  7 rows" in terminal.visible
+    assert len(terminal.visible) < 100
+    shown.draw([], run.started + 21.0)
+    assert terminal.visible == ""
+    assert terminal.getvalue().endswith("\r")
+    before = terminal.getvalue()
+    shown.draw([], run.started + 22.0)
+    assert terminal.getvalue() == before
+
+
+def test_the_line_tells_how_many_other_runs_there_are(run):
+    terminal = FakeTerminal()
+    first = Shown(snapshot(run, run.started + 2.0), 0.0)
+    run.number = 2
+    second = Shown(snapshot(run, run.started + 2.0), 0.0)
+    Terminal(terminal).draw([second, first], [], 0.0)
+    assert terminal.visible.startswith("headgate 7878/2")
+    assert terminal.visible.endswith("(+1 more)")
+
+
+def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(theatre, run, notebook):
+    shown = Screen(plans("auto"))
+    shown.draw([run], run.started + 0.5)
+    assert notebook.outputs == []
+    shown.draw([run], run.started + 2.0)
+    shown.draw([run], run.started + 2.5)
+    run.cancel()
+    theatre.settle()
+    shown.draw([], run.started + 3.0)
+    shown.draw([], run.started + 3.5)
+    (output,) = notebook.outputs
+    assert len(output) == 3
+    assert "running" in output[0]
+    assert "cancelled" in output[-1]
+
+
+@pytest.mark.parametrize("mode", ["log", "auto"])
+def test_elsewhere_a_log_line_each_ten_seconds(run, monkeypatch, caplog, mode):
+    caplog.set_level(logging.INFO, "headgate.spark")
+    stderr = io.StringIO()
+    shown = screen(monkeypatch, mode, stderr)
+    for half_second in range(70):
+        shown.draw([run], run.started + half_second / 2)
+    assert len(caplog.messages) == 3
+    assert all("1.5K rows" in message for message in caplog.messages)
+    assert stderr.getvalue() == ""
+
+
+def test_log_means_the_log_on_a_terminal_and_in_a_notebook_too(run, monkeypatch, caplog, notebook):
+    caplog.set_level(logging.INFO, "headgate.spark")
+    terminal = FakeTerminal()
+    shown = screen(monkeypatch, "log", terminal)
+    shown.draw([run], run.started + 10.0)
+    assert len(caplog.messages) == 1
+    assert terminal.getvalue() == ""
+    assert notebook.outputs == []
+
+
+@pytest.mark.parametrize("mode", ["off", "of another exchange"])
+def test_off_is_off(run, monkeypatch, caplog, notebook, mode):
+    caplog.set_level(logging.INFO, "headgate.spark")
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    known = plans("off") if mode == "off" else {OTHER: plans("auto")[EXCHANGE]}
+    Screen(known).draw([run], run.started + 60)
+    progress = Progress(known)
+    progress.show([run], run.started + 60)
+    assert "headgate-progress" not in our_threads()
+    assert not caplog.messages
+    assert terminal.getvalue() == ""
+    assert notebook.outputs == []
+
+
+def test_what_this_process_is(monkeypatch, notebook):
+    monkeypatch.setattr(sys, "stderr", FakeTerminal())
+    assert isinstance(of_this_process(), Notebook)
+    monkeypatch.setattr(sys.modules["IPython"], "get_ipython", types.SimpleNamespace)
+    assert isinstance(of_this_process(), Terminal), "IPython on a terminal is a terminal"
+    monkeypatch.delitem(sys.modules, "IPython")
+    assert isinstance(of_this_process(), Terminal)
+    closed = io.StringIO()
+    closed.close()
+    for stderr in (io.StringIO(), closed, None):
+        monkeypatch.setattr(sys, "stderr", stderr)
+        assert isinstance(of_this_process(), Log)
+
+
+class BrokenTerminal(FakeTerminal):
+    """A terminal whose reader went away."""
+
+    def write(self, text):
+        raise BrokenPipeError(text)
+
+
+def test_a_terminal_that_breaks_is_left_alone(run, monkeypatch, caplog):
+    shown = screen(monkeypatch, "auto", BrokenTerminal())
+    for second in range(2, 30):
+        shown.draw([run], run.started + second)
+    shown.draw([], run.started + 30)
+    assert len(caplog.messages) == 1
+    assert "the progress line is off from now on" in caplog.messages[0]
+    assert "BrokenPipeError" in caplog.messages[0]
+
+
+def test_a_notebook_that_breaks_is_left_alone(run, caplog, notebook, monkeypatch):
+    monkeypatch.setattr(notebook, "display", lambda *_, **__: 1 / 0)
+    shown = Screen(plans("auto"))
+    for second in range(2, 30):
+        shown.draw([run], run.started + second)
+    assert len(caplog.messages) == 1
+    assert "progress in the notebook is off" in caplog.messages[0]
+
+
+class StuckTerminal(FakeTerminal):
+    """A terminal that takes nothing until it is told to, as after Ctrl-S."""
+
+    def __init__(self):
+        super().__init__()
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, text):
+        self.reached.set()
+        assert self.go_on.wait(30)
+        return super().write(text)
+
+
+def test_a_terminal_that_takes_nothing_holds_nobody_up(run, monkeypatch):
+    terminal = StuckTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: run.started + 2.0)
+    progress = Progress(plans("auto"))
+    progress.show([run], run.started + 2.0)
+    assert terminal.reached.wait(10)
+    for _ in range(1000):  # the thread is stuck; the caller is not
+        progress.show([run], run.started + 2.0)
+    progress.show([], run.started + 2.0)
+    assert our_threads().count("headgate-progress") == 1
+    terminal.go_on.set()
+    wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
+    assert terminal.visible == ""
+    assert "headgate 7878/1" in terminal.getvalue()
+
+
+def test_its_thread_ends_when_the_coordinator_says_nothing_any_more(run, monkeypatch):
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    clock = [run.started + 2.0]
+    monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
+    progress = Progress(plans("auto"))
+    progress.show([run], clock[0])
+    wait_until(lambda: terminal.visible, "no line")
+    clock[0] += 10.0
+    wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
+    assert terminal.visible == ""
+
+
+def test_a_process_that_can_start_no_thread_has_no_progress(run, monkeypatch, caplog):
+    def refused(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    progress = Progress(plans("auto"))
+    for second in range(2, 10):
+        progress.show([run], run.started + second)
+    assert len(caplog.messages) == 1
+    assert "can't start new thread" in caplog.messages[0]

@@ -1,0 +1,217 @@
+"""The coordinator behind its socket: real connections, real threads, no Spark."""
+
+import socket
+import threading
+import time
+
+import pytest
+from tests.driver.actors import EXCHANGE, PLACE, TOTALS
+
+from headgate.errors import CoordinatorError, HandshakeError
+from headgate.spark.driver import server as server_module
+from headgate.spark.driver.formation import ExchangeFacts
+from headgate.spark.driver.server import Server
+from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.wire.channel import control_key
+
+SECRET = b"s" * 32
+
+
+class Side:
+    """Notes what the coordinator asks of Spark."""
+
+    def __init__(self):
+        self.submitted, self.cancelled, self.asked, self.results, self.texts = [], [], [], [], []
+        self.killed = []
+        self.epochs = []
+
+    def submit(self, run):
+        self.submitted.append(run)
+
+    def cancel(self, run, epoch):
+        self.cancelled.append(run)
+
+    def ask_verdict(self, member, run):
+        self.asked.append((member, run))
+
+    def kill(self, member, reason):
+        self.killed.append((member, reason))
+
+    def epoch_ended(self, run, epoch, cause):
+        self.epochs.append((run, epoch, cause))
+
+    def ended(self, run, cause):
+        self.results.append((run, cause))
+
+    def warn(self, text):
+        self.texts.append(text)
+
+    def tick(self, coordinator):
+        coordinator.slots = 4
+
+
+@pytest.fixture
+def side():
+    return Side()
+
+
+@pytest.fixture
+def server(side):
+    keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
+    before = ours()
+    server = Server("127.0.0.1", keys.get, lambda _: side)
+    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(2, may_hand_over=True)
+    server.start()
+    yield server
+    server.stop()
+    assert ours() == before
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", server.port), timeout=1)
+
+
+def ours():
+    return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
+
+
+def place(server, secret=SECRET, timeout=5.0):
+    return Place("127.0.0.1", server.port, EXCHANGE, secret, timeout)
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def consumer(server, index, attempt):
+    control = Control(place(server))
+    fields = {"stage": 1, "partition": index, "attempt": attempt, "index": index}
+    control.send("CONSUMER", fields)
+    return control
+
+
+def test_a_whole_run_over_sockets(server, side):
+    first, second = consumer(server, 0, 1), consumer(server, 1, 2)
+    until(lambda: side.submitted)
+    (run,) = side.submitted
+    producer = Control(place(server))
+    producer.bind(run.number, run.epoch)
+    producer.send("PRODUCER", {"stage": 2, "partition": 0, "attempt": 3})
+    assert producer.receive()["wanted"] == [0, 1]
+    producer.send("REGISTERED", PLACE)
+    assert [first.receive().kind, first.receive()["host"]] == ["START", "h"]
+    producer.send("DONE", TOTALS)
+    assert producer.receive().kind == "OK"
+    producer.close()
+    server.post(lambda: server.coordinator.job_ended(run.number, 0, None, {0}))
+    assert first.receive()["producers"] == 1
+    for control in (first, second):
+        control.bind(run.number, run.epoch)
+        control.send("DONE", TOTALS)
+    assert first.receive().kind == "OK"
+    first.close()
+    second.close()
+    until(lambda: side.results)
+    assert side.results == [(run, None)]
+    until(lambda: not server.coordinator.runs)
+
+
+def test_a_wrong_secret_gets_nowhere(server):
+    with pytest.raises(HandshakeError):
+        Control(place(server, b"x" * 32))
+    assert not server.coordinator.members
+
+
+def test_a_driver_that_is_not_there_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(CoordinatorError, match=f"127.0.0.1:{port}"):
+        Control(Place("127.0.0.1", port, EXCHANGE, SECRET, timeout=0.5))
+    assert time.monotonic() - started < 5
+
+
+def test_a_vanished_worker_is_asked_about(server, side):
+    controls = [consumer(server, index, index) for index in range(2)]
+    until(lambda: side.submitted)
+    controls[0].close()
+    until(lambda: side.asked)
+    assert side.asked[0][0].index == 0
+    controls[1].close()
+
+
+def test_the_listening_thread_handles_reports_and_hears_the_end(server, side):
+    control = consumer(server, 0, 1)
+    counts, heard = Counts(rows=7, bytes=70), []
+    control.listen(heard.append, counts)
+    until(lambda: any(m.rows == 7 for m in server.coordinator.members.values()))
+    server.stop()
+    assert control.await_message("ABORT") is not None
+    assert heard[-1]["code"] in {"HG-2301", "HG-3008"}
+    control.close()
+
+
+def test_what_handling_a_message_raises_reaches_the_main_thread(server, side):
+    control = consumer(server, 0, 1)
+    heard = []
+
+    def handle(message):
+        heard.append(message)
+        if message.kind == "END":
+            raise MemoryError("no segment is left")
+
+    control.listen(handle, Counts())
+    until(lambda: server.coordinator.members)
+    (member,) = server.coordinator.members.values()
+    server.post(lambda: server.coordinator._send(member, "END"))
+    assert control.await_message("END") is not None
+    assert isinstance(control.error, MemoryError)
+    assert [m.kind for m in heard] == ["END", "ABORT"]
+    server.post(lambda: server.coordinator._send(member, "WAIT"))
+    assert control.await_message("WAIT") is not None
+    control.close()
+
+
+def test_garbage_closes_that_connection_only(server, side):
+    control = consumer(server, 0, 1)
+    with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 100)
+        assert stranger.recv(100) == b""
+    assert len(server.coordinator.members) == 1
+    control.close()
+
+
+def test_a_message_out_of_turn_closes_the_connection(server):
+    control = Control(place(server))
+    control.send("DONE", TOTALS)
+    with pytest.raises(CoordinatorError, match="hung up"):
+        control.receive()
+    control.close()
+
+
+def test_silent_peers_are_limited_in_number_and_time(server, monkeypatch):
+    monkeypatch.setattr(server_module, "MAX_PENDING", 4)
+    monkeypatch.setattr(server_module, "HANDSHAKE", 0.3)
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
+    until(lambda: len(server._connections) <= 4)
+    control = consumer(server, 0, 1)
+    until(lambda: len(server._connections) == 1)
+    for peer in silent:
+        peer.settimeout(5)
+        assert peer.recv(10) == b""
+        peer.close()
+    control.close()
+
+
+def test_a_failing_coordinator_says_so_and_ends(server, side, caplog):
+    def explode():
+        raise ZeroDivisionError("a bug")
+
+    control = consumer(server, 0, 1)
+    server.post(explode)
+    until(lambda: not server._thread.is_alive())
+    assert "the coordinator failed" in caplog.text
+    with pytest.raises(CoordinatorError):
+        control.receive()
+    control.close()

@@ -1,0 +1,194 @@
+"""Executors and tasks that are killed: their processes end by themselves, and no row is missed or doubled."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from tests.spark.masters import in_executors
+from tests.spark.outcomes import RIGHT, once, outcome_of, rounds, wait_for, wait_for_executors
+
+from headgate.spark import exchange
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+#: Seconds in which no process of a killed executor must be left.
+ORPHANS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def all_slots(request):
+    """Every test begins with all slots, also after a lost executor."""
+    if "spark" in request.fixturenames:
+        wait_for_executors(request.getfixturevalue("spark"))
+
+
+def parent(pid):
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return int(next(x for x in status.splitlines() if x.startswith("PPid")).split()[1])
+
+
+def is_running(pid):
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def sign(folder):
+    """Leave a file that names this process and the executor it belongs to."""
+    (folder / f"worker-{os.getpid()}-{parent(os.getppid())}").touch()
+
+
+def workers(folder):
+    """Return executor -> its worker processes, as they signed."""
+    found = {}
+    for path in folder.glob("worker-*"):
+        _, worker, executor = path.name.split("-")
+        found.setdefault(int(executor), set()).add(int(worker))
+    return found
+
+
+def asleep():
+    time.sleep(120)
+
+
+def holding_the_lock():
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        pass
+
+
+def stuck(folder, act):
+    """Return a function that signs; the first two of its tasks then do not go on."""
+
+    def work(batches):
+        sign(folder)
+        for batch in batches:
+            if batch.num_rows and (once(folder, "stuck-0") or once(folder, "stuck-1")):
+                act()
+            yield batch
+
+    return work
+
+
+@in_executors
+@pytest.mark.parametrize("act", rounds([asleep], [asleep, holding_the_lock]))
+def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tmp_path, act):
+    # Producers are stuck in their function, consumers wait for rows in native code.
+    work, outcomes = stuck(tmp_path, act), []
+    result = exchange(numbers, by="k", num_partitions=2, map=work, reduce=signing(tmp_path))
+    action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
+    action.start()
+    assert wait_for((tmp_path / "stuck-1").exists, 60)
+    executor, theirs = next(iter(workers(tmp_path).items()))
+    assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    os.kill(executor, signal.SIGKILL)
+    killed = time.monotonic()
+    assert wait_for(lambda: not any(map(is_running, theirs)), ORPHANS), "orphans"
+    print(f"{len(theirs)} workers ended within {time.monotonic() - killed:.2f} s")
+    action.join(90)
+    spark.sparkContext.cancelAllJobs()
+    action.join(20)
+    assert outcomes == ["rows"]
+
+
+def signing(folder):
+    def work(batches):
+        sign(folder)
+        yield from batches
+
+    return work
+
+
+def killing(folder, how):
+    """Return a function of which one task, once, is ended in its midst."""
+
+    def work(batches):
+        for batch in batches:
+            yield batch
+            if batch.num_rows and once(folder, "killed"):
+                how()
+
+    return work
+
+
+def by_signal():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def by_leaving():
+    os._exit(0)
+
+
+@in_executors
+@pytest.mark.parametrize("how", rounds([by_signal], [by_signal, by_leaving]))
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_a_killed_task_without_a_shuffle_after_it(spark, numbers, tmp_path, role, how):
+    result = exchange(numbers, by="k", num_partitions=2, **{role: killing(tmp_path, how)})
+    assert sorted(row.id for row in result.collect()) == list(range(RIGHT[1]))
+
+
+@in_executors
+@pytest.mark.parametrize("role", rounds(["reduce"], ["map", "reduce"]))
+def test_a_killed_task_with_a_shuffle_after_it(spark, numbers, tmp_path, role):
+    result = exchange(numbers, by="k", num_partitions=2, **{role: killing(tmp_path, by_signal)})
+    shuffled = (
+        result.groupBy("k").agg({"id": "collect_list"}).selectExpr("explode(`collect_list(id)`) id")
+    )
+    assert outcome_of(shuffled) == "rows"
+
+
+@in_executors
+def test_rows_of_a_stage_that_are_lost_after_its_end_are_made_again(spark, numbers, tmp_path):
+    def lose_the_executor(batches):
+        # The consumers' shuffle files go with the executor that has them.
+        for batch in batches:
+            if batch.num_rows and once(tmp_path, "killed"):
+                executor = parent(os.getppid())
+                assert (
+                    b"CoarseGrainedExecutorBackend"
+                    in Path(f"/proc/{executor}/cmdline").read_bytes()
+                )
+                os.kill(executor, signal.SIGKILL)
+                time.sleep(60)
+            yield batch
+
+    consumed = exchange(numbers, by="k", num_partitions=2, reduce=signing(tmp_path))
+    after = consumed.repartition(4, "id").mapInArrow(lose_the_executor, consumed.schema)
+    assert outcome_of(after) == "rows"
+    print(f"{len(workers(tmp_path))} executors had consumers")
+    assert (tmp_path / "killed").exists()
+
+
+@in_executors
+@pytest.mark.parametrize("role", rounds(["reduce"], ["map", "reduce"]))
+@pytest.mark.parametrize("interrupt", rounds([False], [False, True]))
+def test_a_task_that_spark_is_told_to_kill(spark, numbers, tmp_path, role, interrupt):
+    def work(batches):
+        from pyspark import TaskContext
+
+        for batch in batches:
+            if batch.num_rows and once(tmp_path, "chosen"):
+                (tmp_path / f"task-{TaskContext.get().taskAttemptId()}").touch()
+                time.sleep(8)
+            yield batch
+
+    outcomes = []
+    result = exchange(numbers, by="k", num_partitions=2, **{role: work})
+    action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
+    action.start()
+    assert wait_for(lambda: list(tmp_path.glob("task-*")), 60)
+    attempt = int(next(tmp_path.glob("task-*")).name.split("-")[1])
+    spark.sparkContext._jsc.sc().killTaskAttempt(attempt, interrupt, "a test")
+    action.join(90)
+    assert not action.is_alive()
+    assert outcomes == ["rows"]

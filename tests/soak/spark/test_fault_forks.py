@@ -1,0 +1,196 @@
+"""Functions that fork, are interrupted, or log everything, in the midst of an exchange on Spark."""
+
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from pyspark import cloudpickle
+from tests.spark.outcomes import once, outcome_of, rounds, wait_for
+
+from headgate.spark import exchange
+from headgate.spark.driver.application import Application
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def pool():
+    with multiprocessing.get_context("fork").Pool(2) as workers:
+        assert workers.map_async(abs, range(-10, 0)).get(60) == list(range(10, 0, -1))
+
+
+def leave_at_once():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def raise_in_the_child():
+    child = os.fork()
+    if child == 0:
+        try:
+            raise ValueError("only in the child")
+        except ValueError:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def leave_a_child_behind():
+    if os.fork() == 0:
+        time.sleep(3)
+        os._exit(0)
+
+
+def run_a_program():
+    assert subprocess.run(["true"], check=False).returncode == 0
+
+
+FORKS = [pool, leave_at_once, raise_in_the_child, leave_a_child_behind, run_a_program]
+
+
+@pytest.mark.parametrize("fork", FORKS[:: rounds(3, 1)])
+def test_functions_that_fork_in_traffic(spark, numbers, fork):
+    def work(batches):
+        for batch in batches:
+            fork()
+            yield batch
+
+    assert outcome_of(exchange(numbers, by="k", map=work, reduce=work)) == "rows"
+
+
+def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(spark, numbers):
+    def work(batches):
+        for batch in batches:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a hang ends the child
+                try:
+                    next(batches)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is no hang
+                    os._exit(5 if type(error).__name__ == "ForkError" else 6)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert code == 5, code
+            yield batch
+
+    assert outcome_of(exchange(numbers, by="k", reduce=work)) == "rows"
+
+
+@pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it")
+@pytest.mark.timeout(180)
+def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
+    spark, numbers, tmp_path
+):
+    # The child holds the parent's sockets, so no connection ends: only the heartbeats do.
+    def work(batches):
+        for batch in batches:
+            yield batch
+            if once(tmp_path, "killed"):
+                if os.fork() == 0:
+                    (tmp_path / "child").write_text(str(os.getpid()))
+                    time.sleep(60)
+                    os._exit(0)
+                assert wait_for((tmp_path / "child").exists, 20)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def all_at_once(batches):
+        yield from list(batches)  # what has left a consumer cannot be had again without Spark
+
+    outcomes = []
+    result = exchange(numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s")
+    action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
+    started = time.monotonic()
+    action.start()
+    action.join(50)
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert not action.is_alive()
+    print(f"{time.monotonic() - started:.1f} s")
+    assert outcomes == ["rows"]
+
+
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_a_worker_that_is_interrupted_says_so(spark, numbers, tmp_path, role):
+    def work(batches):
+        for batch in batches:
+            if batch.num_rows and once(tmp_path, "chosen"):
+                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+                time.sleep(30)
+            yield batch
+
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
+        exchange(numbers, by="k", **{role: work}).collect()
+    assert "KeyboardInterrupt" in str(caught.value)
+
+
+def test_a_consumer_that_is_interrupted_while_it_waits_for_rows(spark, numbers, tmp_path):
+    def interrupted(batches):
+        if once(tmp_path, "chosen"):
+            (tmp_path / f"consumer-{os.getpid()}").touch()
+        yield from batches
+
+    def late(batches):
+        for batch in batches:
+            assert wait_for(lambda: list(tmp_path.glob("consumer-*")), 60)
+            time.sleep(1)
+            if once(tmp_path, "sent"):
+                pid = next(tmp_path.glob("consumer-*")).name.split("-")[1]
+                os.kill(int(pid), signal.SIGINT)
+            time.sleep(1)
+            yield batch
+
+    outcomes = []
+
+    def act():
+        try:
+            outcomes.append(exchange(numbers, by="k", map=late, reduce=interrupted).count())
+        except Exception as error:  # noqa: BLE001 - Spark's classes differ by mode
+            outcomes.append(str(error))
+
+    action = threading.Thread(target=act)
+    action.start()
+    action.join(90)
+    assert not action.is_alive()
+    assert outcomes == [20_000] or "KeyboardInterrupt" in outcomes[0]
+
+
+def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
+    spark, numbers, tmp_path, monkeypatch, caplog
+):
+    secrets, register = [], Application.register
+
+    def note(self, exchange_id, secret, facts, plan):
+        secrets.append(secret)
+        register(self, exchange_id, secret, facts, plan)
+
+    monkeypatch.setattr(Application, "register", note)
+
+    def work(batches):
+        root = logging.getLogger()
+        handler = logging.FileHandler(tmp_path / f"worker-{os.getpid()}.log")
+        level = root.level
+        root.addHandler(handler)
+        root.setLevel(logging.DEBUG)
+        try:
+            for batch in batches:
+                root.debug("a batch of %d rows", batch.num_rows)
+                yield batch
+        finally:
+            root.setLevel(level)
+            root.removeHandler(handler)
+
+    with caplog.at_level(logging.DEBUG, logger="headgate"):
+        assert outcome_of(exchange(numbers, by="k", map=work, reduce=work)) == "rows"
+    logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("worker-*.log")]
+    assert any("a batch of" in text for text in logs)
+    assert "Submit" in caplog.text
+    for text in (caplog.text, *logs):
+        for secret in secrets:
+            assert secret.hex() not in text
+            assert repr(secret) not in text

@@ -1,0 +1,148 @@
+"""Spark's speculative copies of producers and consumers: of each task exactly one counts.
+
+Copies only run on another host, so this has a cluster of its own with a worker on each of two
+loopback addresses. It takes a minute: HEADGATE_TEST_FAULTS=full runs it.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.spark.outcomes import rounds, wait_for
+
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(400),
+]
+
+SCRIPT = """
+import json, sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from headgate.spark import exchange, last_stats
+from headgate.spark.driver.coordinator import Coordinator
+
+master, folder, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
+    .config("spark.executor.memory", "512m").config("spark.cores.max", "12")
+    .config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
+    .config("spark.speculation.quantile", "0.1").config("spark.speculation.multiplier", "1.1")
+    .config("spark.speculation.minTaskRuntime", "100ms").getOrCreate())
+spark.sparkContext.setLogLevel("OFF")
+while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
+    time.sleep(0.1)
+came, message_of = [], Coordinator.message
+
+def message(self, connection, exchange_id, message, now):
+    if message.kind in ("PRODUCER", "CONSUMER"):
+        came.append((message.kind, message["partition"], message["attempt"]))
+        role = "CONSUMER" if what == "reduce" else "PRODUCER"
+        if len({attempt for *who, attempt in came if who == [role, 0]}) > 1:
+            (folder / "copied").touch()
+    message_of(self, connection, exchange_id, message, now)
+
+Coordinator.message = message
+
+def slow_once(batches):
+    from pyspark import TaskContext
+    slow = TaskContext.get().partitionId() == 0
+    if slow:
+        try:
+            (folder / "slow").open("x").close()
+        except FileExistsError:
+            slow = False
+    for batch in batches:
+        # Until its copy has come: how long Spark takes to start one depends on the machine.
+        end = time.monotonic() + 90
+        while slow and not (folder / "copied").exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        slow = False
+        yield batch
+
+df = spark.range(0, 20_000, 1, 4)
+result = exchange(df, by="id", num_partitions=4, **{what: slow_once})
+started = time.monotonic()
+rows = tuple(result.selectExpr("sum(id)", "count(id)", "count(distinct id)").first())
+seconds = time.monotonic() - started
+stats = last_stats()
+print(json.dumps([rows, came, seconds, stats.state, stats.rows]))
+spark.stop()
+"""
+
+
+def spark_class(*args, folder, **env):
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    return subprocess.Popen(
+        [str(home / "bin" / "spark-class"), *map(str, args)],
+        stdout=subprocess.DEVNULL,
+        stderr=(folder / f"{args[0].rpartition('.')[2]}.log").open("a"),
+        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, **env},
+        cwd=folder,
+    )
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A master, and two workers on two hosts; its address."""
+    folder, port, page = tmp_path_factory.mktemp("cluster"), free_port(), free_port()
+    master = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    with contextlib.ExitStack() as stack:
+
+        def start(*args, **env):
+            process = stack.enter_context(spark_class(*args, folder=folder, **env))
+            stack.callback(process.terminate)
+
+        where = ["--host", "127.0.0.1", "--port", port, "--webui-port", page]
+        start(f"{deploy}.master.Master", *where, SPARK_LOCAL_IP="127.0.0.1")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            size = ["--cores", 6, "--memory", "1g", "--work-dir", folder / host, "--host", host]
+            start(f"{deploy}.worker.Worker", *size, "--webui-port", 0, master, SPARK_LOCAL_IP=host)
+
+        def workers():
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{page}/json/") as answer,
+            ):
+                return json.load(answer)["aliveworkers"]
+            return 0
+
+        assert wait_for(lambda: workers() == 2, 120), "the cluster did not start"
+        yield master
+
+
+@pytest.mark.parametrize("what", ["map", "reduce"])
+def test_of_speculative_copies_exactly_one_counts(cluster, tmp_path, what):
+    script = tmp_path / "driver.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(script), cluster, str(tmp_path), what],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows, came, seconds, state, sent = json.loads(done.stdout.splitlines()[-1])
+    assert rows == [sum(range(20_000)), 20_000, 20_000]
+    assert (state, sent) == ("done", 20_000)
+    kind = "CONSUMER" if what == "reduce" else "PRODUCER"
+    attempts = {attempt for role, partition, attempt in came if (role, partition) == (kind, 0)}
+    print(f"{what}: {len(attempts)} attempts of {kind} 0, {len(came)} tasks, {seconds:.1f} s")
+    assert len(attempts) >= 2, "Spark started no copy"

@@ -1,0 +1,74 @@
+"""Dynamic allocation: executors come for producers, idle ones go, and the next exchange works."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.soak.spark.own_driver import drive
+from tests.spark.outcomes import rounds
+
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(700),
+]
+
+DYNAMIC = {
+    "spark__dynamicAllocation__enabled": "true",
+    "spark__dynamicAllocation__shuffleTracking__enabled": "true",
+    "spark__dynamicAllocation__shuffleTracking__timeout": "3s",
+    "spark__dynamicAllocation__minExecutors": "1",
+    "spark__dynamicAllocation__initialExecutors": "1",
+    "spark__dynamicAllocation__maxExecutors": "3",
+    "spark__dynamicAllocation__executorIdleTimeout": "2s",
+    "spark__dynamicAllocation__schedulerBacklogTimeout": "1s",
+    # A start of an executor takes long on a busy machine.
+    "spark__scheduler__maxRegisteredResourcesWaitingTime": "90s",
+}
+
+
+def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
+    told = drive(
+        """
+        from headgate.spark.driver.slots import SlotCounter
+        slots = SlotCounter(context).count()
+        eventually(lambda: executors() == 1)
+        # As many consumers as the only executor has slots.
+        first = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
+        peak = executors()
+        eventually(lambda: executors() == 1)
+
+        # Producers end; consumers stay until an executor has gone, of those that came for producers.
+        counts, gone = [], Path.cwd() / "gone"
+        def stay(batches):
+            yield from batches
+            end = time.monotonic() + 120
+            while not gone.exists() and time.monotonic() < end:
+                time.sleep(0.1)
+        ended = threading.Event()
+        def watch():
+            while not ended.wait(0.2):
+                counts.append(executors())
+                if counts[-1] < max(counts):
+                    gone.touch()
+        thread = threading.Thread(target=watch)
+        thread.start()
+        second = outcome(
+            exchange(numbers, by="k", num_partitions=2, reduce=stay, on_no_slots="error").collect
+        )
+        went = gone.exists()
+        ended.set()
+        thread.join()
+        third = outcome(exchange(numbers, by="k", num_partitions=4).collect)
+        tell(slots=slots.number, words=slots.words, first=first, peak=peak,
+             second=second, counts=sorted(set(counts)), went=went, third=third, said=said)
+        """,
+        "local-cluster[3,2,1024]",
+        tmp_path,
+        **DYNAMIC,
+    )
+    assert told["slots"] == 6
+    for one in ("first", "second", "third"):
+        assert told[one]["right"], told[one]
+    assert told["peak"] > 1
+    assert max(told["counts"]) > 1
+    assert told["went"], "no executor went while consumers were at work"

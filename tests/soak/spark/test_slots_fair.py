@@ -1,0 +1,53 @@
+"""FAIR scheduling: producers run in the pool of their action, beside a job that never ends."""
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.soak.spark.own_driver import drive
+from tests.spark.outcomes import rounds
+
+pytestmark = [
+    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
+    pytest.mark.timeout(700),
+]
+
+
+def test_producers_get_the_share_of_their_actions_pool(tmp_path):
+    told = drive(
+        """
+        def short(rows):
+            time.sleep(0.2)
+            return rows
+        def endless():
+            context.setJobGroup("endless", "other work", interruptOnCancel=True)
+            try:
+                # More tasks than this test waits for; within a pool, the first job goes first.
+                context.parallelize(range(9000), 9000).mapPartitions(short).count()
+            except Exception:
+                ends.append("cancelled")
+        ends, ids = [], []
+        other = InheritableThread(target=endless)
+        other.start()
+        pool = scala.taskScheduler().rootPool()
+        eventually(lambda: pool.runningTasks() == 4)
+        def act():
+            context.setLocalProperty("spark.scheduler.pool", "gold")
+            result.update(outcome(exchange(numbers, by="k", num_partitions=1).collect))
+        result = {}
+        action = InheritableThread(target=act)
+        action.start()
+        action.join(200)
+        before = list(ends)
+        context.cancelAllJobs()
+        other.join(60)
+        action.join(60)
+        tell(result=result, before=before, ends=ends, said=said)
+        """,
+        "local[4]",
+        tmp_path,
+        spark__scheduler__mode="FAIR",
+    )
+    assert told["result"]["right"], told
+    assert told["before"] == []
+    assert told["ends"] == ["cancelled"]

@@ -1,0 +1,47 @@
+"""A session to run exchanges in, and a check after each test that nothing is left."""
+
+import os
+import sys
+
+import pytest
+from tests.faults import sessions
+from tests.faults.leftovers import SETTLE_SPARK, Leftovers
+from tests.faults.patience import wait_until
+from tests.spark.masters import MASTER
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+#: Seconds in which everything of an application must have gone after its stop.
+AFTER_STOP = 15.0
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """A session with four slots."""
+    leftovers = Leftovers(spark="stopped")
+    folder = tmp_path_factory.mktemp("spark")
+    session = sessions.builder(MASTER, "headgate tests", folder).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    leftovers.check(AFTER_STOP)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    """Check that a test leaves no run, task, connection, thread, process, file or job."""
+    session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
+    folders = [] if session is None else [session.conf.get("spark.local.dir")]
+    leftovers = Leftovers(spark="live", folders=folders)
+    yield
+    if session is not None:
+        tracker = session.sparkContext.statusTracker()
+        wait_until(lambda: not list(tracker.getActiveJobsIds()), "no job is active", SETTLE_SPARK)
+    leftovers.check()
+
+
+@pytest.fixture
+def numbers(spark):
+    """20,000 rows in 7 partitions: id, a key of 100 values, a string."""
+    return spark.range(0, 20_000, 1, 7).selectExpr("id", "id % 100 as k", "concat('row ', id) as s")
