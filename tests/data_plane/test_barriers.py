@@ -34,7 +34,7 @@ def opened(link, n=1):
     return partition, writer, [consumer.create_input_gate([partition.address(i)]) for i in range(n)]
 
 
-def test_spec_4_8_a_barrier_holds_back_what_is_behind_it(link):
+def test_spec_4_08_a_barrier_holds_back_what_is_behind_it(link):
     partition, writer, (gate,) = opened(link)
     reading = Reading(gate)
     writer.emit(b"before")
@@ -52,7 +52,7 @@ def test_spec_4_8_a_barrier_holds_back_what_is_behind_it(link):
     assert Task(partition.wait_consumed, 10).result()
 
 
-def test_spec_4_8_what_comes_after_the_resume_is_told(link):
+def test_spec_4_08_what_comes_after_the_resume_is_told(link):
     _, writer, (gate,) = opened(link)
     reading = Reading(gate)
     expected = []
@@ -69,7 +69,7 @@ def test_spec_4_8_what_comes_after_the_resume_is_told(link):
     reading.task.result()
 
 
-def test_spec_4_8_resume_of_what_is_not_blocked_is_refused(link):
+def test_spec_4_08_resume_of_what_is_not_blocked_is_refused(link):
     _, writer, (gate,) = opened(link)
     with pytest.raises(hg.errors.ClosedError, match="not blocked"):
         gate.resume_consumption(0)

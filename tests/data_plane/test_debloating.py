@@ -75,7 +75,7 @@ def test_spec_4_11_batches_are_as_small_as_wished_and_large_again(link):
 
 
 @pytest.mark.parametrize("size", [0, -5])
-def test_spec_12_5_a_wish_is_a_byte_at_least(environment, size):
+def test_spec_12_05_a_wish_is_a_byte_at_least(environment, size):
     env = environment()
     partition = env.create_result_partition(1, schema=NUMBERS)
     gates = [env.create_input_gate([partition.address(0)]), env.create_input_gate()]
@@ -93,7 +93,7 @@ def came(partition):
     wait_until(lambda: partition._native.has_task_events)
 
 
-def test_spec_12_5_a_wish_waits_for_the_partition_with_its_request(link):
+def test_spec_12_05_a_wish_waits_for_the_partition_with_its_request(link):
     producer, consumer = link()
     gate = consumer.create_input_gate([address_of(producer)], schema=NUMBERS)
     gate.announce_buffer_size(1024)

@@ -51,7 +51,7 @@ def values(metrics):
     return [value for one in inner for value in values(one)]
 
 
-def test_spec_12_2_the_page_and_the_snapshot_have_the_same_names(environment):
+def test_spec_section_12_2_the_page_and_the_snapshot_have_the_same_names(environment):
     env = environment()
     partition = env.create_result_partition(1)
     gate = env.create_input_gate([partition.address(0)])
@@ -67,7 +67,7 @@ def test_spec_12_2_the_page_and_the_snapshot_have_the_same_names(environment):
     gate.close()
 
 
-def test_spec_12_2_what_there_is_nothing_of_is_zero(environment):
+def test_spec_section_12_2_what_there_is_nothing_of_is_zero(environment):
     env = environment()
     metrics = env.stats()["metrics"]
     assert metrics["gates"] == metrics["partitions"] == []
@@ -100,7 +100,7 @@ def test_what_is_read_is_what_was_written(link):
     assert received["inputQueueLength"] == sent["outputQueueLength"] == 0
 
 
-def test_spec_12_2_the_parts_of_a_second_make_a_second(environment):
+def test_spec_section_12_2_the_parts_of_a_second_make_a_second(environment):
     env = environment(max_overdraft_buffers=0)
     partition = env.create_result_partition(1, schema=NUMBERS)
     writer = hg.RecordWriter(partition)
@@ -121,7 +121,7 @@ def test_spec_12_2_the_parts_of_a_second_make_a_second(environment):
     assert writer.back_pressured_ns() >= 50_000_000
 
 
-def test_spec_12_2_an_async_reader_is_idle_while_it_waits(environment):
+def test_spec_section_12_2_an_async_reader_is_idle_while_it_waits(environment):
     env = environment()
     partition = env.create_result_partition(1)
     [gate] = open_gates(partition, env)
@@ -169,7 +169,7 @@ def test_gauges_are_read_while_everything_comes_and_goes(link):
 
 
 @pytest.mark.parametrize("flush", [True, False])
-def test_spec_12_8_a_broadcast_buffer_counts_for_each_consumer(environment, flush):
+def test_spec_12_08_a_broadcast_buffer_counts_for_each_consumer(environment, flush):
     env = environment()
     partition = env.create_result_partition(4)
     writer = hg.RecordWriter(partition, serializer="bytes")

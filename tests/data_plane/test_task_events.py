@@ -75,7 +75,7 @@ def test_what_a_handler_raises_comes_out_of_emit(link):
     writer.emit(b"r")
 
 
-def test_spec_9_4_an_event_nobody_takes_ends_that_channel_only(link):
+def test_spec_section_9_4_an_event_nobody_takes_ends_that_channel_only(link):
     partition, writer, (first, second) = opened(link, 2)
     partition.on_task_event("known", lambda event: None)
     writer.emit(b"early")

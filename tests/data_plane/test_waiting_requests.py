@@ -25,7 +25,7 @@ def read(gate):
     return list(hg.RecordReader(gate, serializer="bytes"))
 
 
-def test_spec_11_2_a_request_waits_until_the_partition_is_registered(link):
+def test_spec_11_02_a_request_waits_until_the_partition_is_registered(link):
     producer, consumer = link()
     gate = consumer.create_input_gate([address_of(producer)])
     reading = Task(read, gate)
@@ -38,7 +38,7 @@ def test_spec_11_2_a_request_waits_until_the_partition_is_registered(link):
     assert Task(partition.wait_consumed, 10).result()
 
 
-def test_spec_11_2_a_partition_that_never_appears_is_named(link):
+def test_spec_11_02_a_partition_that_never_appears_is_named(link):
     producer, consumer = link(partition_request_timeout="300ms")
     begun = time.monotonic()
     error = Task(read, consumer.create_input_gate([address_of(producer)])).error()
@@ -47,7 +47,7 @@ def test_spec_11_2_a_partition_that_never_appears_is_named(link):
     assert time.monotonic() - begun > 0.25
 
 
-def test_spec_8_5_no_time_to_wait_refuses_at_once(link):
+def test_spec_8_05_no_time_to_wait_refuses_at_once(link):
     producer, consumer = link(partition_request_timeout=0)
     address = address_of(producer)
     begun = time.monotonic()
@@ -56,7 +56,7 @@ def test_spec_8_5_no_time_to_wait_refuses_at_once(link):
     assert time.monotonic() - begun < 5
 
 
-def test_spec_11_5_a_released_partition_is_not_waited_for(link):
+def test_spec_11_05_a_released_partition_is_not_waited_for(link):
     producer, consumer = link(partition_request_timeout="1h")
     partition = producer.create_result_partition(1)
     address = partition.address(0)
@@ -66,7 +66,7 @@ def test_spec_11_5_a_released_partition_is_not_waited_for(link):
     assert "released" in str(error)
 
 
-def test_spec_11_8_a_gate_closed_while_its_request_waits_leaves_nothing(link):
+def test_spec_11_08_a_gate_closed_while_its_request_waits_leaves_nothing(link):
     producer, consumer = link()
     address = address_of(producer)
     gate = consumer.create_input_gate([address])
@@ -100,7 +100,7 @@ def test_a_producer_that_closes_while_a_request_waits(environment):
     assert isinstance(reading.error(), hg.errors.PeerLostError)
 
 
-def test_spec_4_8_an_id_is_registered_once(environment):
+def test_spec_section_4_8_an_id_is_registered_once(environment):
     env = environment()
     partition = env.create_result_partition(1, partition_id=LATER)
     with pytest.raises(hg.errors.ClosedError, match="registered before"):

@@ -168,7 +168,7 @@ def test_requests_of_readers_that_are_not_there_or_need_none_are_ignored(bench):
     assert len([c for c in bench.source.enumerator.calls if c[0] == "request"]) == 7
 
 
-def test_spec_13_5_splits_of_a_lost_reader_go_to_another(bench):
+def test_spec_13_05_splits_of_a_lost_reader_go_to_another(bench):
     bench.started(0, 1)
     requested(bench, 0, 0)
     bench.checkpoint(1)

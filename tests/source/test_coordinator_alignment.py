@@ -75,14 +75,14 @@ def test_nothing_is_said_between_the_intervals_and_something_in_each(bench):
     assert bench.announced(0.1) == {0: 42 + DRIFT}
 
 
-def test_spec_32414_readers_without_a_split_say_nothing_and_hold_nobody(bench):
+def test_flink_32414_readers_without_a_split_say_nothing_and_hold_nobody(bench):
     bench.reported(r0=MIN_WATERMARK)
     assert bench.announced() == {}
     bench.reported(r1=7)
     assert bench.announced() == {1: 7 + DRIFT}
 
 
-def test_spec_32496_idle_readers_hold_nobody(bench):
+def test_flink_32496_idle_readers_hold_nobody(bench):
     bench.reported(r0=10, r1=99)
     bench.reported(r0=MAX_WATERMARK)
     assert bench.announced() == {0: 99 + DRIFT, 1: 99 + DRIFT}

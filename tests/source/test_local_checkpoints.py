@@ -36,7 +36,7 @@ def _no_wake_up_is_missed(monkeypatch):
 
 
 @pytest.mark.parametrize("taken", range(len(ALL) + 1))
-def test_spec_13_5_a_checkpoint_anywhere_gives_exactly_the_rest(taken):
+def test_spec_13_05_a_checkpoint_anywhere_gives_exactly_the_rest(taken):
     with read(ListSource(SPLITS), 2) as reading:
         first = list(itertools.islice(reading, taken))
         checkpoint = reading.checkpoint()

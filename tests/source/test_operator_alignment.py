@@ -31,7 +31,7 @@ def paused(rig):
 
 
 class TestWholeReader:
-    def test_spec_13_6_beyond_the_limit_the_reader_is_not_polled(self):
+    def test_spec_section_13_6_beyond_the_limit_the_reader_is_not_polled(self):
         rig = Rig(ALIGNED, ["a"])
         assert rig.run(emit(1, split="a")) == [1]
         rig.operator.align(0)
@@ -44,7 +44,7 @@ class TestWholeReader:
         assert rig.drain() == [2]
         assert rig.operator.mode is READING
 
-    def test_spec_13_6_at_the_limit_itself_it_goes_on(self):
+    def test_spec_section_13_6_at_the_limit_itself_it_goes_on(self):
         rig = Rig(ALIGNED, ["a"])
         rig.operator.align(1)
         assert rig.run(emit(1, split="a"), emit(2, split="a"), emit(3, split="a")) == [1, 2]
@@ -65,7 +65,7 @@ class TestWholeReader:
         rig.run(emit(1, split="a"))
         assert (rig.operator.mode, pauses(rig)) == (WAITING, [])
 
-    def test_spec_13_6_stop_while_waiting(self):
+    def test_spec_section_13_6_stop_while_waiting(self):
         rig = Rig(ALIGNED, ["a"])
         rig.operator.align(0)
         rig.run(emit(1, split="a"))
@@ -73,7 +73,7 @@ class TestWholeReader:
         assert rig.drain() == []
         assert rig.operator.is_finished
 
-    def test_spec_13_6_splits_that_come_while_waiting_reach_the_reader(self):
+    def test_spec_section_13_6_splits_that_come_while_waiting_reach_the_reader(self):
         rig = Rig(ALIGNED, ["a"])
         rig.operator.align(0)
         rig.run(emit(1, split="a"))
@@ -84,7 +84,7 @@ class TestWholeReader:
 
 
 class TestReports:
-    def test_spec_13_6_the_watermark_is_told_each_update_interval(self):
+    def test_spec_section_13_6_the_watermark_is_told_each_update_interval(self):
         rig = Rig(ALIGNED, ["a"])
         rig.run(emit(7, split="a"))
         assert rig.operator.timeout() == pytest.approx(0.2)
@@ -102,7 +102,7 @@ class TestReports:
         rig.pass_by(1.0)
         assert rig.reported == [7, 7, 7]
 
-    def test_spec_13_6_without_splits_nothing_is_told(self):
+    def test_spec_section_13_6_without_splits_nothing_is_told(self):
         """FLINK-32414."""
         rig = Rig(ALIGNED)
         rig.run(NOTHING)
@@ -112,12 +112,12 @@ class TestReports:
         rig.pass_by(1.1)
         assert rig.reported == [10]
 
-    def test_spec_13_6_a_split_without_a_watermark_yet_tells_nothing(self):
+    def test_spec_section_13_6_a_split_without_a_watermark_yet_tells_nothing(self):
         rig = Rig(ALIGNED, ["a"])
         rig.pass_by(3)
         assert rig.reported == []
 
-    def test_spec_13_6_idle_tells_that_nobody_need_wait(self):
+    def test_spec_section_13_6_idle_tells_that_nobody_need_wait(self):
         rig = Rig(ALIGNED, ["a"])
         rig.run(emit(1, split="a"), idle("a"))
         rig.pass_by(1.1)
@@ -136,7 +136,7 @@ class TestReports:
         rig.pass_by(1.0)
         assert rig.reported[-1] == 2
 
-    def test_spec_13_6_what_is_told_never_falls(self):
+    def test_spec_section_13_6_what_is_told_never_falls(self):
         rig = Rig(ALIGNED, ["a"])
         rig.run(emit(2000, split="a"))
         rig.pass_by(1.1)
@@ -144,7 +144,7 @@ class TestReports:
         rig.pass_by(1.1)
         assert rig.reported == [2000, 2000]
 
-    def test_spec_13_6_the_end_tells_the_last_watermark(self):
+    def test_spec_section_13_6_the_end_tells_the_last_watermark(self):
         rig = Rig(ALIGNED, ["a"])
         rig.operator.no_more_splits()
         rig.run(emit(1, split="a"))
@@ -166,7 +166,7 @@ class TestReports:
 
 
 class TestSplits:
-    def test_spec_13_6_splits_ahead_are_paused_and_resumed_when_the_limit_rises(self):
+    def test_spec_section_13_6_splits_ahead_are_paused_and_resumed_when_the_limit_rises(self):
         rig = Rig(ALIGNED, ["0", "1"])
         rig.run(emit(5, split="0"))
         rig.operator.align(4)
@@ -185,7 +185,7 @@ class TestSplits:
         assert paused(rig) == {"0"}
         assert rig.operator.mode is READING
 
-    def test_spec_13_6_the_reader_is_asked_only_when_something_changes(self):
+    def test_spec_section_13_6_the_reader_is_asked_only_when_something_changes(self):
         rig = Rig(ALIGNED, ["0", "1"])
         rig.operator.align(4)
         rig.run(emit(5, split="0"), emit(1, split="1"), emit(6, split="0"), emit(2, split="1"))
@@ -194,7 +194,7 @@ class TestSplits:
             rig.drain()
         assert pauses(rig) == [("pause", ["0"], "resume", [])]
 
-    def test_spec_13_6_a_finished_split_is_not_paused(self):
+    def test_spec_section_13_6_a_finished_split_is_not_paused(self):
         rig = Rig(ALIGNED, ["0", "1"])
         rig.run(emit(5, split="0"), release("0"), emit(3, split="1"))
         rig.operator.align(4)
@@ -220,7 +220,7 @@ class TestSplits:
         rig.drain()
         assert pauses(rig) == [("pause", ["0"], "resume", [])]
 
-    def test_spec_13_6_a_reader_that_cannot_pause_fails(self):
+    def test_spec_section_13_6_a_reader_that_cannot_pause_fails(self):
         rig = Rig(ALIGNED, ["0", "1"])
         rig.reader.can_pause = False
         rig.operator.align(4)
@@ -228,7 +228,7 @@ class TestSplits:
             rig.run(emit(5, split="0"))
         assert "allow_unaligned_splits=True" in caught.value.remedy
 
-    def test_spec_13_6_a_reader_that_cannot_pause_may_go_on_unaligned(self):
+    def test_spec_section_13_6_a_reader_that_cannot_pause_may_go_on_unaligned(self):
         rig = Rig(ALIGNED, ["0", "1"], allow_unaligned_splits=True)
         asked = []
 
@@ -258,7 +258,7 @@ class TestSplits:
 class TestIdleness:
     STRATEGY = ALIGNED.with_idleness(1.0)
 
-    def test_spec_13_6_a_paused_split_does_not_become_idle(self):
+    def test_spec_section_13_6_a_paused_split_does_not_become_idle(self):
         """FLINK-35886."""
         rig = Rig(self.STRATEGY, ["0", "1"])
         rig.operator.align(4)
@@ -270,7 +270,7 @@ class TestIdleness:
         rig.run(emit(105, split="1"))
         assert rig.watermark == 5
 
-    def test_spec_13_6_a_reader_that_waits_does_not_become_idle(self):
+    def test_spec_section_13_6_a_reader_that_waits_does_not_become_idle(self):
         """FLINK-36751."""
         rig = Rig(self.STRATEGY, ["0"])
         rig.operator.align(4)
@@ -282,7 +282,7 @@ class TestIdleness:
         rig.pass_by(1.8)
         assert rig.reported[-1] == MAX_WATERMARK
 
-    def test_spec_13_6_the_clock_goes_on_when_neither_reason_is_left(self):
+    def test_spec_section_13_6_the_clock_goes_on_when_neither_reason_is_left(self):
         rig = Rig(self.STRATEGY, ["0"])
         rig.operator.align(4)
         rig.run(emit(5, split="0"))

@@ -20,7 +20,7 @@ from headgate.source import MAX_WATERMARK, MIN_WATERMARK, OperatingMode, SourceE
 from headgate.source import WatermarkStrategy as Strategy
 
 
-def test_spec_13_6_modes_from_start_to_end():
+def test_spec_section_13_6_modes_from_start_to_end():
     rig = Rig(start=False)
     assert rig.operator.mode is OperatingMode.OUTPUTS_UNINITIALISED
     rig.operator.start()
@@ -31,7 +31,7 @@ def test_spec_13_6_modes_from_start_to_end():
     assert rig.watermark == MAX_WATERMARK
 
 
-def test_spec_13_6_orders_wait_for_the_start():
+def test_spec_section_13_6_orders_wait_for_the_start():
     rig = Rig(splits=["a"], start=False)
     rig.operator.no_more_splits()
     assert rig.reader.calls == []
@@ -44,7 +44,7 @@ def test_spec_13_6_orders_wait_for_the_start():
     assert rig.reader.calls == ["start", ("add", ["a"]), "no more"]
 
 
-def test_spec_13_6_outputs_are_there_before_the_reader_has_its_splits():
+def test_spec_section_13_6_outputs_are_there_before_the_reader_has_its_splits():
     seen = []
     rig = Rig(start=False)
 
@@ -58,7 +58,7 @@ def test_spec_13_6_outputs_are_there_before_the_reader_has_its_splits():
     assert seen == ["a", "b"]
 
 
-def test_spec_13_9_orders_reach_the_reader_in_their_order():
+def test_spec_section_13_9_orders_reach_the_reader_in_their_order():
     rig = Rig(splits=["a"])
     rig.operator.source_event(SourceEvent("hello"))
     rig.operator.add_splits(3, parts("b", "c"))
@@ -69,7 +69,7 @@ def test_spec_13_9_orders_reach_the_reader_in_their_order():
     ]  # fmt: skip
 
 
-def test_spec_13_9_the_snapshot_is_the_readers_with_splits_that_are_on_their_way():
+def test_spec_section_13_9_the_snapshot_is_the_readers_with_splits_that_are_on_their_way():
     rig = Rig(splits=["a"])
     rig.drain()
     rig.operator.add_splits(3, parts("b"))
@@ -77,14 +77,14 @@ def test_spec_13_9_the_snapshot_is_the_readers_with_splits_that_are_on_their_way
     assert rig.reader.calls[-1] == ("snapshot", 7)
 
 
-def test_spec_13_9_checkpoints_are_told_to_the_reader():
+def test_spec_section_13_9_checkpoints_are_told_to_the_reader():
     rig = Rig()
     rig.operator.notify_checkpoint_complete(4)
     rig.operator.notify_checkpoint_aborted(5)
     assert rig.reader.calls == ["start", ("complete", 4), ("aborted", 5)]
 
 
-def test_spec_13_3_a_snapshot_covers_exactly_what_was_handed_out():
+def test_spec_section_13_3_a_snapshot_covers_exactly_what_was_handed_out():
     rig = Rig(splits=["a"])
 
     def step(reader, output):
@@ -101,7 +101,7 @@ def test_spec_13_3_a_snapshot_covers_exactly_what_was_handed_out():
     assert rig.operator.snapshot(1) == [("a", b'{"name":"a","position":2}')]
 
 
-def test_spec_13_6_end_of_input_is_the_end_for_ever():
+def test_spec_section_13_6_end_of_input_is_the_end_for_ever():
     rig = Rig(splits=["a"])
     rig.run(emit(1, split="a"), END)
     assert rig.operator.is_finished
@@ -120,7 +120,7 @@ def test_records_emitted_with_the_end_are_handed_out_before_it():
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_spec_13_6_a_stop_ends_early_and_emits_the_last_watermark_only_when_it_drains(drain):
+def test_spec_section_13_6_a_stop_ends_early_and_emits_the_last_watermark_only_if_it_drains(drain):
     rig = Rig(Strategy.for_monotonous_timestamps(), ["a"])
     rig.reader.script(emit(1, 2, split="a"), emit(3, split="a"))
     assert rig.operator.poll() == 1
@@ -164,7 +164,7 @@ def test_at_the_end_all_splits_are_finished():
     assert (rig.operator.finished_splits, rig.operator.split_ids) == (3, ())
 
 
-def test_spec_13_4_a_split_can_come_again_after_it_was_finished():
+def test_spec_section_13_4_a_split_can_come_again_after_it_was_finished():
     rig = Rig(splits=["a"])
     rig.run(release("a"))
     rig.operator.add_splits(3, parts("a"))

@@ -160,7 +160,7 @@ class TestThreads:
 
 
 class TestFutures:
-    def test_spec_13_3_a_reader_with_nothing_is_not_polled_until_its_future_is_done(self):
+    def test_spec_section_13_3_a_reader_with_nothing_is_not_polled_until_its_future_is_done(self):
         rig = Rig()
         rig.drain()
         polls = rig.reader.polls
@@ -169,7 +169,7 @@ class TestFutures:
         assert rig.reader.polls == polls
         assert rig.run(emit(1)) == [1]
 
-    def test_spec_13_9_the_same_future_is_subscribed_to_once(self):
+    def test_spec_section_13_9_the_same_future_is_subscribed_to_once(self):
         rig = Rig()
         subscribed = []
         rig.reader.future.add_done_callback = subscribed.append

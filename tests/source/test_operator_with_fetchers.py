@@ -124,7 +124,7 @@ def start():
         operator.close()
 
 
-def test_spec_13_1_all_records_of_ten_splits_each_in_its_order(start):
+def test_spec_13_01_all_records_of_ten_splits_each_in_its_order(start):
     contents = {f"s{n}": [n * 10 + i for i in range(10)] for n in range(10)}
     it = start(contents)
     it.operator.no_more_splits()
@@ -137,7 +137,7 @@ def test_spec_13_1_all_records_of_ten_splits_each_in_its_order(start):
     assert it.operator.current_watermark == MAX_WATERMARK
 
 
-def test_spec_13_4_a_snapshot_after_37_records_says_37(start):
+def test_spec_13_04_a_snapshot_after_37_records_says_37(start):
     it = start({f"s{n}": list(range(10)) for n in range(10)})
     records = it.operator.records()
     for _ in range(37):
@@ -173,7 +173,7 @@ def test_a_fetch_that_fails_is_named_with_its_cause(start):
     assert "cannot read a" in str(caught.value)
 
 
-def test_spec_13_6_no_split_runs_ahead_of_the_limit_by_more_than_what_was_fetched(start):
+def test_spec_section_13_6_no_split_runs_ahead_of_the_limit_by_more_than_what_was_fetched(start):
     fast, slow, drift = list(range(0, 4000, 100)), list(range(0, 400, 10)), 100
     limits = [drift]
 

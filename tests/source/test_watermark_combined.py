@@ -34,7 +34,7 @@ def test_spec_13_11_a_finished_split_holds_nothing_back():
     assert rig.finished == ["two"]
 
 
-def test_spec_13_6_a_split_without_records_holds_back_from_when_it_was_added():
+def test_spec_section_13_6_a_split_without_records_holds_back_from_when_it_was_added():
     """FLINK-26018: outputs come with the splits, not with their first records."""
     rig = Rig(MONOTONOUS, ["a", "b"])
     rig.run(emit(1000, split="a"))
@@ -45,7 +45,7 @@ def test_spec_13_6_a_split_without_records_holds_back_from_when_it_was_added():
     assert rig.watermark == 9
 
 
-def test_spec_13_6_a_split_added_later_never_takes_the_watermark_back():
+def test_spec_section_13_6_a_split_added_later_never_takes_the_watermark_back():
     rig = Rig(PLAIN, ["a"])
     rig.run(watermark(100, "a"))
     rig.operator.add_splits(3, [])
@@ -55,14 +55,14 @@ def test_spec_13_6_a_split_added_later_never_takes_the_watermark_back():
     assert rig.watermark == 150
 
 
-def test_spec_13_6_each_split_has_a_generator_of_its_own():
+def test_spec_section_13_6_each_split_has_a_generator_of_its_own():
     rig = Rig(WatermarkStrategy.for_bounded_out_of_orderness(10), ["a", "b"])
     rig.run(emit(500, split="a"), emit(100, split="b"), emit(480, split="a"), emit(90, split="b"))
     rig.pass_by(0.2)
     assert rig.watermark == 89
 
 
-def test_spec_13_6_records_before_the_first_split_go_to_the_main_output():
+def test_spec_section_13_6_records_before_the_first_split_go_to_the_main_output():
     rig = Rig(MONOTONOUS)
     assert rig.run(emit(40)) == [40]
     rig.pass_by(0.2)
@@ -122,7 +122,7 @@ class TestIdleness:
             rig.run(emit(round(rig.clock.now), split="busy"))
             rig.pass_by(0.1)
 
-    def test_spec_13_6_a_split_without_records_for_the_timeout_is_left_out(self):
+    def test_spec_section_13_6_a_split_without_records_for_the_timeout_is_left_out(self):
         rig = self.rig()
         self.busy(rig, 1.0)
         assert rig.watermark == 49
@@ -130,7 +130,7 @@ class TestIdleness:
         assert rig.watermark >= 999
         assert not is_idle(rig)
 
-    def test_spec_13_6_its_next_record_counts_it_in_again_and_takes_nothing_back(self):
+    def test_spec_section_13_6_its_next_record_counts_it_in_again_and_takes_nothing_back(self):
         rig = self.rig()
         self.busy(rig, 1.6)
         before = rig.watermark
@@ -142,7 +142,7 @@ class TestIdleness:
         rig.pass_by(0.3)
         assert rig.watermark == 3999
 
-    def test_spec_13_6_all_idle_is_idle(self):
+    def test_spec_section_13_6_all_idle_is_idle(self):
         rig = self.rig()
         rig.pass_by(1.0)
         assert not is_idle(rig)
@@ -152,13 +152,13 @@ class TestIdleness:
         assert not is_idle(rig)
 
     @pytest.mark.parametrize("order", [["busy", "quiet"], ["quiet", "busy"]])
-    def test_spec_13_6_splits_that_become_idle_together_move_nothing(self, order):
+    def test_spec_section_13_6_splits_that_become_idle_together_move_nothing(self, order):
         rig = Rig(self.STRATEGY, order)
         rig.run(emit(100, split="busy"), emit(50, split="quiet"))
         rig.pass_by(2.0)
         assert (rig.watermark, is_idle(rig)) == (49, True)
 
-    def test_spec_13_6_the_clock_stands_still_under_back_pressure(self):
+    def test_spec_section_13_6_the_clock_stands_still_under_back_pressure(self):
         """FLINK-35886."""
         rig = self.rig()
         rig.operator.set_back_pressured(True)
@@ -170,7 +170,7 @@ class TestIdleness:
         rig.pass_by(1.0)
         assert is_idle(rig)
 
-    def test_spec_13_6_a_caller_that_keeps_a_record_makes_nothing_idle(self):
+    def test_spec_section_13_6_a_caller_that_keeps_a_record_makes_nothing_idle(self):
         rig = self.rig()
         rig.reader.script(emit(200, 201, split="busy"), emit(202, 203, split="busy"))
         for _ in range(4):
@@ -188,7 +188,7 @@ class TestIdleness:
         rig.drain()
         assert rig.watermark > 200
 
-    def test_spec_13_6_time_paused_by_the_caller_is_not_counted_twice(self):
+    def test_spec_section_13_6_time_paused_by_the_caller_is_not_counted_twice(self):
         rig = self.rig()
         rig.reader.script(emit(200, split="busy"))
         rig.operator.poll()

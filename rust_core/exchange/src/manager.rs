@@ -190,7 +190,7 @@ mod tests {
     const ID: PartitionId = PartitionId([1; 16]);
 
     #[test]
-    fn spec_4_8_who_waits_is_told_once_when_the_partition_appears() {
+    fn spec_section_4_8_who_waits_is_told_once_when_the_partition_appears() {
         let manager = PartitionManager::default();
         let (told, cancelled) = (Arc::new(Told::default()), Arc::new(Told::default()));
         let listener: Arc<dyn PartitionListener> = Arc::<Told>::clone(&told);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn spec_4_8_an_id_is_registered_once_and_never_waited_for_again() {
+    fn spec_section_4_8_an_id_is_registered_once_and_never_waited_for_again() {
         let manager = PartitionManager::default();
         manager.register(&partition(ID)).expect("the first of its id");
         assert!(manager.register(&partition(ID)).is_err());

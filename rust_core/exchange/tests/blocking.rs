@@ -49,7 +49,7 @@ fn spec_4_13_a_blocking_partition_is_read_when_it_is_finished_and_as_often_as_on
 }
 
 #[test]
-fn spec_4_06_several_readers_at_once_each_get_everything() {
+fn spec_section_4_6_several_readers_at_once_each_get_everything() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 1);
         write_rows(&partition, 10_000);
@@ -65,7 +65,7 @@ fn spec_4_06_several_readers_at_once_each_get_everything() {
 }
 
 #[test]
-fn spec_4_07_a_paused_reader_keeps_no_segment_from_another_one() {
+fn spec_section_4_7_a_paused_reader_keeps_no_segment_from_another_one() {
     // Three segments in all: two for the writer and one to read with.
     let env = Env::new(3, 4096);
     let options = PartitionOptions::all(1).of_kind(PartitionKind::Blocking);
@@ -89,7 +89,7 @@ fn spec_4_07_a_paused_reader_keeps_no_segment_from_another_one() {
 }
 
 #[test]
-fn spec_4_06_what_is_being_read_outlives_the_partition() {
+fn spec_section_4_6_what_is_being_read_outlives_the_partition() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 1);
         write_rows(&partition, 10_000);
@@ -188,7 +188,7 @@ fn a_released_subpartition_of_a_blocking_partition_is_gone_for_all() {
 }
 
 #[test]
-fn spec_4_07_what_goes_to_all_is_written_once() {
+fn spec_section_4_7_what_goes_to_all_is_written_once() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 4);
         let mut writer = writer(&partition);

@@ -123,7 +123,7 @@ fn spec_12_07_a_writer_blocked_in_a_request_is_hard_back_pressured_and_not_idle(
 }
 
 #[test]
-fn spec_12_02_output_that_is_not_available_is_soft_back_pressure() {
+fn spec_section_12_2_output_that_is_not_available_is_soft_back_pressure() {
     let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
     let env = Env::with(Config { buffers, ..config(32, 4096) });
     let partition = env.partition(1);
@@ -151,7 +151,7 @@ fn spec_12_02_output_that_is_not_available_is_soft_back_pressure() {
 }
 
 #[test]
-fn spec_12_02_a_reader_is_idle_from_a_poll_that_finds_nothing_until_there_is_something() {
+fn spec_section_12_2_a_reader_is_idle_from_a_poll_that_finds_nothing_until_there_is_something() {
     for link in Link::all(32) {
         let partition = link.partition(PartitionKind::PipelinedBounded, 1);
         let (gate, env) = (link.gate(&partition, 0), link.consumer());
@@ -317,7 +317,7 @@ fn a_pool_that_is_overdrawn_is_used_more_than_it_is_large() {
 }
 
 #[test]
-fn spec_12_02_exclusive_and_floating_buffers_are_told_apart() {
+fn spec_section_12_2_exclusive_and_floating_buffers_are_told_apart() {
     let (producer, consumer) = (Env::new(64, 4096), Env::new(64, 4096));
     let partition = producer.partition(1);
     let gate = consumer.gate(&[producer.address(&partition, 0)]);

@@ -205,7 +205,7 @@ mod tests {
     proptest! {
         /// Steps of (what begins or ends to be waited for, ns until then), against a sum of plain pieces.
         #[test]
-        fn spec_12_02_each_second_is_busy_idle_and_back_pressured(
+        fn spec_section_12_2_each_second_is_busy_idle_and_back_pressured(
             steps in prop::collection::vec((0_usize..4, 0_u64..2 * SECOND), 1..40),
         ) {
             let kinds = [Busy, Idle, SoftBackPressured, HardBackPressured];
