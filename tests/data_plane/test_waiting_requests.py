@@ -1,4 +1,4 @@
-"""Requests that wait for their partition to appear (spec 4.8, 9.4, 11.2)."""
+"""Requests that wait for their partition to appear (spec 4.8, 9.4, 11)."""
 
 import dataclasses
 import struct
