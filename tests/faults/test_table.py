@@ -50,6 +50,8 @@ def test_every_fault_has_a_row_with_a_test_or_a_reason():
         assert fault, f"row {number} names no fault"
         assert happens, f"row {number} says nothing of what happens"
         assert NAMED.search(tests) or tests.startswith(OPEN), f"row {number} has no test: {tests}"
+        if tests.startswith(OPEN):
+            assert happens.startswith("Not yet"), f"row {number} promises what no test shows"
         rest = NAMED.sub("", tests).strip()
         assert rest in ("", *OPEN), f"row {number} names tests in another way: {rest}"
 
