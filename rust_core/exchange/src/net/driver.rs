@@ -190,10 +190,10 @@ impl Driver {
 fn tell(connection: &mut Connection<Socket>, event: &Event) {
     let ended = event.is_read_closed() || event.is_error();
     if event.is_readable() || ended {
-        connection.can_read(ended);
+        connection.transport.can_read(ended);
     }
     if event.is_writable() {
-        connection.can_write();
+        connection.transport.can_write();
     }
 }
 

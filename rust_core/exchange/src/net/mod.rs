@@ -10,10 +10,10 @@
 //! I/O thread never blocks on a lock that is held across a system call, and never touches Python.
 
 mod borrowing;
+mod client;
 mod connection;
 mod driver;
 mod fetch;
-mod flood;
 mod lease;
 mod link;
 mod loans;

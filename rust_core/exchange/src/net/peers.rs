@@ -8,15 +8,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use headgate_protocol::{ChannelId, HEARTBEAT_INTERVAL, HeartbeatMonitor, PartitionId};
+use headgate_protocol::{ChannelId, Frame, HEARTBEAT_INTERVAL, HeartbeatMonitor, PartitionId};
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::LocalRequest;
 use crate::manager::PartitionListener;
+use crate::net::client::PartitionRequestClient;
 use crate::net::connection::Connection;
 use crate::net::link::Link;
 use crate::net::loans::Outstanding;
 use crate::net::mailbox::FIRST_CONNECTION;
+use crate::net::outbox::Outbox;
 use crate::net::{Command, Context};
 
 /// Connections that have not proved themselves; the oldest goes when one more comes.
@@ -69,7 +71,7 @@ impl<L: Link> Peers<L> {
 
     /// Whether a connection may have bytes to read.
     pub(crate) fn is_readable(&self) -> bool {
-        self.connections.values().any(Connection::is_readable)
+        self.connections.values().any(|connection| connection.transport.is_readable())
     }
 
     /// When [`expire`](Self::expire) has something to do.
@@ -91,45 +93,49 @@ impl<L: Link> Peers<L> {
                     Ok(token) => {
                         self.channels.insert(channel.id(), token);
                         let connection = self.connections.get_mut(&token).expect("just dialed");
-                        connection.open(channel, request);
+                        let (client, outbox) = connection.client().expect("just dialed");
+                        client.open(channel, request, outbox);
                     }
                     Err(error) => channel.fail(error),
                 }
             }
             Command::Credit(channel) => {
-                if let Some(connection) = self.connection_of(channel.id()) {
-                    connection.announce(&channel);
+                if let Some((client, outbox)) = self.client_of(channel.id()) {
+                    client.announce(&channel, outbox);
                 }
             }
             Command::Cancel(channel) => {
-                if let Some(connection) = self.connection_of(channel.id()) {
-                    connection.cancel(&channel);
+                if let Some((client, outbox)) = self.client_of(channel.id()) {
+                    client.cancel(&channel, outbox);
                 }
                 self.channels.remove(&channel.id());
             }
-            Command::Data { connection, channel } => {
-                if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.on_data(channel);
-                }
-            }
             Command::Tell(channel, message) => {
-                if let Some(connection) = self.connection_of(channel.id()) {
-                    connection.tell(&channel, message);
-                }
-            }
-            Command::Return { connection, loan } => {
-                if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.give_back(loan);
+                if let Some((client, outbox)) = self.client_of(channel.id()) {
+                    client.tell(&channel, message, outbox);
                 }
             }
             Command::Resume(channel) => {
-                if let Some(connection) = self.connection_of(channel.id()) {
-                    connection.resume(&channel);
+                if let Some((client, outbox)) = self.client_of(channel.id()) {
+                    client.resume(&channel, outbox);
+                }
+            }
+            Command::Return { connection, loan } => {
+                let connection = self.connections.get_mut(&connection);
+                if let Some((_, outbox)) = connection.and_then(Connection::client) {
+                    outbox.push_frame(&Frame::Return { loan });
+                }
+            }
+            Command::Data { connection, channel } => {
+                let connection = self.connections.get_mut(&connection);
+                if let Some((serve, outbox)) = connection.and_then(Connection::serve) {
+                    serve.on_data(channel, outbox);
                 }
             }
             Command::PartitionCreated { connection, channel } => {
-                if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.on_created(channel, &self.context, now);
+                let connection = self.connections.get_mut(&connection);
+                if let Some((serve, outbox)) = connection.and_then(Connection::serve) {
+                    serve.on_created(channel, &self.context, now, outbox);
                 }
             }
             Command::AwaitPartition { timeout, id, request } => {
@@ -139,8 +145,11 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    fn connection_of(&mut self, channel: ChannelId) -> Option<&mut Connection<L::Stream>> {
-        self.connections.get_mut(self.channels.get(&channel)?)
+    fn client_of(
+        &mut self,
+        channel: ChannelId,
+    ) -> Option<(&mut PartitionRequestClient, &mut Outbox)> {
+        self.connections.get_mut(self.channels.get(&channel)?)?.client()
     }
 
     fn dial(&mut self, peer: SocketAddr, process: [u8; 16], now: Instant) -> Result<usize> {
@@ -184,8 +193,11 @@ impl<L: Link> Peers<L> {
     pub(crate) fn serve_all(&mut self, now: Instant) {
         let mut broken = Vec::new();
         for (token, connection) in &mut self.connections {
-            let read =
-                if connection.is_readable() { connection.read(&self.context, now) } else { Ok(()) };
+            let read = if connection.transport.is_readable() {
+                connection.read(&self.context, now)
+            } else {
+                Ok(())
+            };
             if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
                 broken.push((*token, cause));
             }
@@ -268,9 +280,9 @@ impl<L: Link> Peers<L> {
         self.channels.retain(|_, on| *on != token);
         self.monitor.unmonitor(token as u64);
         fail_point!("connection.ended");
-        L::close(connection.stream_mut());
-        connection.disconnected(cause);
-        self.watch(token, connection.outstanding());
+        L::close(connection.transport.stream_mut());
+        let outstanding = connection.disconnected(cause);
+        self.watch(token, outstanding);
     }
 
     /// Keeps what a peer may still read until it reads no more.
@@ -315,7 +327,7 @@ impl<L: Link> Peers<L> {
         }
         for token in ended {
             if let Some(mut connection) = self.connections.remove(&token) {
-                L::close(connection.stream_mut());
+                L::close(connection.transport.stream_mut());
             }
         }
     }
@@ -323,7 +335,7 @@ impl<L: Link> Peers<L> {
     /// Reads from a connection while the environment ends; it is dropped with its peer.
     pub(crate) fn read_last(&mut self, token: usize, now: Instant) {
         if let Some(connection) = self.connections.get_mut(&token)
-            && connection.is_readable()
+            && connection.transport.is_readable()
             && connection.read(&self.context, now).is_err()
         {
             self.connections.remove(&token);

@@ -1,74 +1,56 @@
-//! One connection: handshake, then frames in the direction it was dialed for.
+//! One connection: a handshake, then frames in the direction it was dialed for.
+//!
+//! A connection moves bytes between its [`Transport`] and the part that its [`Phase`] owns: a
+//! handshake, the consumer's [`PartitionRequestClient`] or the producer's [`Serve`].
 
-mod incoming;
+mod frames;
+mod handshake;
+mod phase;
 mod pulse;
+mod transport;
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headgate_protocol::{
-    ChannelId, ClientHandshake, Frame, FrameDecoder, PartitionRequest, ServerHandshake,
-};
+use headgate_protocol::{Frame, FrameDecoder, Limits, Peer, Side};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{RemoteChannel, UpstreamMessage};
 use crate::net::Context;
-use crate::net::fetch::Fetch;
-use crate::net::flood::FloodGuard;
+use crate::net::borrowing::Borrowing;
+use crate::net::client::PartitionRequestClient;
 use crate::net::link::Stream;
 use crate::net::loans::Outstanding;
-use crate::net::outbox::{Message, Outbox};
-use crate::net::peer_error::{self, Role};
+use crate::net::outbox::Outbox;
+use crate::net::peer_error;
 use crate::net::serve::Serve;
 use crate::net::traffic::Counted;
-use crate::random::random;
+use crate::net::wire_error;
 
+use frames::FrameReader;
+use handshake::{Answering, Dialing};
+use phase::Phase;
 use pulse::Pulse;
+use transport::Transport;
 
-/// A peer that has not proved itself by then is dropped. Longer than a process may be stopped without
-/// being taken for lost: either end may be in the middle of it.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(12);
-/// Read ahead for headers; payloads beyond it go straight into their segments.
+/// Time in which a peer must prove itself. It exceeds the time for which a process may be stopped
+/// without being taken for lost, since either end may be stopped during the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(12);
+/// Bytes read ahead for headers; payloads beyond it go straight into their segments.
 const STAGING: usize = 4096;
-
-enum Phase {
-    /// We dialed; requests wait until the peer has proved itself.
-    Dialing {
-        handshake: ClientHandshake,
-        /// Who should answer: another process may have the port by now.
-        process: [u8; 16],
-        fetch: Fetch,
-        waiting: Vec<Message>,
-    },
-    /// We accepted.
-    Answering(ServerHandshake),
-    /// We read what the peer produces.
-    Fetching(Fetch, FrameDecoder),
-    /// The peer reads what we produce.
-    Serving(Serve, FrameDecoder),
-}
+/// Bytes read from one connection before the others get their turn.
+const READ_QUOTA: usize = 4 << 20;
 
 pub(crate) struct Connection<S> {
     token: usize,
-    stream: S,
     peer: SocketAddr,
+    pub(crate) transport: Transport<S>,
     phase: Phase,
     outbox: Outbox,
     staging: Box<[u8]>,
-    /// The socket may take bytes; edge-triggered, so remembered until a write would block.
-    writable: bool,
-    /// The socket may have bytes; edge-triggered too, so remembered until a read leaves none.
-    readable: bool,
-    /// The peer sends nothing more, or the connection broke: only a read that gets nothing says so.
-    ended: bool,
-    opened: Instant,
-    /// When bytes came last.
-    heard: Instant,
+    handshake_deadline: Instant,
     pulse: Pulse,
-    floods: FloodGuard,
-    /// Once it is proved.
+    /// Counts the connection in the traffic from the end of the handshake on.
     counted: Option<Counted>,
 }
 
@@ -81,15 +63,10 @@ impl<S: Stream> Connection<S> {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
-        fail_point!("handshake.dialed", error => return Err(error));
-        let nonce = random()?;
-        let (handshake, hello) =
-            ClientHandshake::start(context.key.clone(), context.handshake, nonce);
-        let phase =
-            Phase::Dialing { handshake, process, fetch: Fetch::default(), waiting: Vec::new() };
-        let mut connection = Self::new(token, stream, peer, phase, now);
-        connection.outbox.push(hello);
-        Ok(connection)
+        let mut outbox = Outbox::default();
+        let dialing = Dialing::start(process, context, &mut outbox)?;
+        let phase = Phase::Dialing(dialing, PartitionRequestClient::default());
+        Ok(Self::new(token, stream, peer, phase, outbox, now))
     }
 
     pub(crate) fn accept(
@@ -99,276 +76,264 @@ impl<S: Stream> Connection<S> {
         context: &Context,
         now: Instant,
     ) -> Result<Self> {
-        fail_point!("handshake.accepted", error => return Err(error));
-        let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
-        Ok(Self::new(token, stream, peer, Phase::Answering(handshake), now))
+        let phase = Phase::Answering(Answering::new(context)?);
+        Ok(Self::new(token, stream, peer, phase, Outbox::default(), now))
     }
 
-    fn new(token: usize, stream: S, peer: SocketAddr, phase: Phase, now: Instant) -> Self {
+    fn new(
+        token: usize,
+        stream: S,
+        peer: SocketAddr,
+        phase: Phase,
+        outbox: Outbox,
+        now: Instant,
+    ) -> Self {
         Self {
             token,
-            stream,
             peer,
+            transport: Transport::new(stream),
             phase,
-            outbox: Outbox::default(),
+            outbox,
             staging: vec![0; STAGING].into_boxed_slice(),
-            writable: false,
-            readable: false,
-            ended: false,
-            opened: now,
-            heard: now,
+            handshake_deadline: now + HANDSHAKE_TIMEOUT,
             pulse: Pulse::default(),
-            floods: FloodGuard::new(now),
             counted: None,
         }
-    }
-
-    pub(crate) fn stream_mut(&mut self) -> &mut S {
-        &mut self.stream
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// When [`expire`](Self::expire) has something to do: an unproved peer is dropped, or a request
-    /// has waited long enough for its partition.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match &self.phase {
-            Phase::Dialing { .. } | Phase::Answering(_) => Some(self.opened + HANDSHAKE_DEADLINE),
-            Phase::Fetching(..) => None,
-            Phase::Serving(serve, _) => serve.deadline(),
-        }
+    /// Returns the consumer's end and the outbox for its messages, if this process dialed.
+    pub(crate) fn client(&mut self) -> Option<(&mut PartitionRequestClient, &mut Outbox)> {
+        self.phase.client_mut().map(|client| (client, &mut self.outbox))
+    }
+
+    /// Returns the producer's end and the outbox for its buffers, once the peer has proved itself.
+    pub(crate) fn serve(&mut self) -> Option<(&mut Serve, &mut Outbox)> {
+        self.phase.serve_mut().map(|serve| (serve, &mut self.outbox))
     }
 
     pub(crate) fn is_pending_server(&self) -> bool {
         matches!(self.phase, Phase::Answering(_))
     }
 
-    /// Whether no channel would miss this connection.
+    /// Returns true if no channel is open and nothing waits to be written.
     pub(crate) fn is_idle(&self) -> bool {
-        let unused = match &self.phase {
-            Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => fetch.is_idle(),
-            Phase::Answering(_) => true,
-            Phase::Serving(serve, _) => serve.is_idle(),
-        };
-        unused && self.outbox.is_empty()
+        self.phase.is_idle() && self.outbox.is_empty()
     }
 
-    /// Whether the peer must give signs of life: there are channels between us.
+    /// Returns true if the peer must give signs of life.
     pub(crate) fn is_watched(&self) -> bool {
-        match &self.phase {
-            Phase::Fetching(fetch, _) => !fetch.is_idle(),
-            Phase::Serving(serve, _) => !serve.is_idle() || serve.has_waiting(),
-            Phase::Dialing { .. } | Phase::Answering(_) => false,
-        }
+        self.phase.is_watched()
     }
 
-    /// Ends a round of heartbeats; says whether the peer was heard in it. We beat when we have said
-    /// nothing for so many rounds.
+    /// Ends a round of heartbeats; returns true if the peer was heard in it. Sends a heartbeat after
+    /// `quiet_rounds` rounds without anything sent.
     pub(crate) fn end_round(&mut self, quiet_rounds: u32) -> bool {
         let heard = self.pulse.end_round();
-        let proved = matches!(self.phase, Phase::Fetching(..) | Phase::Serving(..));
-        // What waits already says as much, once the peer reads it.
-        if proved && self.pulse.is_due(self.is_watched(), quiet_rounds) && self.outbox.is_empty() {
+        // Bytes in the outbox are a sign of life themselves, once the peer reads them.
+        if self.phase.is_proved()
+            && self.pulse.is_due(self.is_watched(), quiet_rounds)
+            && self.outbox.is_empty()
+        {
             self.outbox.push_frame(&Frame::Heartbeat);
         }
         heard
     }
 
-    /// What is said of a peer that gave no sign of life for so long.
+    /// Returns the error for a peer that gave no sign of life for this long.
     pub(crate) fn silent(&self, silence: Duration) -> ExchangeError {
-        peer_error::silent(self.role(), self.peer, silence)
+        peer_error::silent(self.phase.role(), self.peer, silence)
     }
 
-    /// There may be bytes to read; behind them the end, if the peer sends nothing more.
-    pub(crate) fn can_read(&mut self, ended: bool) {
-        self.readable = true;
-        self.ended |= ended;
-    }
-
-    pub(crate) fn is_readable(&self) -> bool {
-        self.readable
-    }
-
-    pub(crate) fn can_write(&mut self) {
-        self.writable = true;
-    }
-
-    /// Opens a channel, at once or after the handshake.
-    pub(crate) fn open(&mut self, channel: Arc<RemoteChannel>, request: PartitionRequest) {
-        let frame = Frame::PartitionRequest(request);
-        match &mut self.phase {
-            Phase::Dialing { fetch, waiting, .. } => {
-                fetch.open(channel);
-                waiting.push(Message::Frame(frame));
-            }
-            Phase::Fetching(fetch, _) => {
-                fetch.open(channel);
-                self.outbox.push_frame(&frame);
-            }
-            Phase::Answering(_) | Phase::Serving(..) => {
-                unreachable!("channels are opened on dialed connections")
-            }
-        }
-    }
-
-    /// Announces all credit the channel has gathered.
-    pub(crate) fn announce(&mut self, channel: &RemoteChannel) {
-        if let Some(credit) = channel.take_credit() {
-            let frame = Frame::AddCredit { credit, channel: channel.id() };
-            self.send_or_queue(Message::Frame(frame));
-        }
-    }
-
-    pub(crate) fn cancel(&mut self, channel: &RemoteChannel) {
-        let id = channel.id();
-        let known = match &mut self.phase {
-            Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => fetch.close(id),
-            Phase::Answering(_) | Phase::Serving(..) => false,
-        };
-        if known {
-            self.send_or_queue(Message::Frame(Frame::CancelPartitionRequest { channel: id }));
-        }
-    }
-
-    /// Lets the producer go on behind a barrier.
-    pub(crate) fn resume(&mut self, channel: &RemoteChannel) {
-        if self.fetches(channel) {
-            let frame = Frame::ResumeConsumption { channel: channel.id() };
-            self.send_or_queue(Message::Frame(frame));
-            channel.resumed();
-            self.announce(channel);
-        }
-    }
-
-    /// Tells the producer of a channel something, unless the channel is over.
-    pub(crate) fn tell(&mut self, channel: &RemoteChannel, message: UpstreamMessage) {
-        if !self.fetches(channel) {
-            return;
-        }
-        let id = channel.id();
-        match message {
-            UpstreamMessage::TaskEvent(_) if self.outbox.is_congested() => {
-                let detail = format!("{} does not read: no task event can be sent", self.peer);
-                channel.fail(ExchangeError::TaskEvent(detail));
-            }
-            UpstreamMessage::TaskEvent(payload) => {
-                self.send_or_queue(Message::TaskEvent { channel: id, payload });
-            }
-            UpstreamMessage::BufferSize(size) => {
-                let frame = Frame::NewBufferSize { size, channel: id };
-                self.send_or_queue(Message::Frame(frame));
-            }
-            UpstreamMessage::Acknowledge => {
-                let frame = Frame::AckAllUserRecordsProcessed { channel: id };
-                self.send_or_queue(Message::Frame(frame));
-            }
-        }
-    }
-
-    /// Tells the producer that a lent buffer is read no more.
-    pub(crate) fn give_back(&mut self, loan: u64) {
-        self.outbox.push_frame(&Frame::Return { loan });
-    }
-
-    /// What the peer may still read of what it was lent, once the connection is gone.
-    pub(crate) fn outstanding(&mut self) -> Option<Outstanding> {
-        match &mut self.phase {
-            Phase::Serving(serve, _) => serve.outstanding(),
-            _ => None,
-        }
-    }
-
-    fn fetches(&self, channel: &RemoteChannel) -> bool {
-        match &self.phase {
-            Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => {
-                fetch.contains(channel.id())
-            }
-            Phase::Answering(_) | Phase::Serving(..) => false,
-        }
-    }
-
-    fn send_or_queue(&mut self, message: Message) {
-        match &mut self.phase {
-            Phase::Dialing { waiting, .. } => waiting.push(message),
-            _ => self.outbox.push_message(&message),
-        }
-    }
-
-    /// The partition that a channel served here waits for appeared.
-    pub(crate) fn on_created(&mut self, channel: ChannelId, context: &Context, now: Instant) {
-        if let Phase::Serving(serve, _) = &mut self.phase {
-            serve.on_created(channel, context, now, &mut self.outbox);
-        }
-    }
-
-    /// A subpartition served here has something, or failed.
-    pub(crate) fn on_data(&mut self, channel: ChannelId) {
-        if let Phase::Serving(serve, _) = &mut self.phase {
-            serve.on_data(channel, &mut self.outbox);
-        }
-    }
-
-    /// Says that nothing more is wanted.
+    /// Tells the producer that no channel will be opened any more.
     pub(crate) fn say_goodbye(&mut self) {
         if let Phase::Fetching(..) = self.phase {
             self.outbox.push_frame(&Frame::CloseRequest);
         }
     }
 
-    /// Writes what there is, as far as the socket takes it.
+    /// Reads until nothing is left or the quota is used up; the end of the stream is an error.
+    pub(crate) fn read(&mut self, context: &Context, now: Instant) -> Result<()> {
+        fail_point!("connection.reads", error => return Err(error));
+        if let Some(frames) = self.phase.frames_mut() {
+            frames.tick(now);
+        }
+        let mut quota = READ_QUOTA;
+        while self.transport.is_readable() && quota > 0 {
+            let count = self.read_once(context, now)?;
+            quota = quota.saturating_sub(count);
+        }
+        Ok(())
+    }
+
+    /// Makes one system call: payload goes to its segment, all else to the staging buffer.
+    fn read_once(&mut self, context: &Context, now: Instant) -> Result<usize> {
+        let space = match &mut self.phase {
+            Phase::Fetching(client, _) => client.fetch.space(),
+            _ => None,
+        };
+        let direct = space.as_ref().map_or(0, |space| space.len());
+        let count = match self.transport.read(space, &mut self.staging) {
+            Ok(0) => return Err(peer_error::ended(self.phase.role(), self.peer)),
+            Ok(count) => count,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(0);
+            }
+            Err(error) => return Err(self.broken(&error)),
+        };
+        context.traffic.add_received(count);
+        self.pulse.heard();
+        if let Phase::Fetching(client, _) = &mut self.phase
+            && direct > 0
+        {
+            client.fetch.filled(count.min(direct));
+            client.fetch.complete(&mut self.outbox)?;
+        }
+        if count > direct {
+            let staging = std::mem::take(&mut self.staging);
+            let received = self.receive(&staging[..count - direct], context, now);
+            self.staging = staging;
+            received?;
+        }
+        Ok(count)
+    }
+
+    fn receive(&mut self, mut input: &[u8], context: &Context, now: Instant) -> Result<()> {
+        while !input.is_empty() {
+            self.receive_next(&mut input, context, now)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one message, frame or piece of payload off the input.
+    fn receive_next(&mut self, input: &mut &[u8], context: &Context, now: Instant) -> Result<()> {
+        match &mut self.phase {
+            Phase::Dialing(dialing, _) => {
+                if let Some(proved) = dialing.receive(input, self.peer, &mut self.outbox)? {
+                    self.proved(&proved, context, now)?;
+                }
+            }
+            Phase::Answering(answering) => {
+                match answering.receive(input, self.peer, &mut self.outbox) {
+                    Ok(Some(proved)) => self.proved(&proved, context, now)?,
+                    Ok(None) => {}
+                    Err(refusal) => return self.flush_and_fail(refusal, context),
+                }
+            }
+            Phase::Fetching(client, frames) => {
+                let fetch = &mut client.fetch;
+                if fetch.is_mid_payload() {
+                    fetch.take_payload(input);
+                } else {
+                    let frame = frames.decode(input, self.peer, &mut self.pulse)?;
+                    let Some(frame) = frame else { return Ok(()) };
+                    let descriptor = match frame {
+                        Frame::Lease | Frame::Region { .. } => {
+                            self.transport.stream_mut().take_descriptor()
+                        }
+                        _ => None,
+                    };
+                    fetch.handle(frame, descriptor, self.peer, &mut self.outbox)?;
+                }
+                fetch.complete(&mut self.outbox)?;
+            }
+            Phase::Serving(serve, frames) => {
+                let outbox = &mut self.outbox;
+                let mut serve_next = || {
+                    if serve.take_payload(input, outbox)? {
+                        return Ok(());
+                    }
+                    let frame = frames.decode(input, self.peer, &mut self.pulse)?;
+                    let Some(frame) = frame else { return Ok(()) };
+                    let handled = serve.handle(frame, context, now, outbox);
+                    handled.map_err(|error| peer_error::protocol(&error, self.peer))
+                };
+                if let Err(error) = serve_next() {
+                    outbox.push_frame(&wire_error::farewell(&error));
+                    return self.flush_and_fail(error, context);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer has proved itself: frames follow, in the direction the connection was dialed for.
+    fn proved(&mut self, peer: &Peer, context: &Context, now: Instant) -> Result<()> {
+        fail_point!("handshake.proved", error => return Err(error));
+        let is_same_host = self.transport.stream_mut().is_same_host();
+        self.outbox.mask = peer.mask;
+        self.counted = Some(Counted::new(&context.traffic, is_same_host));
+        let limits = Limits::for_segment(context.handshake.max_segment);
+        let frames = |side| FrameReader::new(FrameDecoder::new(limits, side, peer.mask), now);
+        self.phase = match &mut self.phase {
+            Phase::Dialing(_, client) => {
+                let mut client = std::mem::take(client);
+                let borrowing = is_same_host.then(|| Borrowing::new(self.token, context));
+                client.proved(borrowing, &mut self.outbox);
+                Phase::Fetching(client, frames(Side::Consumer))
+            }
+            _ => {
+                let serve = Serve::new(self.token, peer.max_segment, is_same_host, context);
+                Phase::Serving(serve, frames(Side::Producer))
+            }
+        };
+        Ok(())
+    }
+
+    /// Fills the outbox and writes it, as far as the stream takes it.
     pub(crate) fn flush(&mut self, context: &Context) -> Result<()> {
         loop {
-            if let Phase::Serving(serve, _) = &mut self.phase {
+            if let Some(serve) = self.phase.serve_mut() {
                 serve.pump(&mut self.outbox);
             }
-            if !self.writable || self.outbox.is_empty() {
+            if !self.transport.is_writable() || self.outbox.is_empty() {
                 return Ok(());
             }
             fail_point!("connection.writes", error => return Err(error));
-            let written = self.outbox.write_to(&mut self.stream).map_err(|e| self.lost(&e))?;
+            let written = self.transport.write(&mut self.outbox).map_err(|e| self.broken(&e))?;
             context.traffic.add_sent(written);
             if written > 0 {
                 self.pulse.sent();
             }
             if !self.outbox.is_empty() {
-                self.writable = false;
                 return Ok(());
             }
         }
     }
 
-    /// The deadline passed: refuses requests that waited too long, or ends an unproved connection.
+    /// Fails with this error after the peer was told the reason, which is in the outbox.
+    fn flush_and_fail(&mut self, error: ExchangeError, context: &Context) -> Result<()> {
+        self.flush(context)?;
+        Err(error)
+    }
+
+    /// Returns the time at which [`expire`](Self::expire) has something to do.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.phase.deadline(self.handshake_deadline)
+    }
+
+    /// The deadline passed: refuses requests that waited too long, or fails the handshake.
     pub(crate) fn expire(&mut self, now: Instant, context: &Context) -> Result<()> {
-        if let Phase::Serving(serve, _) = &mut self.phase {
-            serve.expire(now, &mut self.outbox);
+        if let Some((serve, outbox)) = self.serve() {
+            serve.expire(now, outbox);
             return self.flush(context);
         }
-        let seconds = HANDSHAKE_DEADLINE.as_secs();
+        let seconds = HANDSHAKE_TIMEOUT.as_secs();
         let detail = format!("no proof within {seconds} s");
         Err(ExchangeError::Handshake { peer: self.peer, detail })
     }
 
-    fn lost(&self, error: &io::Error) -> ExchangeError {
-        peer_error::broken(self.role(), self.peer, error)
+    /// Ends all channels with this cause; returns the buffers that the peer may still read.
+    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) -> Option<Outstanding> {
+        self.phase.disconnected(cause)
     }
 
-    fn role(&self) -> Role {
-        match self.phase {
-            Phase::Dialing { .. } => Role::Dialed,
-            Phase::Answering(_) => Role::Unproved,
-            Phase::Fetching(..) => Role::Producer,
-            Phase::Serving(..) => Role::Consumer,
-        }
-    }
-
-    /// Passes the end of the connection on to everything that used it.
-    pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
-        match &mut self.phase {
-            Phase::Dialing { fetch, .. } | Phase::Fetching(fetch, _) => fetch.disconnected(cause),
-            Phase::Answering(_) => {}
-            Phase::Serving(serve, _) => serve.disconnected(cause),
-        }
+    fn broken(&self, error: &io::Error) -> ExchangeError {
+        peer_error::broken(self.phase.role(), self.peer, error)
     }
 }

@@ -1,13 +1,13 @@
 //! Signs of life of one connection, counted in rounds (spec 9.8).
 
-/// What went through a connection since the round before.
+/// The traffic of a connection since the last round.
 #[derive(Default)]
 pub(super) struct Pulse {
     sent: bool,
     heard: bool,
-    /// The peer beat: it watches this connection, whether or not we do.
-    beaten: bool,
-    /// Rounds in which nothing was sent.
+    /// True once the peer has sent a heartbeat, that is, once it watches this connection.
+    peer_beat: bool,
+    /// Rounds in a row without anything sent.
     quiet: u32,
 }
 
@@ -20,21 +20,22 @@ impl Pulse {
         self.heard = true;
     }
 
-    pub(super) fn beaten(&mut self) {
-        self.beaten = true;
+    pub(super) fn peer_beat(&mut self) {
+        self.peer_beat = true;
     }
 
-    /// Ends a round; says whether the peer was heard in it.
+    /// Ends a round; returns true if the peer was heard in it.
     pub(super) fn end_round(&mut self) -> bool {
         self.quiet = if std::mem::take(&mut self.sent) { 0 } else { self.quiet.saturating_add(1) };
         std::mem::take(&mut self.heard)
     }
 
-    /// Whether a heartbeat is due: nothing else was said in as many rounds, to a peer that listens.
+    /// Returns true if a heartbeat is due: nothing was sent in `rounds` rounds, and either end
+    /// watches the connection.
     pub(super) fn is_due(&mut self, watched: bool, rounds: u32) -> bool {
-        let due = self.quiet >= rounds && (watched || self.beaten);
+        let due = self.quiet >= rounds && (watched || self.peer_beat);
         if due {
-            self.beaten = false;
+            self.peer_beat = false;
         }
         due
     }

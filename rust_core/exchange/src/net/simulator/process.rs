@@ -59,10 +59,10 @@ impl Process {
         for event in events {
             let Some(connection) = peers.connection(event.token) else { continue };
             if event.readable {
-                connection.can_read(event.ended);
+                connection.transport.can_read(event.ended);
             }
             if event.writable {
-                connection.can_write();
+                connection.transport.can_write();
             }
             worked = true;
         }
