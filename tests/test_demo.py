@@ -1,4 +1,4 @@
-"""The demo: what it computes, what it says of a difference, and one whole run."""
+"""The demo: its computation, its report of a difference, and one whole run."""
 
 import subprocess
 import sys
@@ -12,21 +12,21 @@ from headgate.__main__ import main
 
 MIDNIGHT = datetime(2013, 1, 1, tzinfo=UTC)
 
-#: Hour, aircraft, delays at departure and arrival in minutes, and what comes of them.
+#: Hour, aircraft, delays at departure and arrival in minutes, and the expected result.
 LEGS = [
-    # An aircraft's day: late by itself, then by its last leg, then by both.
+    # An aircraft's day: a new delay, then one carried over, then both.
     (6, "N1", 10.0, 30.0, (10.0, 0.0, 10.0)),
     (10, "N1", 20.0, 5.0, (20.0, 20.0, 0.0)),
     (14, "N1", 25.0, -3.0, (25.0, 5.0, 20.0)),
-    # Early is 0, as a departure and as an arrival.
+    # Early departures and arrivals count as 0.
     (18, "N1", -4.0, 12.0, (0.0, 0.0, 0.0)),
     # A cancelled leg has no delay, and the one after it follows the last one flown.
     (20, "N1", None, None, (None, None, None)),
     (22, "N1", 60.0, 50.0, (60.0, 12.0, 48.0)),
-    # 24 hours later nothing is carried over; a minute less, and it is.
+    # After 24 hours nothing is carried over; a minute earlier it is.
     (46, "N1", 9.0, 8.0, (9.0, 0.0, 9.0)),
     (69.99, "N1", 9.0, 9.0, (9.0, 8.0, 1.0)),
-    # Another aircraft; an arrival that is not known counts as on time.
+    # Another aircraft; an unknown arrival counts as on time.
     (1, "N2", 40.0, None, (40.0, 0.0, 40.0)),
     (5, "N2", 7.0, 0.0, (7.0, 0.0, 7.0)),
     # No aircraft: nothing follows anything.

@@ -1,4 +1,4 @@
-"""What the documents say is so: the example runs, the commands exist, the links lead somewhere."""
+"""The documents match the tree: examples run, commands exist, links lead somewhere."""
 
 from __future__ import annotations
 

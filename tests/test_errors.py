@@ -1,4 +1,4 @@
-"""The error catalogue: four lines, one page per code, and errors that travel between processes."""
+"""The error catalogue: four lines, one page per code, and errors that pickle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages of the error catalogue tell the reader to run gives the error that they explain."""
+"""The lines under "How to reproduce" on each page raise the error that the page explains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate import explain
 from headgate.errors import ERRORS
 
 pytestmark = pytest.mark.timeout(400)
-#: Cannot be shown by a few lines: they need a second machine or Python, a killed process or a damaged frame.
+#: Errors that need more than a few lines: a second machine or Python, a killed process, a damaged frame.
 BY_HAND = {
     "HG-1102",
     "HG-2102",

