@@ -68,14 +68,14 @@ impl ResultPartition {
     fn subscribe_task_event(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         blocking(py, |_| {
             self.environment.check()?;
-            self.inner.subscribe_task_event(name)
+            self.inner.task_events().subscribe(name)
         })
     }
 
     /// Costs no lock, so that a writer may ask with each record.
     #[getter]
     fn has_task_events(&self) -> bool {
-        self.inner.has_task_events()
+        self.inner.task_events().has_pending()
     }
 
     /// `(subpartition, name, body)`, or `None`.
@@ -85,7 +85,7 @@ impl ResultPartition {
     ) -> PyResult<Option<(usize, String, Bound<'py, PyBytes>)>> {
         let event = blocking(py, |_| {
             self.environment.check_fork()?;
-            Ok(self.inner.take_task_event())
+            Ok(self.inner.task_events().take())
         })?;
         Ok(event.map(|event| (event.subpartition, event.name, PyBytes::new(py, &event.body))))
     }

@@ -23,6 +23,7 @@ mod error;
 mod event;
 #[cfg(feature = "failpoints")]
 pub mod failpoint;
+mod flusher;
 mod gate;
 mod heartbeat;
 #[cfg(test)]
@@ -58,7 +59,7 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};
 pub use net::{Connections, LentStats};
-pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent};
+pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;

@@ -41,6 +41,27 @@ pub(crate) struct Polled {
     pub(crate) next: Next,
 }
 
+/// The partition behind a view: the view reports to it what its consumer does.
+pub(crate) trait ViewedPartition: Send + Sync {
+    /// The consumer of this subpartition has processed every record up to the end of data.
+    fn acknowledged(&self, index: usize);
+
+    /// Hands an encoded event to the producing task.
+    ///
+    /// # Errors
+    /// [`ExchangeError::TaskEvent`] when the task does not take it.
+    fn publish_task_event(&self, index: usize, event: &[u8]) -> Result<()>;
+
+    /// The consumer of this subpartition has everything, or wants nothing more.
+    fn consumed(&self, index: usize);
+
+    /// The process that read this subpartition is gone.
+    fn consumer_lost(&self, index: usize, cause: &ExchangeError);
+
+    /// Fails the writer and all readers with this cause, unless they failed before.
+    fn fail(&self, cause: &ExchangeError);
+}
+
 /// One consumer's place in a subpartition, made by [`ResultPartition::create_view`].
 ///
 /// [`ResultPartition::create_view`]: crate::ResultPartition

@@ -34,7 +34,7 @@ fn come(partition: &ResultPartition, gates: &[Arc<InputGate>]) {
         gate.send_task_event("said", Bytes::new()).unwrap();
     }
     for _ in gates {
-        while partition.take_task_event().is_none() {
+        while partition.task_events().take().is_none() {
             nothing().unwrap();
             std::thread::yield_now();
         }
@@ -62,7 +62,7 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
         let (producer, other) = (Env::new(16, 4096), Env::new(16, 4096));
         let consumer = if local { &producer } else { &other };
         let partition = producer.partition(2);
-        partition.subscribe_task_event("said").unwrap();
+        partition.task_events().subscribe("said").unwrap();
         let selector = Selector::RoundRobin { next: 0, group: None, by_rows: false };
         let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
         let gates = [0, 1].map(|index| {
@@ -93,7 +93,7 @@ fn spec_4_11_pages_hold_what_their_consumer_wishes_for() {
         let (producer, other) = (roomy(), roomy());
         let consumer = if local { &producer } else { &other };
         let partition = producer.partition(1);
-        partition.subscribe_task_event("said").unwrap();
+        partition.task_events().subscribe("said").unwrap();
         let mut writer = writer(&partition);
         let gate = consumer.gate(&[producer.address(&partition, 0)]);
         let announce = |size| {
@@ -138,7 +138,7 @@ fn spec_12_05_a_wish_holds_for_channels_to_come_and_is_nothing_to_those_that_are
             let options = PartitionOptions { id: Some(id), ..PartitionOptions::all(2) };
             let create = || {
                 let partition = producer.0.create_result_partition(&options).unwrap();
-                partition.subscribe_task_event("said").unwrap();
+                partition.task_events().subscribe("said").unwrap();
                 partition
             };
             let place = producer.0.address().unwrap();

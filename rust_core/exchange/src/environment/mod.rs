@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::copies::Copies;
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
+use crate::flusher::OutputFlusher;
 use crate::gate::{Debloating, GatePool, InputGate};
 use crate::lock::lock;
 use crate::manager::PartitionManager;
@@ -25,7 +26,6 @@ use crate::spanning::SpanningOptions;
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
 use crate::stats::Stats;
-use crate::writer::OutputFlusher;
 
 /// The data plane of a process.
 pub struct ShuffleEnvironment {

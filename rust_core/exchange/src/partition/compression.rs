@@ -1,66 +1,71 @@
-//! Complete buffers in a smaller form, where that is asked for and worth it (spec 4.1, 4.5).
+//! Finishing buffers: a full segment becomes the buffer that consumers get, compressed where that is
+//! asked for and worth it (spec 4.1, 4.5).
 //!
-//! The thread that writes compresses, in place: queue, disk and wire carry what it made, and a gate takes
-//! it apart. So neither the I/O thread nor the one that reads from disk has anything to do with it.
+//! The writer's thread compresses, in place, before the buffer is queued: queue, disk and wire carry the
+//! compressed bytes, and a gate decompresses them. So neither the I/O thread nor the read thread ever does.
+//!
+//! See docs/adr/0016-compressed-buffers.md.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use headgate_memory::{Buffer, BufferBuilder, PooledSegment};
 use headgate_record::{Codec, Compressor};
 
+use super::output::Output;
+use super::shared::{CompressionCounters, Shared};
 use crate::lock::lock;
-use crate::partition::ResultPartition;
+use crate::metrics::TaskIoMetrics;
 
-/// What compressors of an environment were given, and what they made of it.
-#[derive(Debug, Default)]
-pub(crate) struct CompressionCounters {
-    /// Bytes of buffers that were to be compressed.
-    pub(crate) bytes_in: AtomicU64,
-    /// Bytes of the same buffers afterwards, those that did not become smaller included.
-    pub(crate) bytes_out: AtomicU64,
+/// Finishes the buffers of one partition.
+pub(crate) struct BufferFinisher {
+    output: Arc<Output>,
+    compression: Option<Compression>,
+    metrics: Arc<TaskIoMetrics>,
 }
 
-/// Compresses for one partition.
-pub(super) struct Compression {
-    /// Of the writer and the output flusher, which also take turns in what they send.
+struct Compression {
+    /// Shared by the writer and the output flusher, which also take turns in sending.
     compressor: Mutex<Compressor>,
     counters: Arc<CompressionCounters>,
 }
 
 impl Compression {
-    pub(super) fn new(codec: Codec, counters: &Arc<CompressionCounters>) -> Self {
-        let compressor = Mutex::new(Compressor::new(codec));
-        Self { compressor, counters: Arc::clone(counters) }
-    }
-
     fn apply(&self, mut segment: PooledSegment, len: usize) -> Buffer {
         let compressed = lock(&self.compressor).compress(&mut segment[..len]);
-        let made = compressed.unwrap_or(len);
+        let size = compressed.unwrap_or(len);
         self.counters.bytes_in.fetch_add(len as u64, Ordering::Relaxed);
-        self.counters.bytes_out.fetch_add(made as u64, Ordering::Relaxed);
+        self.counters.bytes_out.fetch_add(size as u64, Ordering::Relaxed);
         match compressed {
-            Some(made) => Buffer::freeze_compressed(segment, made, len),
+            Some(size) => Buffer::freeze_compressed(segment, size, len),
             None => Buffer::freeze(segment, len),
         }
     }
 }
 
-impl ResultPartition {
-    /// Where buffers for these subpartitions are to be compressed: whatever may get to disk, and what
-    /// does not only go to readers of this process, who would have to take it apart at once.
-    fn compression_for(&self, targets: Range<usize>) -> Option<&Compression> {
-        let far = || self.subpartitions()[targets].iter().any(|target| target.is_remote());
-        self.compression.as_ref().filter(|_| self.kind().is_stored() || far())
+impl BufferFinisher {
+    pub(super) fn new(codec: Option<Codec>, output: Arc<Output>, shared: &Shared) -> Self {
+        let counters = &shared.compressed;
+        let compression = codec.map(|codec| Compression {
+            compressor: Mutex::new(Compressor::new(codec)),
+            counters: Arc::clone(counters),
+        });
+        Self { output, compression, metrics: Arc::clone(&shared.metrics) }
     }
 
-    /// Whether buffers for these subpartitions stay as they are.
+    /// The compression for these subpartitions. None if all their readers are in this process: they
+    /// would have to decompress the buffers at once.
+    fn compression_for(&self, targets: Range<usize>) -> Option<&Compression> {
+        self.compression.as_ref().filter(|_| self.output.leaves_memory(targets))
+    }
+
+    /// True if buffers for these subpartitions are not compressed.
     pub(crate) fn leaves_plain(&self, targets: Range<usize>) -> bool {
         self.compression_for(targets).is_none()
     }
 
-    /// A segment that is written to its end, as the buffer that these subpartitions get.
+    /// Turns the first `len` bytes of a segment into the buffer that these subpartitions get.
     pub(crate) fn freeze(
         &self,
         segment: PooledSegment,
@@ -73,20 +78,20 @@ impl ResultPartition {
         }
     }
 
-    /// Ends the growing buffer of these subpartitions. It is compressed if nobody has begun to read it:
-    /// what was read in part stays as it is.
+    /// Ends the growing buffer of these subpartitions. Compresses it if no reader has begun to read it;
+    /// a buffer that was read in part stays as it is.
     pub(crate) fn finish_growing(&self, mut builder: BufferBuilder, targets: Range<usize>) {
         let compression = self.compression_for(targets.clone());
-        let targets = &self.subpartitions()[targets];
+        let targets = &self.output.subpartitions()[targets];
         let mut unread = Vec::new();
         if compression.is_some() {
             unread.extend(targets.iter().filter_map(|target| Some((target, target.take_back()?))));
         }
         let bytes = builder.finish();
         drop(builder);
-        self.metrics().finished(targets.len(), bytes);
+        self.metrics.finished(targets.len(), bytes);
         let (unread, consumers): (Vec<_>, Vec<_>) = unread.into_iter().unzip();
-        // The others go, or the segment would not be this one's own.
+        // Drops all but one: only the last reference can give the segment back.
         let consumer = consumers.into_iter().next();
         if let (Some(compression), Some(consumer)) = (compression, consumer) {
             match consumer.into_segment() {

@@ -2,63 +2,63 @@
 
 use std::sync::Arc;
 
+use crate::error::{ExchangeError, Result};
+use crate::subpartition::Subpartition;
+use crate::view::{Polled, SubpartitionView, ViewedPartition};
 use headgate_protocol::Next;
 
-use crate::error::{ExchangeError, Result};
-use crate::partition::ResultPartition;
-use crate::subpartition::Subpartition;
-use crate::view::{Polled, SubpartitionView};
-
+/// Reads one subpartition and reports to its partition.
 pub(super) struct PipelinedView {
-    partition: Arc<ResultPartition>,
+    partition: Arc<dyn ViewedPartition>,
+    subpartition: Arc<Subpartition>,
     index: usize,
 }
 
 impl PipelinedView {
-    pub(super) fn new(partition: Arc<ResultPartition>, index: usize) -> Self {
-        Self { partition, index }
-    }
-
-    fn subpartition(&self) -> &Subpartition {
-        &self.partition.subpartitions()[self.index]
+    pub(super) fn new(
+        partition: Arc<dyn ViewedPartition>,
+        subpartition: Arc<Subpartition>,
+        index: usize,
+    ) -> Self {
+        Self { partition, subpartition, index }
     }
 }
 
 impl SubpartitionView for PipelinedView {
     fn poll(&self) -> Result<Option<Polled>> {
-        self.subpartition().poll()
+        self.subpartition.poll()
     }
 
     fn availability(&self) -> Next {
-        self.subpartition().availability()
+        self.subpartition.availability()
     }
 
     fn is_released(&self) -> bool {
-        self.subpartition().is_released()
+        self.subpartition.is_released()
     }
 
     fn failure(&self) -> Option<ExchangeError> {
-        self.subpartition().failure()
+        self.subpartition.failure()
     }
 
     fn backlog(&self) -> u32 {
-        self.subpartition().backlog()
+        self.subpartition.backlog()
     }
 
     fn waiting(&self) -> (usize, u64) {
-        self.subpartition().waiting()
+        self.subpartition.waiting()
     }
 
     fn resume(&self) -> Result<()> {
-        self.subpartition().resume()
+        self.subpartition.resume()
     }
 
     fn give_empty_buffers(&self) {
-        self.subpartition().give_empty_buffers();
+        self.subpartition.give_empty_buffers();
     }
 
     fn set_buffer_size(&self, size: u32) {
-        self.subpartition().set_buffer_size(size);
+        self.subpartition.set_buffer_size(size);
     }
 
     fn acknowledge(&self) {

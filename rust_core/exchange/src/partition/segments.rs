@@ -3,26 +3,88 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use headgate_memory::{Charge, ForeignMemory, PooledSegment, RequestError};
+use headgate_memory::{
+    Charge, GlobalPool, LocalPool, LocalPoolOptions, PooledSegment, RequestError,
+};
 
+use super::options::{PartitionKind, PartitionOptions};
+use super::output::Output;
+use super::shared::Shared;
+use crate::config::BufferOptions;
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Interrupt, Result};
-use crate::metrics::{Activity, Wait};
-use crate::partition::ResultPartition;
+use crate::metrics::{Activity, TaskTimes, Timer, Wait};
+use crate::stats::Usage;
 
 fn refused(error: RequestError) -> ExchangeError {
     ExchangeError::of_request(error, "result partition")
 }
 
-impl ResultPartition {
+/// The segments that the writer of one partition fills.
+pub(crate) struct Segments {
+    pool: LocalPool,
+    segment_size: usize,
+    output: Arc<Output>,
+    /// Waits of this partition's writer alone.
+    timer: Timer,
+    shared: Shared,
+}
+
+impl Segments {
+    /// The pool of a partition of this kind.
+    ///
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
+    pub(super) fn create_pool(
+        options: &PartitionOptions,
+        buffers: &BufferOptions,
+        global: &GlobalPool,
+    ) -> Result<LocalPool> {
+        let built = options.wanted.iter().filter(|wanted| **wanted).count();
+        let min = built + 1;
+        // Each subpartition queues its own segments beside the one that is being written.
+        let bounded = built * (buffers.buffers_per_channel + 1) + buffers.floating_buffers_per_gate;
+        let (max, max_overdraft, max_buffers_per_channel) = match options.kind {
+            PartitionKind::Pipelined => (usize::MAX, 0, usize::MAX),
+            PartitionKind::PipelinedBounded => {
+                (bounded, buffers.max_overdraft_buffers, buffers.max_buffers_per_channel + 1)
+            }
+            // No limit per channel: what waits too long goes to disk.
+            PartitionKind::Blocking | PartitionKind::Hybrid => (bounded, 0, usize::MAX),
+        };
+        let pool = LocalPoolOptions {
+            max_overdraft,
+            num_subpartitions: options.wanted.len(),
+            max_buffers_per_channel,
+            ..LocalPoolOptions::new(min, max)
+        };
+        global.create_local_pool_with(&pool).map_err(|source| {
+            let (what, segment_size) = ("a result partition", global.segment_size());
+            ExchangeError::PoolTooSmall { what, needed: min, segment_size, source }
+        })
+    }
+
+    pub(super) fn new(
+        pool: LocalPool,
+        segment_size: usize,
+        output: Arc<Output>,
+        shared: Shared,
+    ) -> Self {
+        let timer = Timer::default();
+        timer.begin();
+        Self { pool, segment_size, output, timer, shared }
+    }
+
+    /// Bytes of one segment.
+    pub(crate) fn segment_size(&self) -> usize {
+        self.segment_size
+    }
+
     /// A segment to write into, if one is free.
     ///
     /// # Errors
     /// Why the partition failed.
-    pub(crate) fn try_request_segment(
-        &self,
-        subpartition: Option<usize>,
-    ) -> Result<Option<PooledSegment>> {
-        self.check()?;
+    pub(crate) fn try_request(&self, subpartition: Option<usize>) -> Result<Option<PooledSegment>> {
+        self.output.check()?;
         fail_point!("pool.requested", error => return Err(error));
         self.pool.try_request_for(subpartition).map_err(refused)
     }
@@ -32,17 +94,17 @@ impl ResultPartition {
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
-    pub(crate) fn request_segment(
+    pub(crate) fn request(
         &self,
         subpartition: Option<usize>,
         interrupt: Interrupt<'_>,
     ) -> Result<PooledSegment> {
         let mut waits = None;
         loop {
-            if let Some(segment) = self.try_request_segment(subpartition)? {
+            if let Some(segment) = self.try_request(subpartition)? {
                 return Ok(segment);
             }
-            if self.make_room()? {
+            if self.output.make_room()? {
                 continue;
             }
             // The clock is asked only where there is something to wait for.
@@ -72,7 +134,7 @@ impl ResultPartition {
         let mut waits = None;
         let mut timeout = Duration::ZERO;
         loop {
-            self.check()?;
+            self.output.check()?;
             let charge = self.pool.request_charge(subpartition, count, timeout).map_err(refused)?;
             let (size, held) = self.pool.usage();
             let in_vain = count > size || (held < size && !timeout.is_zero());
@@ -86,15 +148,11 @@ impl ResultPartition {
         }
     }
 
-    pub(crate) fn foreign(&self) -> &Arc<ForeignMemory> {
-        &self.shared.foreign
-    }
-
     /// Whether a record can be begun without waiting: there is a segment without overdraft, and no
     /// subpartition has as many queued as one should have. True when the partition is closed, and
     /// where what is queued can go to disk.
-    pub fn is_available(&self) -> bool {
-        self.has_room_on_disk() || self.pool.is_available()
+    pub(crate) fn is_available(&self) -> bool {
+        self.output.has_room_on_disk() || self.pool.is_available()
     }
 
     /// Waits until the partition [is available](Self::is_available); false on timeout. For one that has
@@ -102,12 +160,12 @@ impl ResultPartition {
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
-    pub fn wait_available(
+    pub(crate) fn wait_available(
         &self,
         timeout: Option<Duration>,
         interrupt: Interrupt<'_>,
     ) -> Result<bool> {
-        self.check()?;
+        self.output.check()?;
         if self.is_available() {
             return Ok(true);
         }
@@ -119,7 +177,7 @@ impl ResultPartition {
             });
             let available = self.pool.wait_available(left).map_err(refused)?;
             // A failure gives everything back, which makes the pool available.
-            self.check()?;
+            self.output.check()?;
             if available || left < INTERRUPT_PERIOD {
                 return Ok(available);
             }
@@ -128,12 +186,31 @@ impl ResultPartition {
     }
 
     /// How long the writer has waited for segments, in ns, a wait that still lasts included.
-    pub fn back_pressured_ns(&self) -> u64 {
+    pub(crate) fn back_pressured_ns(&self) -> u64 {
         self.timer.back_pressured_ns()
     }
 
     /// Counts as waiting, for the writer and for the task, until what it returns is dropped.
     fn back_pressured(&self, activity: Activity) -> [Wait<'_>; 2] {
         [&self.timer, &*self.shared.metrics.timer].map(|timer| timer.wait(activity))
+    }
+
+    /// Promises the writer no segments any more; queued ones return to the pool as they are read.
+    pub(super) fn give_up_minimum(&self) {
+        let lowered = self.pool.set_minimum(0, 0, 0);
+        debug_assert!(lowered.is_ok(), "a lower minimum is always granted");
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let (size, used) = self.pool.usage();
+        Usage { used, size }
+    }
+
+    pub(super) fn times(&self) -> TaskTimes {
+        self.timer.times()
     }
 }

@@ -39,16 +39,29 @@ struct State {
 
 /// The task events of one partition.
 #[derive(Default)]
-pub(super) struct TaskEvents {
+pub struct TaskEvents {
     state: Mutex<State>,
     /// Whether `pending` has any, to look at without the lock; changes under it only.
     some: AtomicBool,
 }
 
 impl TaskEvents {
-    /// Takes events of this name from now on; false if it did already.
-    pub(super) fn subscribe(&self, name: &str) -> bool {
-        lock(&self.state).names.insert(name.to_owned())
+    /// Takes events of these names from the start.
+    pub(super) fn taking(names: &[String]) -> Self {
+        let names = names.iter().cloned().collect();
+        Self { state: Mutex::new(State { names, ..State::default() }), ..Self::default() }
+    }
+
+    /// Takes events of this name from now on; consumers that sent one before got an error.
+    ///
+    /// # Errors
+    /// When it takes them already.
+    pub fn subscribe(&self, name: &str) -> Result<()> {
+        if lock(&self.state).names.insert(name.to_owned()) {
+            Ok(())
+        } else {
+            Err(ExchangeError::State("this task event has a handler already"))
+        }
     }
 
     /// Queues an encoded event for the writer's thread.
@@ -77,13 +90,13 @@ impl TaskEvents {
         Ok(())
     }
 
-    /// Whether [`take`](Self::take) would give one.
-    pub(super) fn has_pending(&self) -> bool {
+    /// True if [`take`](Self::take) would return an event; takes no lock.
+    pub fn has_pending(&self) -> bool {
         self.some.load(Ordering::Acquire)
     }
 
-    /// The oldest event that nobody took.
-    pub(super) fn take(&self) -> Option<TaskEvent> {
+    /// Takes the oldest event.
+    pub fn take(&self) -> Option<TaskEvent> {
         let mut state = lock(&self.state);
         let event = state.pending.pop_front()?;
         state.bytes -= event.body.len();

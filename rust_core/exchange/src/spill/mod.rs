@@ -24,6 +24,3 @@ mod view;
 pub(crate) use manager::SpillManager;
 pub(crate) use store::Store;
 pub(crate) use view::StoredView;
-
-/// Blocks that are read ahead of a reader, in one call where they lie side by side.
-const READ_AHEAD: usize = 4;

@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use super::view::StoredView;
 use crate::error::{ExchangeError, Result};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
@@ -22,7 +21,7 @@ pub(super) enum Filled {
 }
 
 /// What blocks are read for. All of it is called by the read thread alone.
-pub(super) trait Fill: Send + Sync + 'static {
+pub(super) trait Fill: Send + Sync {
     /// Reads the next blocks.
     fn fill(&self) -> Filled;
 
@@ -35,27 +34,27 @@ pub(super) trait Fill: Send + Sync + 'static {
 }
 
 /// Views that want blocks, served in turn.
-pub(super) struct ReadThread<V = StoredView> {
-    queue: Mutex<Queue<V>>,
+pub(super) struct ReadThread {
+    queue: Mutex<Queue>,
     arrived: Condvar,
 }
 
 /// A leaf lock: whoever holds it takes no other.
-struct Queue<V> {
-    views: VecDeque<Weak<V>>,
+struct Queue {
+    views: VecDeque<Weak<dyn Fill>>,
     thread: Option<JoinHandle<()>>,
     closed: bool,
 }
 
-impl<V> Default for ReadThread<V> {
+impl Default for ReadThread {
     fn default() -> Self {
         let queue = Queue { views: VecDeque::new(), thread: None, closed: false };
         Self { queue: Mutex::new(queue), arrived: Condvar::new() }
     }
 }
 
-impl<V: Fill> ReadThread<V> {
-    fn lock(&self) -> MutexGuard<'_, Queue<V>> {
+impl ReadThread {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
 
@@ -63,7 +62,7 @@ impl<V: Fill> ReadThread<V> {
     ///
     /// # Errors
     /// After [`stop`](Self::stop), or when no thread can be started.
-    pub(super) fn request(self: &Arc<Self>, view: Weak<V>) -> Result<()> {
+    pub(super) fn request(self: &Arc<Self>, view: Weak<dyn Fill>) -> Result<()> {
         let mut queue = self.lock();
         if queue.closed {
             return Err(ExchangeError::Closed("shuffle environment"));
@@ -84,13 +83,13 @@ impl<V: Fill> ReadThread<V> {
     }
 
     /// Like [`request`](Self::request), for one that was there before and waits for a segment.
-    pub(super) fn retry(&self, view: Weak<V>) {
+    pub(super) fn retry(&self, view: Weak<dyn Fill>) {
         self.lock().views.push_back(view);
         self.arrived.notify_one();
     }
 
     fn run(&self) {
-        let mut starved = Vec::new();
+        let mut starved: Vec<Weak<dyn Fill>> = Vec::new();
         while let Some(view) = self.next(&mut starved) {
             let Some(view) = view.upgrade() else { continue };
             let filled = catch_unwind(AssertUnwindSafe(|| view.fill()));
@@ -107,7 +106,7 @@ impl<V: Fill> ReadThread<V> {
     }
 
     /// Waits for a view; `None` is the end.
-    fn next(&self, starved: &mut Vec<Weak<V>>) -> Option<Weak<V>> {
+    fn next(&self, starved: &mut Vec<Weak<dyn Fill>>) -> Option<Weak<dyn Fill>> {
         let mut queue = self.lock();
         loop {
             if queue.closed {

@@ -1,6 +1,6 @@
 //! The blocks of one partition: collected in memory, written when segments run short, read by views.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::{Buffer, GlobalPool, LocalPool};
@@ -8,11 +8,29 @@ use headgate_protocol::{Next, PartitionId, crc32c};
 
 use super::file::{Extent, SpillFile};
 use super::index::{Block, Index};
-use super::{READ_AHEAD, SpillManager, StoredView};
+use super::manager::SpillManager;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::partition::PartitionKind;
 use crate::subpartition::Subpartition;
+use crate::view::DataListener;
+
+/// Blocks that are read ahead of a reader, in one call where they lie side by side.
+pub(super) const READ_AHEAD: usize = 4;
+
+/// A view of one lane, as its store uses it.
+pub(super) trait StoreReader: Send + Sync {
+    /// Index of the lane that it reads.
+    fn lane(&self) -> usize;
+
+    /// Returns buffers that were read ahead for it, and that its consumer did not fetch for a while.
+    fn give_back(&self) -> VecDeque<Buffer>;
+
+    /// Ends it with this cause.
+    fn fail(&self, cause: &ExchangeError);
+
+    /// Ends it without a cause: there is nothing to read any more.
+    fn shut_down(&self);
+}
 
 /// A subpartition and what was taken out of its queue.
 pub(super) struct Lane {
@@ -23,7 +41,7 @@ pub(super) struct Lane {
 
 #[derive(Default)]
 struct Readers {
-    views: Vec<Weak<StoredView>>,
+    views: Vec<Weak<dyn StoreReader>>,
     open: usize,
     /// Everything is written: views may come.
     complete: bool,
@@ -56,7 +74,7 @@ impl Store {
     /// [`ExchangeError::PoolTooSmall`] when there is no segment to read with.
     pub(crate) fn new(
         partition: PartitionId,
-        kind: PartitionKind,
+        is_reconsumable: bool,
         max_spill_size: u64,
         subpartitions: &[Arc<Subpartition>],
         global: &GlobalPool,
@@ -76,7 +94,7 @@ impl Store {
         };
         Ok(Self {
             partition,
-            is_reconsumable: kind == PartitionKind::Blocking,
+            is_reconsumable,
             max_spill_size,
             lanes: subpartitions.iter().map(lane).collect(),
             manager,
@@ -87,8 +105,20 @@ impl Store {
         })
     }
 
+    /// Becomes the reader of the wanted subpartitions: their buffers come here as soon as they are written.
+    ///
+    /// # Errors
+    /// When one of them has a reader.
+    pub(crate) fn collect_from(self: &Arc<Self>, wanted: &[bool]) -> Result<()> {
+        for (index, _) in wanted.iter().enumerate().filter(|(_, wanted)| **wanted) {
+            let collector = Collector { store: Arc::downgrade(self), index };
+            self.lanes[index].subpartition.attach(Arc::new(collector))?;
+        }
+        Ok(())
+    }
+
     /// Takes over what a subpartition has for a reader now.
-    pub(crate) fn collect(&self, index: usize) {
+    fn collect(&self, index: usize) {
         let lane = &self.lanes[index];
         lane.drain_into(&mut lock(&lane.index));
     }
@@ -234,7 +264,7 @@ impl Store {
     ///
     /// # Errors
     /// The failure of the partition, or that it is closed.
-    pub(super) fn enter(&self, view: &Weak<StoredView>) -> Result<()> {
+    pub(super) fn enter(&self, view: Weak<dyn StoreReader>) -> Result<()> {
         let mut readers = lock(&self.readers);
         if let Some(failure) = &readers.failure {
             return Err(failure.clone());
@@ -243,7 +273,7 @@ impl Store {
             return Err(ExchangeError::Closed("result partition"));
         }
         readers.views.retain(|view| view.strong_count() > 0);
-        readers.views.push(Weak::clone(view));
+        readers.views.push(view);
         readers.open += 1;
         let open = readers.open;
         drop(readers);
@@ -275,7 +305,7 @@ impl Store {
     }
 
     /// The views that are left.
-    pub(super) fn views(&self) -> Vec<Arc<StoredView>> {
+    pub(super) fn views(&self) -> Vec<Arc<dyn StoreReader>> {
         lock(&self.readers).views.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -289,7 +319,7 @@ impl Store {
 
     /// Drops what was stored for a subpartition, and ends its views.
     pub(crate) fn release(&self, index: usize) {
-        self.views().iter().filter(|view| view.is_of(index)).for_each(|view| view.shut_down());
+        self.views().iter().filter(|view| view.lane() == index).for_each(|view| view.shut_down());
         let blocks = lock(&self.lanes[index].index).clear();
         drop(blocks);
     }
@@ -332,6 +362,20 @@ impl Lane {
                 return;
             };
             index.push(polled.buffer, polled.data_type);
+        }
+    }
+}
+
+/// The reader of a subpartition of a blocking partition. Runs on the thread that wrote the buffers.
+struct Collector {
+    store: Weak<Store>,
+    index: usize,
+}
+
+impl DataListener for Collector {
+    fn data_available(&self) {
+        if let Some(store) = self.store.upgrade() {
+            store.collect(self.index);
         }
     }
 }

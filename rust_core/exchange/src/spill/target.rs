@@ -5,9 +5,8 @@ use std::sync::{Arc, Weak};
 use headgate_memory::{Buffer, PooledSegment, SegmentListener};
 use headgate_protocol::DataType;
 
-use super::StoredView;
 use super::file::Extent;
-use super::read_thread::ReadThread;
+use super::read_thread::{Fill, ReadThread};
 use super::store::Store;
 use crate::error::{ExchangeError, Result};
 
@@ -46,7 +45,7 @@ impl Target {
 pub(super) fn of_plan(
     plan: &[(Extent, DataType)],
     store: &Store,
-    view: &Weak<StoredView>,
+    view: &Weak<dyn Fill>,
 ) -> Result<Vec<Target>> {
     let mut targets = Vec::with_capacity(plan.len());
     for (extent, data_type) in plan {
@@ -72,7 +71,7 @@ pub(super) fn of_plan(
 /// Brings a view back to the read thread when there is a segment for it.
 struct Retry {
     reads: Arc<ReadThread>,
-    view: Weak<StoredView>,
+    view: Weak<dyn Fill>,
 }
 
 impl SegmentListener for Retry {

@@ -7,15 +7,13 @@ use std::time::Instant;
 use headgate_memory::Buffer;
 use headgate_protocol::{Next, Sequence, crc32c};
 
-use super::READ_AHEAD;
 use super::index::{Block, Index, Place};
 use super::read_thread::{Fill, Filled, RECLAIM_AFTER};
-use super::store::{Lane, Store};
+use super::store::{Lane, READ_AHEAD, Store, StoreReader};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::partition::ResultPartition;
-use crate::view::{DataListener, Polled, SubpartitionView};
+use crate::view::{DataListener, Polled, SubpartitionView, ViewedPartition};
 
 struct State {
     /// Number of the block that is taken next.
@@ -38,7 +36,7 @@ struct State {
 
 /// Reads blocks from disk, then what is still in memory; its own place, independent of other views.
 pub(crate) struct StoredView {
-    partition: Arc<ResultPartition>,
+    partition: Arc<dyn ViewedPartition>,
     store: Arc<Store>,
     lane: usize,
     listener: Arc<dyn DataListener>,
@@ -51,7 +49,7 @@ impl StoredView {
     /// # Errors
     /// The failure of the partition, or that it is closed.
     pub(crate) fn new(
-        partition: Arc<ResultPartition>,
+        partition: Arc<dyn ViewedPartition>,
         store: Arc<Store>,
         lane: usize,
         listener: Arc<dyn DataListener>,
@@ -75,7 +73,7 @@ impl StoredView {
             state: Mutex::new(state),
             this: Weak::clone(this),
         });
-        if let Err(error) = view.store.enter(&view.this) {
+        if let Err(error) = view.store.enter(Weak::<Self>::clone(&view.this)) {
             // It never came in, so its drop must not count as leaving.
             view.lock().ended = true;
             return Err(error);
@@ -126,7 +124,7 @@ impl StoredView {
         if state.reading || state.ended || !low || !on_disk {
             return;
         }
-        match self.store.manager.reads.request(Weak::clone(&self.this)) {
+        match self.store.manager.reads.request(Weak::<Self>::clone(&self.this)) {
             Ok(()) => state.reading = true,
             Err(error) => state.failure = Some(error),
         }
@@ -149,38 +147,16 @@ impl StoredView {
     }
 
     fn failed_to_read(&self, error: &ExchangeError) {
-        self.fail(error);
+        self.end_with(error);
         // Nobody else can read what was taken from memory for this one reader.
         if self.has_tail() {
             self.partition.fail(error);
         }
     }
 
-    /// What was read for this view and not fetched for a while; it will be read again.
-    fn give_back(&self) -> VecDeque<Buffer> {
-        let mut state = self.lock();
-        if state.reading || state.ready_since.elapsed() < RECLAIM_AFTER {
-            return VecDeque::new();
-        }
-        std::mem::take(&mut state.ready)
-    }
-
-    /// Whether it reads this subpartition.
-    pub(super) fn is_of(&self, lane: usize) -> bool {
-        self.lane == lane
-    }
-
-    /// Ends it with this cause.
-    pub(super) fn fail(&self, cause: &ExchangeError) {
+    fn end_with(&self, cause: &ExchangeError) {
         if self.end(|state| state.failure = Some(cause.clone())) {
             // A reader without credit does not wait for data, but must learn of the end.
-            self.listener.data_available();
-        }
-    }
-
-    /// Ends it without one: there is nothing to read any more.
-    pub(super) fn shut_down(&self) {
-        if self.end(|_| ()) {
             self.listener.data_available();
         }
     }
@@ -231,7 +207,8 @@ impl Fill for StoredView {
             self.lock().reading = false;
             return Filled::Done;
         };
-        let read = target::of_plan(&plan, &self.store, &self.this).and_then(|mut targets| {
+        let this: Weak<dyn Fill> = Weak::<Self>::clone(&self.this);
+        let read = target::of_plan(&plan, &self.store, &this).and_then(|mut targets| {
             fail_point!("spill.reads", error => return Err(error));
             let mut slices: Vec<_> = targets.iter_mut().map(Target::as_mut).collect();
             let bytes = slices.iter().map(|slice| slice.len()).sum();
@@ -265,7 +242,31 @@ impl Fill for StoredView {
     }
 
     fn fail(&self, cause: &ExchangeError) {
-        Self::fail(self, cause);
+        self.end_with(cause);
+    }
+}
+
+impl StoreReader for StoredView {
+    fn lane(&self) -> usize {
+        self.lane
+    }
+
+    fn give_back(&self) -> VecDeque<Buffer> {
+        let mut state = self.lock();
+        if state.reading || state.ready_since.elapsed() < RECLAIM_AFTER {
+            return VecDeque::new();
+        }
+        std::mem::take(&mut state.ready)
+    }
+
+    fn fail(&self, cause: &ExchangeError) {
+        self.end_with(cause);
+    }
+
+    fn shut_down(&self) {
+        if self.end(|_| ()) {
+            self.listener.data_available();
+        }
     }
 }
 

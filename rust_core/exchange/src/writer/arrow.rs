@@ -9,16 +9,17 @@ use headgate_record::{
     encoded_len,
 };
 
+use super::emitted::Emitted;
+use super::lane::Lane;
+use super::pages::{OpenPages, Rows};
+use super::state::{WriterState, random_choices};
+use super::stream::StreamWriter;
+use super::timeout::BufferTimeout;
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
-use crate::writer::emitted::Emitted;
-use crate::writer::pages::{OpenPages, Rows};
-use crate::writer::state::WriterState;
-use crate::writer::stream::StreamWriter;
-use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes record batches as pages; a row too wide for a page spans buffers.
 pub struct ArrowWriter {
@@ -184,7 +185,7 @@ impl ArrowWriter {
     pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
         self.state.check_open()?;
         self.pages.flush();
-        broadcast_event(&self.partition, event, data_type)
+        self.state.broadcast_event(event, data_type)
     }
 
     /// Says that the user's records are over; only events follow before [`finish`](Self::finish).
@@ -204,7 +205,7 @@ impl ArrowWriter {
     /// Why the output flusher failed.
     pub fn flush(&mut self) -> Result<()> {
         self.state.check_flusher()?;
-        self.partition.foreign().release();
+        self.partition.shared().foreign.release();
         self.pages.flush();
         Ok(())
     }
@@ -216,7 +217,7 @@ impl ArrowWriter {
     /// well then.
     pub fn finish(&mut self) -> Result<()> {
         self.state.check_flusher()?;
-        self.partition.foreign().release();
+        self.partition.shared().foreign.release();
         if self.state.finish() {
             self.pages.flush();
             self.partition.finish()?;
@@ -339,7 +340,7 @@ impl ArrowWriter {
     /// middle: until then none of it is emitted, and the wait can be ended without a loss.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
-        self.partition.foreign().release();
+        self.partition.shared().foreign.release();
         self.partition.wait_available(None, interrupt).map(|_| ())
     }
 

@@ -6,14 +6,15 @@ use bytes::Bytes;
 use headgate_protocol::DataType;
 use headgate_record::{Event, Selection, Selector, SplitMix64, StopMode};
 
+use super::lane::Lane;
+use super::state::{WriterState, random_choices};
+use super::stream::StreamWriter;
+use super::timeout::BufferTimeout;
 use crate::counters::Counters;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
-use crate::writer::state::WriterState;
-use crate::writer::stream::StreamWriter;
-use crate::writer::{BufferTimeout, Lane, broadcast_event, random_choices};
 
 /// Writes bytes records, spanning buffers where they must.
 pub struct BytesWriter {
@@ -142,7 +143,7 @@ impl BytesWriter {
     pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
         self.state.check_open()?;
         self.end_all();
-        broadcast_event(&self.partition, event, data_type)
+        self.state.broadcast_event(event, data_type)
     }
 
     /// Says that the user's records are over; nothing but events can follow before

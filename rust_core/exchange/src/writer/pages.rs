@@ -1,20 +1,19 @@
 //! The open pages of a writer of record batches, and how rows get into them (spec 4.5).
 
-mod foreign;
-
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use headgate_memory::{Buffer, PooledSegment};
+use headgate_memory::{Buffer, Charge, PooledSegment};
 use headgate_protocol::DataType;
-use headgate_record::{PageBuilder, PageProfile, PageSchema, Source};
+use headgate_record::{PageBuilder, PageProfile, PageSchema, Pieces, Source};
 
+use super::emitted::Emitted;
+use super::lane::{Lane, buffer_size};
 use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{Interrupt, Result};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
-use crate::writer::Lane;
 
 struct Page {
     builder: PageBuilder<PooledSegment>,
@@ -59,6 +58,15 @@ impl Rows<'_> {
             Self::Range { start, len } => page.builder.append_range(source, start, len),
         }
     }
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Sent {
+    /// So many of its first rows are queued; the others are to be gathered.
+    pub(super) rows: usize,
+    /// It is a small part of what it would have kept.
+    pub(super) compacts: bool,
 }
 
 struct State {
@@ -116,7 +124,8 @@ impl OpenPages {
                     (Some(page), _) => page,
                     (empty, Some(segment)) => {
                         let page = PageBuilder::new(Arc::clone(&self.schema), segment, profile);
-                        let wish = self.partition.buffer_size(self.targets(slot));
+                        let targets = &self.partition.subpartitions()[self.targets(slot)];
+                        let wish = buffer_size(targets);
                         let builder = page.with_capacity(wish);
                         empty.insert(Page { builder, compacts })
                     }
@@ -138,8 +147,88 @@ impl OpenPages {
                 return Ok(rows);
             }
             drop(state);
-            segment = Some(self.partition.request_segment(lane.subpartition(), interrupt)?);
+            segment = Some(self.partition.segments().request(lane.subpartition(), interrupt)?);
         }
+    }
+
+    /// Queues pages that are pieces of a batch, which keeps `pinned` bytes of memory, where all its readers
+    /// take them as they are and it is worth it.
+    ///
+    /// # Errors
+    /// The failure of the partition, or what the interrupt says.
+    pub(super) fn send_pieces(
+        &self,
+        lane: Lane,
+        source: &Source,
+        pinned: u64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Sent> {
+        let segment = self.partition.segments().segment_size();
+        let targets = self.targets(lane.slot(&self.partition));
+        let least = Emitted::least_in_pieces(segment);
+        let Some(pieces) = Pieces::try_new(&self.schema, source, least as u64) else {
+            return Ok(Sent::default());
+        };
+        let subpartitions = &self.partition.subpartitions()[targets.clone()];
+        // Readers in this process need no segment for what they read; wide rows span as they do elsewhere.
+        let is_local = !subpartitions.iter().any(|it| it.is_remote());
+        let fits =
+            if is_local && pieces.has_rows_within(segment) { LOCAL * segment } else { segment };
+        let capacity = buffer_size(subpartitions).min(fits);
+        if !self.takes_pieces(lane) || capacity < least {
+            return Ok(Sent::default());
+        }
+        let pinned = pinned.max(pieces.pinned());
+        if pieces.len().saturating_mul(MAX_PINNED) < pinned {
+            return Ok(Sent { rows: 0, compacts: true });
+        }
+        let memory = pinned.saturating_add(pieces.written());
+        let Some(charge) = self.charge(lane, memory.div_ceil(segment as u64), interrupt)? else {
+            return Ok(Sent::default());
+        };
+        let charge = Arc::new(charge);
+        let mut state = lock(&self.state);
+        self.send_others(&mut state, lane);
+        self.send(&mut state, lane.slot(&self.partition));
+        let mut rows = 0;
+        while rows < source.num_rows()
+            && let Some(page) = pieces.cut(rows, capacity)
+        {
+            Copies::count(&self.partition.shared().copies.scatter, page.copied);
+            let memory = Arc::clone(&self.partition.shared().foreign);
+            let buffer = Buffer::of_pieces(page.pieces, Arc::clone(&charge), memory);
+            self.queue(targets.clone(), &buffer, page.len, page.rows as u64);
+            rows += page.rows;
+        }
+        Ok(Sent { rows, compacts: false })
+    }
+
+    /// Whether all who will read what goes there are known, and take it in pieces.
+    fn takes_pieces(&self, lane: Lane) -> bool {
+        let targets = lane.targets(&self.partition);
+        let all = || {
+            let each = self.partition.subpartitions()[targets.clone()].iter();
+            each.filter_map(|target| target.takes_pieces()).all(|takes| takes)
+        };
+        let is_read = !self.partition.kind().is_stored() && lane.is_wanted(&self.partition);
+        is_read && all() && self.partition.buffers().leaves_plain(targets.clone())
+    }
+
+    /// So many segments, if they can be had. Waits for them, unless the last wait was in vain.
+    fn charge(&self, lane: Lane, count: u64, interrupt: Interrupt<'_>) -> Result<Option<Charge>> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let request = |patient| {
+            self.partition.segments().request_charge(lane.subpartition(), count, patient, interrupt)
+        };
+        let mut charge = request(false)?;
+        let waits = std::mem::replace(&mut lock(&self.state).waits_for_charge, charge.is_some());
+        if charge.is_none() && waits {
+            // What is open may be what holds the segments.
+            self.flush();
+            charge = request(true)?;
+            lock(&self.state).waits_for_charge = charge.is_some();
+        }
+        Ok(charge)
     }
 
     /// Sends every open page, full or not.
@@ -187,15 +276,15 @@ impl OpenPages {
         }
         page.teach(&mut state.profile);
         let (segment, len) = page.finish();
-        let copies = self.partition.copies();
+        let copies = &self.partition.shared().copies;
         Copies::count(if compacts { &copies.compacted } else { &copies.scatter }, len);
-        let buffer = self.partition.freeze(segment, len, self.targets(slot));
+        let buffer = self.partition.buffers().freeze(segment, len, self.targets(slot));
         self.queue(self.targets(slot), &buffer, len, rows);
     }
 
     /// Queues a page, of so many bytes before it was compressed.
     fn queue(&self, targets: Range<usize>, page: &Buffer, len: usize, rows: u64) {
-        self.partition.metrics().finished(targets.len(), len);
+        self.partition.shared().metrics.finished(targets.len(), len);
         for subpartition in &self.partition.subpartitions()[targets] {
             self.counters.add(rows, len as u64, 1);
             subpartition.add_data(page.clone(), DataType::DataBufferWithClearEnd, rows);
@@ -207,3 +296,9 @@ impl OpenPages {
         if slot == all { 0..all } else { slot..slot + 1 }
     }
 }
+
+/// Pages for readers in this process have so many segments' bytes at most: a batch of little more than one
+/// stays in one piece.
+const LOCAL: usize = 2;
+/// A batch keeps at most so many times its own bytes.
+const MAX_PINNED: u64 = 4;

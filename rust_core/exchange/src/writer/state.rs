@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use headgate_protocol::DataType;
+use headgate_record::{Event, SplitMix64};
+
+use super::timeout::BufferTimeout;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
+use crate::flusher::TimedFlush;
 use crate::partition::{PartitionKind, ResultPartition};
-use crate::writer::BufferTimeout;
-use crate::writer::flusher::TimedFlush;
+use crate::random::random;
 
 /// How far the one writer of a partition is.
 pub(super) struct WriterState {
@@ -85,6 +89,31 @@ impl WriterState {
         Ok(())
     }
 
+    /// Appends an event to every subpartition. It needs no segment of the pool, yet must fit one: nothing
+    /// larger crosses a connection.
+    ///
+    /// # Errors
+    /// An event that cannot be encoded or is too large, or a type that a stored partition cannot take.
+    pub(super) fn broadcast_event(&self, event: &Event, data_type: DataType) -> Result<()> {
+        let overtakes_or_blocks = data_type.has_priority() || data_type.blocks_upstream();
+        if overtakes_or_blocks && self.partition.kind().is_stored() {
+            return Err(ExchangeError::State(
+                "a blocking or hybrid partition takes no barrier and no event with priority: what is \
+                 on disk cannot be overtaken",
+            ));
+        }
+        let bytes = event.encode().map_err(|error| ExchangeError::Event(error.to_string()))?;
+        let limit = self.partition.segments().segment_size() as u64;
+        let size = bytes.len() as u64;
+        if size > limit {
+            return Err(ExchangeError::EventTooLarge { size, limit });
+        }
+        for subpartition in self.partition.subpartitions() {
+            subpartition.add_event(bytes.clone(), data_type);
+        }
+        Ok(())
+    }
+
     /// The end of data was announced.
     pub(super) fn end(&mut self) {
         self.ended = true;
@@ -98,4 +127,9 @@ impl WriterState {
         }
         first
     }
+}
+
+/// Choices for `random_emit` that no other writer makes.
+pub(super) fn random_choices() -> Result<SplitMix64> {
+    Ok(SplitMix64::new(u64::from_le_bytes(random()?)))
 }

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use headgate_memory::BufferBuilder;
 use headgate_record::SpanningSerializer;
 
+use super::lane::{Lane, buffer_size};
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
-use crate::writer::Lane;
 
 pub(super) struct StreamWriter {
     serializer: SpanningSerializer,
@@ -37,7 +37,7 @@ impl StreamWriter {
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
         let mut completed = self.end_others(partition, lane);
-        Copies::count(&partition.copies().spanning, self.serializer.remaining());
+        Copies::count(&partition.shared().copies.spanning, self.serializer.remaining());
         let range = lane.targets(partition);
         let targets = &partition.subpartitions()[range.clone()];
         let open = &mut self.open[lane.slot(partition)];
@@ -46,12 +46,12 @@ impl StreamWriter {
             let builder = match open {
                 Some(builder) => builder,
                 None => {
-                    let request = || partition.request_segment(lane.subpartition(), interrupt);
+                    let request = || partition.segments().request(lane.subpartition(), interrupt);
                     let segment = free.take().map_or_else(request, Ok);
                     let segment = segment.inspect_err(|_| self.serializer.clear())?;
                     let mut builder = BufferBuilder::new(segment);
                     // What the consumers wish for, yet all of the first record that fits.
-                    let wish = partition.buffer_size(lane.targets(partition));
+                    let wish = buffer_size(targets);
                     builder.trim(wish.max(self.serializer.remaining()));
                     let consumer = builder.consumer().expect("a new builder has its consumer");
                     for subpartition in targets {
@@ -64,8 +64,8 @@ impl StreamWriter {
             builder.commit();
             if builder.is_full() {
                 let (rest, capacity) = (self.serializer.remaining(), builder.capacity());
-                if rest > 0 && capacity < partition.segment_size() {
-                    let found = partition.try_request_segment(lane.subpartition());
+                if rest > 0 && capacity < partition.segments().segment_size() {
+                    let found = partition.segments().try_request(lane.subpartition());
                     free = found.inspect_err(|_| self.serializer.clear())?;
                     if free.is_none() {
                         // Rather a larger buffer than wished for than a wait within a record.
@@ -75,7 +75,7 @@ impl StreamWriter {
                 }
             }
             if let Some(full) = open.take_if(|builder| builder.is_full()) {
-                partition.finish_growing(full, range.clone());
+                partition.buffers().finish_growing(full, range.clone());
                 completed += targets.len() as u64;
             }
         }
@@ -112,7 +112,7 @@ impl StreamWriter {
             return 0;
         };
         let targets = lane.targets(partition);
-        partition.finish_growing(builder, targets.clone());
+        partition.buffers().finish_growing(builder, targets.clone());
         targets.len() as u64
     }
 

@@ -33,7 +33,7 @@ impl Writing {
         let subpartition = &inner.subpartitions()[index];
         let end = |open: &mut Option<BufferBuilder>| {
             if let Some(builder) = open.take() {
-                inner.finish_growing(builder, index..index + 1);
+                inner.buffers().finish_growing(builder, index..index + 1);
             }
         };
         let Some(item) = script.get(self.next) else {
@@ -45,26 +45,26 @@ impl Writing {
         let bytes = &item.bytes;
         match item.kind {
             Kind::Page => {
-                let Ok(Some(mut segment)) = inner.try_request_segment(Some(index)) else {
+                let Ok(Some(mut segment)) = inner.segments().try_request(Some(index)) else {
                     return false;
                 };
                 end(&mut self.open);
-                let plain = inner.leaves_plain(index..index + 1);
+                let plain = inner.buffers().leaves_plain(index..index + 1);
                 let buffer = if plain && subpartition.takes_pieces() == Some(true) && bytes[0] < 128
                 {
                     let (front, back) = bytes.split_at(bytes.len() / 3);
                     let pieces = [front, back].map(Bytes::copy_from_slice).to_vec();
                     let charge = Arc::new(Charge::new(vec![segment]));
-                    Buffer::of_pieces(pieces, charge, Arc::clone(inner.foreign()))
+                    Buffer::of_pieces(pieces, charge, Arc::clone(&inner.shared().foreign))
                 } else {
                     segment[..bytes.len()].copy_from_slice(bytes);
-                    inner.freeze(segment, bytes.len(), index..index + 1)
+                    inner.buffers().freeze(segment, bytes.len(), index..index + 1)
                 };
                 subpartition.add_data(buffer, DataType::DataBufferWithClearEnd, 1);
             }
             Kind::Stream => {
                 if self.open.as_ref().is_none_or(|open| open.writable() < bytes.len()) {
-                    let Ok(Some(segment)) = inner.try_request_segment(Some(index)) else {
+                    let Ok(Some(segment)) = inner.segments().try_request(Some(index)) else {
                         return false;
                     };
                     end(&mut self.open);

@@ -16,7 +16,7 @@ use crate::sync::{Condvar, Instant, Mutex, lock};
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// A writer's place with the output flusher. The writer owns it and drops it when it is finished.
-pub(super) struct TimedFlush {
+pub(crate) struct TimedFlush {
     flush: Box<dyn Fn() + Send + Sync>,
     /// Tells the consumers, who would else learn of a failure when the writer next emits.
     fail: Box<dyn Fn(&ExchangeError) + Send + Sync>,
@@ -25,7 +25,7 @@ pub(super) struct TimedFlush {
 }
 
 impl TimedFlush {
-    pub(super) fn new(
+    pub(crate) fn new(
         flush: impl Fn() + Send + Sync + 'static,
         fail: impl Fn(&ExchangeError) + Send + Sync + 'static,
     ) -> Self {
@@ -36,7 +36,7 @@ impl TimedFlush {
     ///
     /// # Errors
     /// [`ExchangeError::Flush`] with its cause.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.failure.get().cloned().map_or(Ok(()), Err)
     }
 
@@ -108,7 +108,7 @@ impl OutputFlusher {
     ///
     /// # Errors
     /// After [`stop`](Self::stop), or when the thread cannot be started.
-    pub(super) fn register(&self, writer: &Arc<TimedFlush>, timeout: Duration) -> Result<()> {
+    pub(crate) fn register(&self, writer: &Arc<TimedFlush>, timeout: Duration) -> Result<()> {
         let mut thread = lock(&self.thread);
         let mut state = lock(&self.shared.state);
         if state.stopped {

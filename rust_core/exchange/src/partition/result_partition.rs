@@ -1,0 +1,225 @@
+//! `ResultPartition`: one subpartition per consumer, filled by one writer.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use headgate_memory::GlobalPool;
+use headgate_protocol::PartitionId;
+
+use super::compression::BufferFinisher;
+use super::options::{PartitionKind, PartitionOptions};
+use super::output::Output;
+use super::segments::Segments;
+use super::shared::Shared;
+use super::task_events::TaskEvents;
+use crate::config::BufferOptions;
+use crate::error::{ExchangeError, Interrupt, Result};
+use crate::spill::SpillManager;
+use crate::stats::PartitionStats;
+use crate::subpartition::Subpartition;
+use crate::view::{DataListener, SubpartitionView, ViewedPartition};
+
+/// N subpartitions that one writer fills.
+pub struct ResultPartition {
+    output: Arc<Output>,
+    segments: Segments,
+    buffers: BufferFinisher,
+    /// Set by the writer that knows the schema; consumers must expect the same.
+    schema_hash: OnceLock<[u8; 32]>,
+    shared: Shared,
+}
+
+impl ResultPartition {
+    /// A partition with nothing in it.
+    ///
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more,
+    /// and another one to read with where data goes to disk.
+    pub(crate) fn new(
+        id: PartitionId,
+        options: &PartitionOptions,
+        buffers: &BufferOptions,
+        global: &GlobalPool,
+        disk: &Arc<SpillManager>,
+        shared: Shared,
+    ) -> Result<Arc<Self>> {
+        let pool = Segments::create_pool(options, buffers, global)?;
+        let output = Output::new(id, options, global, disk, shared.clone())?;
+        let segment_size = global.segment_size();
+        Ok(Arc::new(Self {
+            segments: Segments::new(pool, segment_size, Arc::clone(&output), shared.clone()),
+            buffers: BufferFinisher::new(options.compression, Arc::clone(&output), &shared),
+            output,
+            schema_hash: OnceLock::new(),
+            shared,
+        }))
+    }
+
+    /// The name consumers ask for.
+    pub fn id(&self) -> PartitionId {
+        self.output.id()
+    }
+
+    /// When it is read, and where its data waits.
+    pub fn kind(&self) -> PartitionKind {
+        self.output.kind()
+    }
+
+    /// Number of subpartitions, built or not.
+    pub fn num_subpartitions(&self) -> usize {
+        self.output.subpartitions().len()
+    }
+
+    pub(crate) fn subpartitions(&self) -> &[Arc<Subpartition>] {
+        self.output.subpartitions()
+    }
+
+    /// Attaches a reader to a subpartition. The listener is called when the reader should poll again.
+    ///
+    /// # Errors
+    /// No such subpartition, one that has its reader, was released or is not built, or the failure
+    /// of the partition.
+    pub(crate) fn create_view(
+        &self,
+        index: usize,
+        listener: Arc<dyn DataListener>,
+    ) -> Result<Arc<dyn SubpartitionView>> {
+        self.output.create_view(index, listener)
+    }
+
+    /// Fixes the schema's hash; false when another one was fixed before.
+    pub(crate) fn fix_schema(&self, hash: [u8; 32]) -> bool {
+        *self.schema_hash.get_or_init(|| hash) == hash
+    }
+
+    pub(crate) fn schema_hash(&self) -> Option<[u8; 32]> {
+        self.schema_hash.get().copied()
+    }
+
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// What turns full segments into the buffers that consumers get.
+    pub(crate) fn buffers(&self) -> &BufferFinisher {
+        &self.buffers
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Events from the consumers to the task that writes.
+    pub fn task_events(&self) -> &TaskEvents {
+        self.output.task_events()
+    }
+
+    /// Returns the failure, if there is one.
+    ///
+    /// # Errors
+    /// That failure, or the loss of a consumer that nobody explained in time.
+    pub fn check(&self) -> Result<()> {
+        self.output.check()
+    }
+
+    /// Fails writer and readers with this cause, unless they failed before.
+    pub fn fail(&self, cause: &ExchangeError) {
+        self.output.fail(cause);
+    }
+
+    /// True once no consumer wants anything more; of a blocking partition, once none can read it.
+    pub fn is_released(&self) -> bool {
+        self.output.is_released()
+    }
+
+    /// Releases a subpartition that nobody will ever read: its rows are dropped from now on.
+    pub fn release_subpartition(&self, index: usize) {
+        self.output.release(index);
+    }
+
+    /// True if a record can be begun without waiting, see [`Segments::is_available`].
+    pub fn is_available(&self) -> bool {
+        self.segments.is_available()
+    }
+
+    /// Waits until the partition [is available](Self::is_available); false on timeout.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub fn wait_available(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        self.segments.wait_available(timeout, interrupt)
+    }
+
+    /// Time that the writer has waited for segments, in ns, a current wait included.
+    pub fn back_pressured_ns(&self) -> u64 {
+        self.segments.back_pressured_ns()
+    }
+
+    /// Waits until every subpartition is consumed or released; false on timeout.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub fn wait_consumed(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        self.output.wait_consumed(timeout, interrupt)
+    }
+
+    /// Waits until every consumer acknowledged its records, or wants nothing more; false on timeout.
+    ///
+    /// # Errors
+    /// Why the partition failed, or what the interrupt says.
+    pub fn wait_all_data_processed(
+        &self,
+        timeout: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<bool> {
+        self.output.wait_all_data_processed(timeout, interrupt)
+    }
+
+    /// Ends every subpartition; a blocking partition can be read from now on.
+    ///
+    /// # Errors
+    /// A disk that cannot be written; the partition has failed then.
+    pub(crate) fn finish(&self) -> Result<()> {
+        self.output.finish()?;
+        if self.kind().is_stored() {
+            self.segments.give_up_minimum();
+        }
+        Ok(())
+    }
+
+    /// Ends every wait for consumers that will not get everything.
+    pub(crate) fn refuse_waiting(&self) {
+        self.output.refuse_waiting();
+    }
+
+    /// Drops what is queued and returns the segments. What is being read of a blocking partition
+    /// stays until its last reader is done.
+    pub(crate) fn close(&self) {
+        fail_point!("partition.released");
+        self.output.close();
+        self.segments.close();
+    }
+
+    /// Like [`close`](Self::close), and ends the readers of a blocking partition too.
+    pub(crate) fn shut_down(&self) {
+        self.close();
+        self.output.shut_down();
+    }
+
+    pub(crate) fn stats(&self) -> PartitionStats {
+        PartitionStats {
+            id: self.id(),
+            pool: self.segments.usage(),
+            times: self.segments.times(),
+            subpartitions: self.subpartitions().iter().map(|one| one.stats()).collect(),
+        }
+    }
+}

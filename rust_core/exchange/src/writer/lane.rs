@@ -1,0 +1,52 @@
+//! Lanes: one subpartition, or all of them at once.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::partition::ResultPartition;
+use crate::subpartition::Subpartition;
+
+/// The subpartitions that a record or buffer goes to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    One(usize),
+    All,
+}
+
+impl Lane {
+    /// The subpartition whose limit its segments count towards; none for segments that all read.
+    pub(super) fn subpartition(self) -> Option<usize> {
+        match self {
+            Self::One(index) => Some(index),
+            Self::All => None,
+        }
+    }
+
+    /// The range of its subpartitions.
+    pub(super) fn targets(self, partition: &ResultPartition) -> Range<usize> {
+        match self {
+            Self::One(index) => index..index + 1,
+            Self::All => 0..partition.num_subpartitions(),
+        }
+    }
+
+    /// The place of its open buffer among those of a writer. The buffer for all subpartitions comes
+    /// behind those for one.
+    pub(super) fn slot(self, partition: &ResultPartition) -> usize {
+        match self {
+            Self::One(index) => index,
+            Self::All => partition.num_subpartitions(),
+        }
+    }
+
+    /// True while a consumer may still read its subpartitions.
+    pub(super) fn is_wanted(self, partition: &ResultPartition) -> bool {
+        let mut targets = partition.subpartitions()[self.targets(partition)].iter();
+        targets.any(|subpartition| !subpartition.is_released())
+    }
+}
+
+/// Bytes that a new buffer for these subpartitions should hold: the least that one of them asks for.
+pub(super) fn buffer_size(targets: &[Arc<Subpartition>]) -> usize {
+    targets.iter().map(|target| target.buffer_size()).min().unwrap_or(usize::MAX)
+}
