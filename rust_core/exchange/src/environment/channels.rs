@@ -1,74 +1,56 @@
 //! Channels to subpartitions of this process and of others.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use headgate_protocol::{
     ChannelId, Generation, PartitionId, PartitionRequest, ReceiveChannel, ReceiveLedger,
 };
 
+use super::network::LazyNetwork;
 use crate::address::Address;
-use crate::environment::ShuffleEnvironment;
+use crate::config::Config;
 use crate::error::Result;
 use crate::gate::{Channel, InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
-use crate::lock::lock;
-use crate::manager::{Lookup, PartitionListener};
-use crate::net::{Command, Mailbox};
+use crate::manager::{Lookup, PartitionListener, PartitionManager};
+use crate::net::Command;
 
-impl ShuffleEnvironment {
-    /// Adds a channel that reads the subpartition at `address`; a reader waiting at the gate sees
-    /// its data. `schema_hash` of zeros expects none in particular. Returns its index in the gate.
-    ///
-    /// # Errors
-    /// An address that does not resolve, a pool without room for another channel, a local
-    /// partition that was released. One that does not exist yet is waited for, and is an error of
-    /// the reader if it does not appear.
-    pub fn add_channel(
-        &self,
-        gate: &InputGate,
-        address: &Address,
-        schema_hash: [u8; 32],
-    ) -> Result<usize> {
-        let index = self.place(gate, Place::New, address, schema_hash)?;
-        Ok(index.expect("only a channel that exists already is left as it is"))
+/// Connects the channels of gates to the subpartitions that they read.
+pub(super) struct Channels {
+    config: Arc<Config>,
+    partitions: Arc<PartitionManager>,
+    next_id: AtomicU32,
+}
+
+impl Channels {
+    pub(super) fn new(config: Arc<Config>, partitions: Arc<PartitionManager>) -> Self {
+        Self { config, partitions, next_id: AtomicU32::new(0) }
     }
 
-    /// Makes an unknown channel one that reads the subpartition at `address`. False, and nothing
-    /// happens, where the channel is known already or the gate is closed.
+    /// Connects a new or an unknown channel. Returns its index in the gate; none if the gate is closed or
+    /// the channel is known already.
     ///
     /// # Errors
-    /// As of [`add_channel`](Self::add_channel); the channel stays unknown then. No such channel.
-    pub fn update_channel(
+    /// An address that does not resolve, a pool without room for another channel, a local partition
+    /// that was released.
+    pub(super) fn place(
         &self,
-        gate: &InputGate,
-        channel: usize,
-        address: &Address,
-        schema_hash: [u8; 32],
-    ) -> Result<bool> {
-        if !gate.is_unknown(channel)? {
-            return Ok(false);
-        }
-        let place = Place::Unknown(channel);
-        Ok(self.place(gate, place, address, schema_hash)?.is_some())
-    }
-
-    fn place(
-        &self,
+        network: &LazyNetwork,
         gate: &InputGate,
         place: Place,
         address: &Address,
         schema_hash: [u8; 32],
     ) -> Result<Option<usize>> {
-        self.check()?;
-        if address.process == self.process {
-            self.add_local(gate, place, address, schema_hash)
+        if address.process == network.process() {
+            self.add_local(network, gate, place, address, schema_hash)
         } else {
-            self.add_remote(gate, place, address, schema_hash)
+            self.add_remote(network, gate, place, address, schema_hash)
         }
     }
 
     fn add_local(
         &self,
+        network: &LazyNetwork,
         gate: &InputGate,
         place: Place,
         address: &Address,
@@ -82,12 +64,17 @@ impl ShuffleEnvironment {
         let Some((at, channel)) = gate.place_channel(place, make)? else {
             return Ok(None);
         };
-        self.find_local(&channel, id).inspect_err(|_| gate.take_back(place, at))?;
+        self.find_local(network, &channel, id).inspect_err(|_| gate.take_back(place, at))?;
         Ok(Some(at))
     }
 
     /// Attaches a channel to its partition, now or once there is one.
-    fn find_local(&self, channel: &Arc<Channel>, id: PartitionId) -> Result<()> {
+    fn find_local(
+        &self,
+        network: &LazyNetwork,
+        channel: &Arc<Channel>,
+        id: PartitionId,
+    ) -> Result<()> {
         let Channel::Local(local) = &**channel else { unreachable!("made local above") };
         let request = Arc::new(LocalRequest::new(channel));
         let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
@@ -100,31 +87,23 @@ impl ShuffleEnvironment {
                 Err(local.not_found("is not here"))
             }
             Lookup::Waiting => {
-                self.mailbox()?.post(Command::AwaitPartition { timeout, id, request });
+                network.mailbox()?.post(Command::AwaitPartition { timeout, id, request });
                 Ok(())
             }
         }
     }
 
-    /// The way to the I/O thread, which is started if nobody needed it so far.
-    fn mailbox(&self) -> Result<Arc<Mailbox>> {
-        let mut network = lock(&self.network);
-        Ok(match &mut *network {
-            Some(network) => Arc::clone(&network.mailbox),
-            None => Arc::clone(&network.insert(self.start_network(None)?).mailbox),
-        })
-    }
-
     fn add_remote(
         &self,
+        network: &LazyNetwork,
         gate: &InputGate,
         place: Place,
         address: &Address,
         schema_hash: [u8; 32],
     ) -> Result<Option<usize>> {
         let peer = address.resolve()?;
-        let mailbox = self.mailbox()?;
-        let id = ChannelId(self.next_channel.fetch_add(1, Ordering::Relaxed));
+        let mailbox = network.mailbox()?;
+        let id = ChannelId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
         let (exclusive, free) = pool.admit()?;

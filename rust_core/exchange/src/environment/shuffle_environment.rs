@@ -1,0 +1,344 @@
+//! `ShuffleEnvironment`: one per process and exchange.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use headgate_memory::{ForeignMemory, GlobalPool, process_id};
+use headgate_protocol::PartitionId;
+
+use super::channels::Channels;
+use super::gates::Gates;
+use super::network::LazyNetwork;
+use crate::address::Address;
+use crate::config::Config;
+use crate::copies::Copies;
+use crate::error::{ExchangeError, Result};
+use crate::flusher::OutputFlusher;
+use crate::gate::{Debloating, GatePool, InputGate, Place};
+use crate::manager::PartitionManager;
+use crate::partition::{PartitionOptions, ResultPartition, Shared};
+use crate::random::random;
+use crate::spanning::SpanningOptions;
+use crate::spill::SpillManager;
+use crate::spill_dirs::SpillDirectories;
+use crate::stats::Stats;
+
+/// The data plane of a process.
+pub struct ShuffleEnvironment {
+    config: Arc<Config>,
+    /// The process that created it; a forked child has no threads of ours.
+    owner: u32,
+    pool: GlobalPool,
+    partitions: Arc<PartitionManager>,
+    gates: Arc<Gates>,
+    network: LazyNetwork,
+    channels: Channels,
+    flusher: OutputFlusher,
+    shared: Shared,
+    spill_directories: Arc<SpillDirectories>,
+    disk: Arc<SpillManager>,
+    closed: AtomicBool,
+}
+
+impl ShuffleEnvironment {
+    /// Creates an environment that holds nothing yet: no memory, no socket, no thread.
+    ///
+    /// # Errors
+    /// When the operating system has no random numbers.
+    pub fn new(config: Config) -> Result<Self> {
+        let config = Arc::new(config);
+        let spill_directories = Arc::new(SpillDirectories::new(config.temp_directories.clone()));
+        let pool = GlobalPool::new(config.memory / config.segment_size, config.segment_size);
+        let partitions = Arc::<PartitionManager>::default();
+        let gates = Arc::<Gates>::default();
+        let shared = Shared::default();
+        let network = LazyNetwork::new(
+            Arc::clone(&config),
+            random()?,
+            pool.clone(),
+            Arc::clone(&partitions),
+            Arc::clone(&gates),
+            Arc::clone(&shared.copies),
+        );
+        Ok(Self {
+            owner: process_id(),
+            channels: Channels::new(Arc::clone(&config), Arc::clone(&partitions)),
+            pool,
+            partitions,
+            gates,
+            network,
+            flusher: OutputFlusher::default(),
+            shared,
+            disk: Arc::new(SpillManager::new(Arc::clone(&spill_directories))),
+            spill_directories,
+            closed: AtomicBool::new(false),
+            config,
+        })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The random name of this process within the exchange.
+    pub fn process(&self) -> [u8; 16] {
+        self.network.process()
+    }
+
+    /// Counts of copies, for readers.
+    pub fn copies(&self) -> &Arc<Copies> {
+        &self.shared.copies
+    }
+
+    /// How readers put together records that span buffers.
+    pub fn spanning_options(&self) -> SpanningOptions {
+        SpanningOptions {
+            max_record_size: self.config.max_record_size,
+            spill_threshold: self.config.spill_threshold,
+            directories: Arc::clone(&self.spill_directories),
+        }
+    }
+
+    /// Refuses use in a forked child, where any lock of ours may be held by a thread that the
+    /// child does not have.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Forked`].
+    pub fn check_fork(&self) -> Result<()> {
+        let child = process_id();
+        if child == self.owner {
+            Ok(())
+        } else {
+            Err(ExchangeError::Forked { owner: self.owner, child })
+        }
+    }
+
+    /// Refuses use after close, in a forked child, and without the I/O thread it once had.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Closed`], [`ExchangeError::Forked`] or [`ExchangeError::Internal`].
+    pub fn check(&self) -> Result<()> {
+        self.check_open()?;
+        self.network.check()
+    }
+
+    /// Like [`check`](Self::check), for what is to go on without the I/O thread: giving things back.
+    ///
+    /// # Errors
+    /// [`ExchangeError::Closed`] or [`ExchangeError::Forked`].
+    pub fn check_open(&self) -> Result<()> {
+        self.check_fork()?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        Ok(())
+    }
+
+    /// The address others connect to; listens from the first call on.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.check()?;
+        self.network.address()
+    }
+
+    /// A partition of which the wanted subpartitions are built.
+    ///
+    /// # Errors
+    /// [`ExchangeError::PoolTooSmall`].
+    pub fn create_result_partition(
+        &self,
+        options: &PartitionOptions,
+    ) -> Result<Arc<ResultPartition>> {
+        self.check()?;
+        let id = options.id.map_or_else(|| random().map(PartitionId), Ok)?;
+        let (buffers, pool, disk) = (&self.config.buffers, &self.pool, &self.disk);
+        let shared = self.shared.clone();
+        shared.metrics.timer.begin();
+        let partition = ResultPartition::new(id, options, buffers, pool, disk, shared)?;
+        fail_point!("partition.registered", error => return Err(error));
+        self.partitions.register(&partition)?;
+        // Again: what was registered too late for a panic's notice learns of it here.
+        self.check()?;
+        Ok(partition)
+    }
+
+    /// Drops a partition and what it still holds.
+    pub fn release_partition(&self, id: PartitionId) {
+        if self.check_open().is_ok() {
+            self.partitions.release(id);
+            self.shared.foreign.release();
+        }
+    }
+
+    /// A gate without channels.
+    ///
+    /// # Errors
+    /// After close or fork.
+    pub fn create_input_gate(&self) -> Result<Arc<InputGate>> {
+        self.check()?;
+        let pool = GatePool::new(&self.pool, &self.config.buffers)?;
+        self.shared.metrics.timer.begin();
+        let mut gate = InputGate::new(pool, Arc::clone(&self.shared.metrics));
+        if let Some(options) = &self.config.buffer_debloat {
+            gate = gate.debloated(Debloating::new(options, self.config.segment_size));
+        }
+        let gate = Arc::new(gate);
+        self.gates.add(&gate);
+        self.check()?;
+        Ok(gate)
+    }
+
+    /// Who flushes the writers of this environment by time.
+    pub(crate) fn flusher(&self) -> &OutputFlusher {
+        &self.flusher
+    }
+
+    /// Adds a channel that reads the subpartition at `address`; a reader that waits at the gate sees
+    /// its data. A `schema_hash` of zeros accepts any schema. Returns its index in the gate.
+    ///
+    /// # Errors
+    /// An address that does not resolve, a pool without room for another channel, a local
+    /// partition that was released. A partition that does not exist yet is waited for; if it does not
+    /// appear in time, that is an error of the reader.
+    pub fn add_channel(
+        &self,
+        gate: &InputGate,
+        address: &Address,
+        schema_hash: [u8; 32],
+    ) -> Result<usize> {
+        self.check()?;
+        let index = self.channels.place(&self.network, gate, Place::New, address, schema_hash)?;
+        Ok(index.expect("only a channel that exists already is left as it is"))
+    }
+
+    /// Makes an unknown channel read the subpartition at `address`. Returns false, and does nothing,
+    /// if the channel is known already or the gate is closed.
+    ///
+    /// # Errors
+    /// As of [`add_channel`](Self::add_channel); the channel stays unknown then. No such channel.
+    pub fn update_channel(
+        &self,
+        gate: &InputGate,
+        channel: usize,
+        address: &Address,
+        schema_hash: [u8; 32],
+    ) -> Result<bool> {
+        if !gate.is_unknown(channel)? {
+            return Ok(false);
+        }
+        self.check()?;
+        let place = Place::Unknown(channel);
+        let index = self.channels.place(&self.network, gate, place, address, schema_hash)?;
+        Ok(index.is_some())
+    }
+
+    /// Ends every reader and writer of this environment with this cause.
+    pub fn abort(&self, cause: &ExchangeError) {
+        if self.check_open().is_ok() {
+            self.gates.fail_all(cause);
+            self.partitions.fail_all(cause);
+        }
+    }
+
+    /// Gives everything back: gates, partitions, connections, the I/O thread, memory. Idempotent;
+    /// in a forked child it does nothing at all.
+    pub fn close(&self) {
+        if self.check_open().is_err() || self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // First of all, so that nobody takes the end of the gates for the end of the data.
+        for partition in self.partitions.all() {
+            partition.refuse_waiting();
+        }
+        self.flusher.stop();
+        for gate in self.gates.all() {
+            gate.close();
+        }
+        self.partitions.close_all();
+        self.network.stop();
+        self.disk.stop();
+        self.pool.close();
+        // From here on nobody writes what is still read elsewhere.
+        self.network.loans().clear();
+        self.shared.foreign.release();
+        self.shared.metrics.timer.end();
+    }
+
+    /// Lets go of no memory of others any more, in any environment: the process is about to end.
+    pub fn process_ends() {
+        ForeignMemory::process_ends();
+    }
+
+    /// A snapshot.
+    pub fn stats(&self) -> Stats {
+        let traffic = self.network.traffic();
+        let (bytes_sent, bytes_received) = traffic.totals();
+        Stats {
+            pool: self.pool.stats(),
+            bytes_sent,
+            bytes_received,
+            connections: traffic.connections(),
+            lent: self.network.loans().stats(),
+            copied_scatter: self.shared.copies.scatter.load(Ordering::Relaxed),
+            copied_coalesced: self.shared.copies.coalesced.load(Ordering::Relaxed),
+            copied_pool_low: self.shared.copies.pool_low.load(Ordering::Relaxed),
+            copied_unmapped: self.shared.copies.unmapped.load(Ordering::Relaxed),
+            copied_compacted: self.shared.copies.compacted.load(Ordering::Relaxed),
+            copied_joined: self.shared.foreign.joined(),
+            copied_spilled: self.shared.copies.spilled.load(Ordering::Relaxed),
+            copied_spanning: self.shared.copies.spanning.load(Ordering::Relaxed),
+            compressed_in: self.shared.compressed.bytes_in.load(Ordering::Relaxed),
+            compressed_out: self.shared.compressed.bytes_out.load(Ordering::Relaxed),
+            spilled: self.disk.stats(),
+            in_local: self.shared.metrics.in_local.passed(),
+            in_remote: self.shared.metrics.in_remote.passed(),
+            out: self.shared.metrics.out.passed(),
+            times: self.shared.metrics.timer.times(),
+            partitions: self.partitions.all().iter().map(|partition| partition.stats()).collect(),
+            gates: self.gates.all().iter().map(|gate| gate.stats()).collect(),
+        }
+    }
+}
+
+/// Lets tests choose what an environment decides by itself: the order of everything, and the time.
+#[cfg(test)]
+impl ShuffleEnvironment {
+    /// The connections that the I/O thread would drive, over this link.
+    pub(crate) fn drive_by_hand<L: crate::net::Link>(
+        &self,
+        link: L,
+        address: SocketAddr,
+        mailbox: Arc<crate::net::Mailbox>,
+    ) -> crate::net::Peers<L> {
+        self.network.drive_by_hand(link, address, mailbox)
+    }
+
+    /// A gate whose debloating uses this clock.
+    pub(crate) fn create_debloated_gate(
+        &self,
+        options: &crate::config::BufferDebloatOptions,
+        clock: impl Fn() -> std::time::Duration + Send + Sync + 'static,
+    ) -> Result<Arc<InputGate>> {
+        let pool = GatePool::new(&self.pool, &self.config.buffers)?;
+        let gate = InputGate::new(pool, Arc::clone(&self.shared.metrics));
+        let debloating = Debloating::with_clock(options, self.config.segment_size, Box::new(clock));
+        Ok(Arc::new(gate.debloated(debloating)))
+    }
+}
+
+impl Drop for ShuffleEnvironment {
+    fn drop(&mut self) {
+        if self.owner == process_id() {
+            self.close();
+            return;
+        }
+        // The child has no such threads: nothing to join, and the descriptors are the parent's.
+        self.flusher.forget();
+        self.network.forget();
+        self.disk.forget();
+    }
+}
