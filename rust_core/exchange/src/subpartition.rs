@@ -1,17 +1,18 @@
 //! The queue of buffers for one consumer (spec 4.2, 4.3).
 
 mod state;
-mod usage;
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, BufferConsumer};
-use headgate_protocol::{DataType, Next, Sequence};
+use headgate_protocol::{DataType, Next, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::view::{DataListener, Polled};
+use crate::stats::SubpartitionStats;
+use crate::view::{DataListener, Polled, ViewState};
 
 use state::{Item, State, end_of_partition};
 
@@ -21,11 +22,26 @@ fn not_found(detail: &str) -> ExchangeError {
 
 /// A prioritized deque of buffers with one reader.
 #[derive(Default)]
-pub(crate) struct Subpartition(Mutex<State>);
+pub(crate) struct Subpartition {
+    /// No listener is called under this lock.
+    state: Mutex<State>,
+    /// Equals `state.released`, for writers to read without the lock. Changes under it only.
+    released: AtomicBool,
+    /// Bytes that a new buffer should hold, 0 for as many as fit. Changes under the lock only.
+    buffer_size: AtomicU32,
+}
 
 impl Subpartition {
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        #[cfg(test)]
+        tests::LOCKS.set(tests::LOCKS.get() + 1);
+        lock(&self.state)
+    }
+
+    fn release_state(&self, state: &mut State) {
+        state.release();
+        self.released.store(true, Ordering::Relaxed);
+        self.buffer_size.store(0, Ordering::Relaxed);
     }
 
     /// Changes the state and tells the reader afterwards if there is something for it.
@@ -92,9 +108,14 @@ impl Subpartition {
         self.change(|state| state.finished_data.add(bytes));
     }
 
-    /// Counts records that were appended to a growing buffer.
-    pub(crate) fn appended(&self, rows: u64) {
-        self.change(|state| state.totals.rows += rows);
+    /// Counts records that were appended to a growing buffer, and shows them to the reader if `flush`.
+    pub(crate) fn appended(&self, rows: u64, flush: bool) {
+        self.change(|state| {
+            state.totals.rows += rows;
+            if flush {
+                state.flush();
+            }
+        });
     }
 
     /// Queues an event, ahead of all data if it has priority.
@@ -126,11 +147,7 @@ impl Subpartition {
 
     /// Shows an unfinished last buffer to the reader.
     pub(crate) fn flush(&self) {
-        self.change(|state| {
-            if let Some(Item::Growing(last)) = state.items.peek_last() {
-                state.flush_requested = state.items.len() > 1 || last.is_data_available();
-            }
-        });
+        self.change(State::flush);
     }
 
     /// Queues EndOfPartition; nothing can be added any more.
@@ -147,7 +164,7 @@ impl Subpartition {
     /// Drops what is queued and everything that is still added: nobody will read it.
     pub(crate) fn release(&self) {
         fail_point!("subpartition.released");
-        self.change(State::release);
+        self.change(|state| self.release_state(state));
     }
 
     /// Like release, but the reader learns why.
@@ -155,7 +172,7 @@ impl Subpartition {
         self.change(|state| {
             if !state.consumed {
                 state.failure.get_or_insert_with(|| cause.clone());
-                state.release();
+                self.release_state(state);
             }
         });
     }
@@ -269,23 +286,33 @@ impl Subpartition {
     /// Buffers that are begun from now on should hold no more than this many bytes; ignored once
     /// nobody reads them.
     pub(crate) fn set_buffer_size(&self, size: u32) {
-        let mut state = self.lock();
-        state.buffer_size = Some(size).filter(|_| !state.released);
-    }
-
-    /// What a new buffer should hold, in bytes.
-    pub(crate) fn buffer_size(&self) -> usize {
-        self.lock().buffer_size.map_or(usize::MAX, |size| size as usize)
-    }
-
-    /// What a poll would give; if nothing, the listener is told when that changes.
-    pub(crate) fn availability(&self) -> Next {
-        let mut state = self.lock();
-        let next = state.next();
-        if next == Next::None {
-            state.reader_waits = true;
+        let state = self.lock();
+        if !state.released {
+            self.buffer_size.store(size, Ordering::Relaxed);
         }
-        next
+    }
+
+    /// Bytes that a new buffer should hold. Takes no lock.
+    pub(crate) fn buffer_size(&self) -> usize {
+        match self.buffer_size.load(Ordering::Relaxed) {
+            0 => usize::MAX,
+            size => size as usize,
+        }
+    }
+
+    /// Returns all that its reader needs to know. If `waits`, and nothing can be taken, the listener is
+    /// called once something can.
+    pub(crate) fn look(&self, waits: bool) -> ViewState {
+        let mut state = self.lock();
+        if let Some(failure) = &state.failure {
+            return ViewState::Failed(failure.clone());
+        }
+        if state.released {
+            return ViewState::Released;
+        }
+        let next = state.next();
+        state.reader_waits |= waits && next == Next::None;
+        ViewState::Open { next, backlog: state.backlog() }
     }
 
     /// The reader has everything, EndOfPartition included.
@@ -293,7 +320,7 @@ impl Subpartition {
         fail_point!("subpartition.consumed");
         let mut state = self.lock();
         state.consumed = true;
-        state.release();
+        self.release_state(&mut state);
         state.listener = None;
     }
 
@@ -303,14 +330,10 @@ impl Subpartition {
         self.lock().listener = None;
     }
 
-    /// Whether nobody will take anything any more.
+    /// True once nobody will take anything any more. Takes no lock: a writer that sees it late writes
+    /// buffers that are dropped.
     pub(crate) fn is_released(&self) -> bool {
-        self.lock().released
-    }
-
-    /// Why it failed, once it has.
-    pub(crate) fn failure(&self) -> Option<ExchangeError> {
-        self.lock().failure.clone()
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Whether data for it may have far to go: somebody may still read it, and not in this process.
@@ -334,6 +357,30 @@ impl Subpartition {
     /// Data buffers that a reader could take.
     pub(crate) fn backlog(&self) -> u32 {
         self.lock().backlog()
+    }
+
+    /// Data buffers that are queued, the unfinished one included.
+    pub(crate) fn queued(&self) -> u32 {
+        self.lock().data_items
+    }
+
+    /// Buffers that are queued, and the bytes of data that were ever written; zeros once it is released.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        let state = self.lock();
+        if state.released { (0, 0) } else { (state.items.len(), state.written_bytes()) }
+    }
+
+    pub(crate) fn stats(&self) -> SubpartitionStats {
+        let state = self.lock();
+        let Totals { rows, bytes, buffers } = state.totals;
+        SubpartitionStats {
+            queued: state.data_items,
+            rows,
+            bytes,
+            buffers,
+            queue: state.queue(),
+            finished: state.finished_data,
+        }
     }
 }
 

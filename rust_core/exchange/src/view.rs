@@ -41,6 +41,31 @@ pub(crate) struct Polled {
     pub(crate) next: Next,
 }
 
+/// The state of a subpartition as its reader sees it, read under one lock.
+#[derive(Debug)]
+pub(crate) enum ViewState {
+    Open {
+        /// The kind of buffer that a poll would return.
+        next: Next,
+        /// Data buffers that a reader could take.
+        backlog: u32,
+    },
+    /// Nothing can be taken any more.
+    Released,
+    /// The producer failed with this cause.
+    Failed(ExchangeError),
+}
+
+impl ViewState {
+    /// What can be taken: nothing once the subpartition is released or failed.
+    pub(crate) fn next_and_backlog(self) -> (Next, u32) {
+        match self {
+            Self::Open { next, backlog } => (next, backlog),
+            Self::Released | Self::Failed(_) => (Next::None, 0),
+        }
+    }
+}
+
 /// The partition behind a view: the view reports to it what its consumer does.
 pub(crate) trait ViewedPartition: Send + Sync {
     /// The consumer of this subpartition has processed every record up to the end of data.
@@ -72,16 +97,20 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// Why the producer failed.
     fn poll(&self) -> Result<Option<Polled>>;
 
-    /// What a poll would give; if nothing, the listener is told when that changes.
-    fn availability(&self) -> Next;
+    /// Returns the state of the subpartition. Where nothing can be taken, the listener is called once
+    /// something can.
+    fn look(&self) -> ViewState;
 
-    /// Whether nothing can be taken any more.
+    /// Returns the kind of buffer that a poll would return. Where there is none, the listener is called
+    /// once there is.
+    fn availability(&self) -> Next {
+        self.look().next_and_backlog().0
+    }
+
+    /// True once nothing can be taken any more.
     fn is_released(&self) -> bool;
 
-    /// Why the producer failed, once it has.
-    fn failure(&self) -> Option<ExchangeError>;
-
-    /// Data buffers that wait.
+    /// Data buffers that a reader could take.
     fn backlog(&self) -> u32;
 
     /// Buffers that wait, and the bytes of data that were ever written here.

@@ -17,7 +17,7 @@ use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
 use crate::net::{Context, wire_error};
 use crate::partition::ResultPartition;
-use crate::view::SubpartitionView;
+use crate::view::{SubpartitionView, ViewState};
 
 struct Reader {
     view: Arc<dyn SubpartitionView>,
@@ -119,9 +119,9 @@ impl Serve {
                 };
                 reader.view.resume().map_err(|error| format!("channel {channel}: {error}"))?;
                 // The subpartition tells nobody of what arrived while it was blocked.
-                let next = reader.view.availability();
+                let (next, backlog) = reader.view.look().next_and_backlog();
                 self.queue.resume(channel, next).map_err(|error| error.to_string())?;
-                self.announce_backlog(channel, next, outbox);
+                self.announce_backlog(channel, next, backlog, outbox);
             }
             Frame::AckAllUserRecordsProcessed { channel } => {
                 if let Some(reader) = self.queue.view(channel) {
@@ -173,7 +173,8 @@ impl Serve {
             self.find(request, context, now)
         };
         if let Some(reader) = self.queue.view(channel) {
-            self.announce_backlog(channel, reader.view.availability(), outbox);
+            let (next, backlog) = reader.view.look().next_and_backlog();
+            self.announce_backlog(channel, next, backlog, outbox);
         }
         if let Err(refusal) = opened {
             outbox.push_frame(&refusal);
@@ -285,26 +286,23 @@ impl Serve {
         let Some(Reader { view, .. }) = self.queue.view(channel) else {
             return;
         };
-        let end = match view.failure() {
-            Some(failure) => Some(failure),
-            None if view.is_released() => Some(closed_early()),
-            None => None,
+        let cause = match view.look() {
+            ViewState::Open { next, backlog } => {
+                self.queue.notify(channel, next);
+                self.announce_backlog(channel, next, backlog, outbox);
+                return;
+            }
+            ViewState::Released => closed_early(),
+            ViewState::Failed(cause) => cause,
         };
-        if let Some(cause) = end {
-            outbox.push_frame(&wire_error::encode(channel, &cause));
-            self.queue.cancel(channel);
-            return;
-        }
-        let next = view.availability();
-        self.queue.notify(channel, next);
-        self.announce_backlog(channel, next, outbox);
+        outbox.push_frame(&wire_error::encode(channel, &cause));
+        self.queue.cancel(channel);
     }
 
     /// Tells a consumer without buffers of its own what waits for its credit.
-    fn announce_backlog(&self, channel: ChannelId, next: Next, outbox: &mut Outbox) {
+    fn announce_backlog(&self, channel: ChannelId, next: Next, backlog: u32, outbox: &mut Outbox) {
         if self.queue.announces_backlog(channel, next)
-            && let Some(reader) = self.queue.view(channel)
-            && let Some(backlog) = NonZeroU32::new(reader.view.backlog())
+            && let Some(backlog) = NonZeroU32::new(backlog)
         {
             outbox.push_frame(&Frame::BacklogAnnouncement { backlog, channel });
         }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{ExchangeError, Result};
 use crate::subpartition::Subpartition;
-use crate::view::{Polled, SubpartitionView, ViewedPartition};
-use headgate_protocol::Next;
+use crate::view::{Polled, SubpartitionView, ViewState, ViewedPartition};
 
 /// Reads one subpartition and reports to its partition.
 pub(super) struct PipelinedView {
@@ -29,16 +28,12 @@ impl SubpartitionView for PipelinedView {
         self.subpartition.poll()
     }
 
-    fn availability(&self) -> Next {
-        self.subpartition.availability()
+    fn look(&self) -> ViewState {
+        self.subpartition.look(true)
     }
 
     fn is_released(&self) -> bool {
         self.subpartition.is_released()
-    }
-
-    fn failure(&self) -> Option<ExchangeError> {
-        self.subpartition.failure()
     }
 
     fn backlog(&self) -> u32 {

@@ -356,12 +356,14 @@ impl Store {
 impl Lane {
     /// Moves what a reader could take now; the order within the subpartition is that of a reader.
     fn drain_into(&self, index: &mut Index) {
-        while self.subpartition.availability() != Next::None {
-            // A failure is told by the partition.
+        let (mut next, _) = self.subpartition.look(true).next_and_backlog();
+        while next != Next::None {
+            // The partition reports a failure to its readers.
             let Ok(Some(polled)) = self.subpartition.poll() else {
                 return;
             };
             index.push(polled.buffer, polled.data_type);
+            next = polled.next;
         }
     }
 }

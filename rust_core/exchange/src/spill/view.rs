@@ -13,7 +13,7 @@ use super::store::{Lane, READ_AHEAD, Store, StoreReader};
 use super::target::{self, Target};
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::view::{DataListener, Polled, SubpartitionView, ViewedPartition};
+use crate::view::{DataListener, Polled, SubpartitionView, ViewState, ViewedPartition};
 
 struct State {
     /// Number of the block that is taken next.
@@ -94,13 +94,19 @@ impl StoredView {
         !self.store.is_reconsumable
     }
 
-    /// Why the partition failed, where it can fail while it is read.
-    fn failure_of_tail(&self) -> Option<ExchangeError> {
-        self.has_tail().then(|| self.lane().subpartition.failure()).flatten()
+    /// The state of the buffers that are still in the queue. If `waits`, and there are none to take, the
+    /// listener is called once there are.
+    fn tail(&self, waits: bool) -> ViewState {
+        if self.has_tail() {
+            self.lane().subpartition.look(waits)
+        } else {
+            ViewState::Open { next: Next::None, backlog: 0 }
+        }
     }
 
-    /// What a poll would give now; if nothing, the listener is told when that changes.
-    fn next(&self, state: &mut State, index: &Index) -> Next {
+    /// The kind of buffer that a poll would return, behind all blocks the one that `tail` returns. If
+    /// there is none, the listener is called once there is.
+    fn next(&self, state: &mut State, index: &Index, tail: Next) -> Next {
         let next = match index.get(state.next) {
             Some(Block { place: Place::Memory(_), data_type }) => Next::from(Some(*data_type)),
             Some(block) if state.ready.is_empty() => {
@@ -108,8 +114,7 @@ impl StoredView {
                 Next::None
             }
             Some(block) => Next::from(Some(block.data_type)),
-            None if self.has_tail() => self.lane().subpartition.availability(),
-            None => Next::None,
+            None => tail,
         };
         state.waits = next == Next::None;
         self.read_ahead(state, index);
@@ -175,8 +180,8 @@ impl StoredView {
         true
     }
 
-    fn backlog_of(&self, state: &State, index: &Index) -> u32 {
-        let queued = if self.has_tail() { self.lane().subpartition.backlog() } else { 0 };
+    /// Data blocks that are left, and those in the queue behind them.
+    fn backlog_of(state: &State, index: &Index, queued: u32) -> u32 {
         let left = index.data() - state.data_taken;
         u32::try_from(left).unwrap_or(u32::MAX).saturating_add(queued)
     }
@@ -278,20 +283,35 @@ fn lock_in_order(view: &StoredView) -> (MutexGuard<'_, State>, MutexGuard<'_, In
 
 impl SubpartitionView for StoredView {
     fn poll(&self) -> Result<Option<Polled>> {
-        if let Some(failure) = self.failure() {
-            return Err(failure);
-        }
-        if self.is_released() {
-            return Ok(None);
-        }
         let (mut guard, mut index) = lock_in_order(self);
         let state = &mut *guard;
-        let (buffer, data_type) = match index.get(state.next) {
+        if let Some(failure) = &state.failure {
+            return Err(failure.clone());
+        }
+        if state.ended {
+            return Ok(None);
+        }
+        let block = index.get(state.next);
+        let is_there = match block {
+            Some(Block { place: Place::Memory(_), .. }) => true,
+            Some(Block { place: Place::Disk(_), .. }) => !state.ready.is_empty(),
+            None => false,
+        };
+        let mut tail = (Next::None, 0);
+        if block.is_some() {
+            let is_last = is_there && index.get(state.next + 1).is_none();
+            tail = match self.tail(is_last) {
+                ViewState::Open { next, backlog } => (next, backlog),
+                ViewState::Released => return Ok(None),
+                ViewState::Failed(cause) => return Err(cause),
+            };
+        }
+        let (buffer, data_type) = match block {
             Some(Block { place: Place::Memory(buffer), data_type }) => (buffer.clone(), *data_type),
             Some(Block { place: Place::Disk(_), data_type }) => match state.ready.pop_front() {
                 Some(buffer) => (buffer, *data_type),
                 None => {
-                    self.next(state, &index);
+                    self.next(state, &index, Next::None);
                     return state.failure.clone().map_or(Ok(None), Err);
                 }
             },
@@ -311,8 +331,8 @@ impl SubpartitionView for StoredView {
         let taken = if self.has_tail() { index.forget_before(state.next) } else { Vec::new() };
         let sequence = state.next_sequence;
         state.next_sequence = sequence.next();
-        let backlog = self.backlog_of(state, &index);
-        let next = self.next(state, &index);
+        let backlog = Self::backlog_of(state, &index, tail.1);
+        let next = self.next(state, &index, tail.0);
         let failed = state.failure.is_some();
         drop(index);
         drop(guard);
@@ -322,31 +342,35 @@ impl SubpartitionView for StoredView {
         Ok(Some(Polled { buffer, data_type, backlog, sequence, next }))
     }
 
-    fn availability(&self) -> Next {
-        if self.is_released() || self.failure().is_some() {
-            return Next::None;
-        }
+    fn look(&self) -> ViewState {
         let (mut state, index) = lock_in_order(self);
-        let next = self.next(&mut state, &index);
+        if let Some(failure) = &state.failure {
+            return ViewState::Failed(failure.clone());
+        }
+        if state.ended {
+            return ViewState::Released;
+        }
+        let (next, queued) = match self.tail(index.get(state.next).is_none()) {
+            ViewState::Open { next, backlog } => (next, backlog),
+            ended => return ended,
+        };
+        let backlog = Self::backlog_of(&state, &index, queued);
+        let next = self.next(&mut state, &index, next);
         let failed = state.failure.is_some();
         drop(index);
         drop(state);
         self.tell_failure(failed);
-        next
+        ViewState::Open { next, backlog }
     }
 
     fn is_released(&self) -> bool {
         self.lock().ended || (self.has_tail() && self.lane().subpartition.is_released())
     }
 
-    fn failure(&self) -> Option<ExchangeError> {
-        let own = self.lock().failure.clone();
-        own.or_else(|| self.failure_of_tail())
-    }
-
     fn backlog(&self) -> u32 {
         let (state, index) = lock_in_order(self);
-        self.backlog_of(&state, &index)
+        let queued = if self.has_tail() { self.lane().subpartition.backlog() } else { 0 };
+        Self::backlog_of(&state, &index, queued)
     }
 
     fn waiting(&self) -> (usize, u64) {

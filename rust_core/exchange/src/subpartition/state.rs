@@ -8,6 +8,7 @@ use headgate_protocol::{DataType, Next, PrioritizedDeque, Sequence, Totals};
 
 use crate::error::ExchangeError;
 use crate::metrics::Passed;
+use crate::stats::Queued;
 use crate::view::DataListener;
 
 pub(super) enum Item {
@@ -38,8 +39,6 @@ pub(super) struct State {
     /// The reader spends floating segments on what the backlog counts, so that even an empty buffer
     /// is given: else its credit would never come back.
     pub(super) gives_empty: bool,
-    /// What a buffer should hold, in bytes; `None`: as much as it can.
-    pub(super) buffer_size: Option<u32>,
     pub(super) finished: bool,
     pub(super) consumed: bool,
     pub(super) released: bool,
@@ -82,6 +81,13 @@ impl State {
         }
     }
 
+    /// Shows the last buffer to the reader although it is unfinished, unless it has no bytes to show.
+    pub(super) fn flush(&mut self) {
+        if let Some(Item::Growing(last)) = self.items.peek_last() {
+            self.flush_requested = self.items.len() > 1 || last.is_data_available();
+        }
+    }
+
     /// Whom to tell, if what changed can be taken and the reader waits for it.
     pub(super) fn wake(&mut self) -> Option<Arc<dyn DataListener>> {
         let worth_it = self.next() != Next::None || self.failure.is_some() || self.released;
@@ -98,6 +104,23 @@ impl State {
         self.reader_waits = true;
         self.items.clear();
         self.data_items = 0;
-        self.buffer_size = None;
+    }
+
+    /// Bytes of data that the writer has committed, in finished buffers and in the open one.
+    pub(super) fn written_bytes(&self) -> u64 {
+        let open = match self.items.peek_last() {
+            Some(Item::Growing(last)) if !last.is_complete() => last.written_bytes(),
+            _ => 0,
+        };
+        self.finished_data.bytes + open as u64
+    }
+
+    /// The buffers that are queued; none once the subpartition is released.
+    pub(super) fn queue(&self) -> Queued {
+        if self.released {
+            return Queued::default();
+        }
+        let bytes = self.written_bytes().saturating_sub(self.totals.bytes);
+        Queued { buffers: self.items.len(), bytes }
     }
 }

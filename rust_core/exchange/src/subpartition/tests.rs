@@ -2,12 +2,25 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use arrow_array::{Int64Array, RecordBatch};
+use arrow_schema::{Field, Schema};
 use headgate_memory::{BufferBuilder, GlobalPool, LocalPool};
 use headgate_protocol::DataType::{
     AlignedCheckpointBarrier as BARRIER, EventBuffer as EVENT, PrioritizedEventBuffer as PRIORITY,
 };
+use headgate_record::{PageSchema, Selector};
 
 use super::*;
+use crate::config::Config;
+use crate::environment::ShuffleEnvironment;
+use crate::partition::{PartitionOptions, ResultPartition};
+use crate::view::SubpartitionView;
+use crate::writer::{ArrowWriter, BufferTimeout, BytesWriter};
+
+thread_local! {
+    /// Times that this thread took the lock of a subpartition.
+    pub(super) static LOCKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
 
 #[derive(Default)]
 struct Told(AtomicUsize);
@@ -187,10 +200,10 @@ fn spec_4_08_a_polled_barrier_stops_everything() {
     it.subpartition.flush();
     assert_eq!((it.told(), it.poll()), (told, None));
     assert_eq!(it.subpartition.backlog(), 0);
-    assert_eq!(it.subpartition.availability(), Next::None);
+    assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::None);
     it.subpartition.resume().expect("it is blocked");
     assert_eq!(it.told(), told, "whoever resumes looks again");
-    assert_eq!(it.subpartition.availability(), Next::Event);
+    assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::Event);
     assert_eq!(it.subpartition.backlog(), 1);
     let types: Vec<_> = it.types().iter().map(|(data_type, _)| *data_type).collect();
     assert_eq!(types, [PRIORITY, EVENT, DataType::DataBuffer]);
@@ -207,7 +220,7 @@ fn spec_4_08_what_a_resume_finds() {
     };
     let resumed = |it: &Fixture| {
         it.subpartition.resume().expect("it is blocked");
-        it.subpartition.availability()
+        it.subpartition.look(true).next_and_backlog().0
     };
     let it = blocked();
     assert_eq!(resumed(&it), Next::None, "it is empty");
@@ -273,7 +286,7 @@ fn a_priority_event_is_told_to_a_reader_that_waits_for_credit() {
     it.add_finished(1);
     it.add_finished(1);
     let told = it.told();
-    assert_eq!(it.subpartition.availability(), Next::Data);
+    assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::Data);
     it.add_event(PRIORITY);
     assert_eq!(it.told(), told + 1);
     let expected = [(PRIORITY, 0), (DataType::DataBuffer, 1), (DataType::DataBuffer, 2)];
@@ -287,7 +300,7 @@ fn what_nobody_has_begun_to_read_is_taken_back() {
     it.add_finished(3);
     let open = it.add_open(5);
     let taken = it.subpartition.take_back().expect("nobody read it");
-    assert_eq!(it.subpartition.usage().0, 1);
+    assert_eq!(it.subpartition.queued(), 1);
     drop(open);
     let (segment, len) = taken.into_segment().expect("no other reference is left");
     assert_eq!(&segment[..len], [7; 5]);
@@ -300,4 +313,54 @@ fn what_nobody_has_begun_to_read_is_taken_back() {
     drop(open);
     it.add_event(EVENT);
     assert!(it.subpartition.take_back().is_none());
+}
+
+/// A partition of one subpartition, with a reader that serves a connection.
+fn remote_reader() -> (ShuffleEnvironment, Arc<ResultPartition>, Arc<dyn SubpartitionView>) {
+    let env = ShuffleEnvironment::new(Config::of_segments(16, 4096)).expect("it opens nothing");
+    let partition = env.create_result_partition(&PartitionOptions::all(1)).expect("16 segments");
+    let view = partition.create_view(0, Arc::<Told>::default()).expect("the first reader");
+    assert_eq!(view.availability(), Next::None);
+    (env, partition, view)
+}
+
+/// Locks of one write and of the wake-up after it: the reader looks, and polls.
+fn locks_of(write: impl FnOnce(), view: &dyn SubpartitionView) -> usize {
+    let before = LOCKS.get();
+    write();
+    let (next, backlog) = view.look().next_and_backlog();
+    assert_eq!((next, backlog), (Next::Data, 1));
+    let polled = view.poll().expect("it does not fail").expect("a buffer was written");
+    assert_eq!(polled.next, Next::None);
+    LOCKS.get() - before
+}
+
+#[test]
+fn a_record_and_its_wake_up_take_three_locks() {
+    let (env, partition, view) = remote_reader();
+    let selector = Selector::RoundRobin { next: 0, group: None, by_rows: false };
+    let writer = BytesWriter::new(partition, selector, 4096).expect("bytes need no columns");
+    let every = BufferTimeout::EveryRecord;
+    let mut writer = writer.with_buffer_timeout(every, &env).expect("it needs no thread");
+    let record = Bytes::from_static(b"record");
+    let mut emit = || writer.emit(&record, &|| Ok(())).expect("a segment is free");
+    // The first record opens a buffer, which takes one more.
+    assert_eq!(locks_of(&mut emit, &*view), 4);
+    assert_eq!(locks_of(&mut emit, &*view), 3);
+}
+
+#[test]
+fn a_page_and_its_wake_up_take_three_locks() {
+    let (env, partition, view) = remote_reader();
+    let field = Field::new("n", arrow_schema::DataType::Int64, false);
+    let numbers = Arc::new(Int64Array::from_iter_values(0..9));
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![numbers]);
+    let batch = batch.expect("one column of its type");
+    let schema = Arc::new(PageSchema::try_new(batch.schema()).expect("a type that pages hold"));
+    let selector = Selector::Hash { columns: vec![0] };
+    let writer = ArrowWriter::new(partition, schema, selector, 4096).expect("its first schema");
+    let every = BufferTimeout::EveryRecord;
+    let mut writer = writer.with_buffer_timeout(every, &env).expect("it needs no thread");
+    let emit = || writer.emit(&batch, &|| Ok(())).expect("a segment is free");
+    assert_eq!(locks_of(emit, &*view), 3);
 }

@@ -322,7 +322,8 @@ impl ArrowWriter {
         if !lane.is_wanted(&self.partition) {
             return Ok(());
         }
-        let mut buffers = self.stream.write(&self.partition, lane, page.clone(), 1, interrupt)?;
+        let mut buffers =
+            self.stream.write(&self.partition, lane, page.clone(), 1, false, interrupt)?;
         // What follows is a page again, in a buffer of its own.
         buffers += self.stream.end_all(&self.partition);
         let targets = lane.targets(&self.partition).len() as u64;

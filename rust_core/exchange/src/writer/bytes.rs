@@ -116,14 +116,10 @@ impl BytesWriter {
             self.partition.wait_available(None, interrupt)?;
         }
         let bytes = record.len() as u64;
-        let completed = self.stream.write(&self.partition, lane, record, 1, interrupt)?;
+        let flush = self.state.flush_always;
+        let completed = self.stream.write(&self.partition, lane, record, 1, flush, interrupt)?;
         let targets = lane.targets(&self.partition);
         self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
-        if self.state.flush_always {
-            for subpartition in &self.partition.subpartitions()[targets] {
-                subpartition.flush();
-            }
-        }
         Ok(())
     }
 

@@ -253,7 +253,7 @@ impl OpenPages {
 
     fn is_awaited(&self, slot: usize) -> bool {
         let mut targets = self.partition.subpartitions()[self.targets(slot)].iter();
-        targets.any(|subpartition| subpartition.usage().0 == 0)
+        targets.any(|subpartition| subpartition.queued() == 0)
     }
 
     /// What is open of the other kind goes first.

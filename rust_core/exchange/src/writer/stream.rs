@@ -23,14 +23,15 @@ impl StreamWriter {
         Self { serializer, open: std::iter::repeat_with(|| None).take(slots).collect() }
     }
 
-    /// Writes one record that stands for `rows` rows; returns the buffers it completed, each once for
-    /// every subpartition that gets it.
+    /// Writes one record that stands for `rows` rows, and shows it to the readers at once if `flush`.
+    /// Returns the buffers it completed, each once for every subpartition that gets it.
     pub(super) fn write(
         &mut self,
         partition: &ResultPartition,
         lane: Lane,
         record: Bytes,
         rows: u64,
+        flush: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<u64> {
         self.serializer
@@ -80,7 +81,7 @@ impl StreamWriter {
             }
         }
         for subpartition in targets {
-            subpartition.appended(rows);
+            subpartition.appended(rows, flush);
         }
         Ok(completed)
     }

@@ -322,7 +322,7 @@ impl World {
             lines.push(format!("partition of {process}: {state:?}"));
             for (index, writing) in partition.writing.iter().enumerate() {
                 let kinds: Vec<_> = planned.scripts[index].iter().map(|item| item.kind).collect();
-                let (queued, _) = partition.inner.subpartitions()[index].usage();
+                let queued = partition.inner.subpartitions()[index].queued();
                 let (next, finished) = (writing.next, writing.finished);
                 lines.push(format!("  {next} of {kinds:?}, {queued} queued, finished {finished}"));
             }

@@ -76,10 +76,7 @@ impl Writing {
                 let open = self.open.as_mut().expect("made above");
                 open.append(bytes);
                 open.commit();
-                subpartition.appended(1);
-                if flush {
-                    subpartition.flush();
-                }
+                subpartition.appended(1, flush);
             }
             Kind::Event => {
                 end(&mut self.open);
