@@ -1,66 +1,63 @@
-//! The consumer's side of credit: how many free buffers a channel holds and who knows of them.
+//! The consumer's credit: how many free buffers a channel holds, and how many of them the producer
+//! may fill.
 
 use std::num::NonZeroU32;
 
 use thiserror::Error;
 
-/// Where a buffer of a channel came from, so where it goes back to.
+/// The two kinds of buffer that a channel counts.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum BufferKind {
-    /// Belongs to the channel as long as it lives.
+    /// Promised to the channel for as long as it lives.
     Exclusive,
-    /// Borrowed from the gate's pool while the backlog asks for it.
+    /// Borrowed from the gate's pool while the producer's backlog needs it.
     Floating,
 }
 
-/// What becomes of a buffer that was read.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[must_use]
-pub enum Recycled {
-    /// The channel keeps it and grants its credit again.
-    Credited,
-    /// The channel keeps this one in place of a free floating buffer: one of those goes to the pool.
-    ReturnFloating,
-    /// It goes to the pool itself.
-    ToPool,
-}
-
-/// Free buffers and credit of one channel, in numbers only: the driver moves the buffers.
+/// Free buffers and credit of one channel, as numbers: the driver moves the buffers themselves.
 ///
-/// A free buffer is either announced, so that the producer may fill it, or not announced yet:
-/// `available == unannounced + announced`, checked in debug builds after every call.
+/// Buffers of a pool are alike, so the ledger decides what each one counts as: one that the pool
+/// [offers](Self::on_offered) is exclusive while an exclusive one is missing, floating after that.
+/// A free buffer is either announced, so that the producer may fill it, or not announced yet.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveLedger {
-    /// Exclusive buffers: free, being read, or owed.
+    /// Exclusive buffers of the channel: free, being read, or not delivered yet.
     promised: u32,
+    /// Free exclusive buffers. Invariant: at most `promised`.
     exclusive: u32,
+    /// Free floating buffers. Invariant: 0 while an exclusive buffer is missing.
     floating: u32,
+    /// Free buffers the channel would like to have: `promised` and the producer's backlog.
     required: u32,
+    /// Free buffers that the producer does not know of.
+    /// Invariant: `unannounced + announced == exclusive + floating`.
     unannounced: u32,
+    /// Free buffers that the producer knows of and has not filled.
     announced: u32,
-    waiting: bool,
-    /// The request announced nothing: the producer forgets its credit whenever it is resumed.
+    /// True if the request announced no credit: the producer then drops its credit at each resume.
     revocable: bool,
-    /// A barrier arrived that the producer waits behind, and its credit will be forgotten.
+    /// True from a barrier until the resume, if the producer will drop its credit at that resume.
     revoked: bool,
-    closed: bool,
+    /// True once no buffer can arrive any more, so none is wanted.
+    stopped: bool,
 }
 
 impl ReceiveLedger {
-    /// A channel with `exclusive` buffers, all free. The partition request announces them.
+    /// Creates the ledger of a channel with `exclusive` buffers, all free and announced by the
+    /// partition request.
     #[must_use]
     pub const fn new(exclusive: u32) -> Self {
         Self::opened(exclusive, exclusive)
     }
 
-    /// A channel that is promised `exclusive` buffers, of which `free` are there; the request
-    /// announces these. Each of the others comes through [`on_recycled`](Self::on_recycled).
+    /// Creates the ledger of a channel that is promised `exclusive` buffers. `free` of them are
+    /// there and announced by the partition request; the pool offers the others later.
     ///
     /// # Panics
-    /// When more are there than promised.
+    /// When more buffers are free than promised.
     #[must_use]
     pub const fn opened(exclusive: u32, free: u32) -> Self {
-        assert!(free <= exclusive, "a channel opens with what it was promised");
+        assert!(free <= exclusive, "free buffers are promised buffers");
         Self {
             promised: exclusive,
             exclusive: free,
@@ -68,18 +65,17 @@ impl ReceiveLedger {
             required: exclusive,
             unannounced: 0,
             announced: free,
-            waiting: false,
             revocable: free == 0,
             revoked: false,
-            closed: false,
+            stopped: false,
         }
     }
 
-    /// What the channel lacks: an exclusive buffer that is owed to it, or else a floating one for the
-    /// backlog.
+    /// Returns the kind of buffer the channel needs next: a missing exclusive one first, then a
+    /// floating one for the backlog.
     #[must_use]
     pub const fn wants(&self) -> Option<BufferKind> {
-        if self.closed {
+        if self.stopped {
             None
         } else if self.exclusive < self.promised {
             Some(BufferKind::Exclusive)
@@ -90,93 +86,54 @@ impl ReceiveLedger {
         }
     }
 
-    /// The producer has `backlog` data buffers waiting. Returns how many floating buffers to take
-    /// from the pool now: 0 if there are enough, or if the channel waits for the pool already.
-    pub fn on_backlog(&mut self, backlog: u32) -> u32 {
-        if self.closed || self.revoked {
-            return 0;
+    /// Records that `backlog` data buffers wait at the producer.
+    pub const fn on_backlog(&mut self, backlog: u32) {
+        if !self.stopped && !self.revoked {
+            // A wish and not an allocation: the pool limits what the channel gets.
+            self.required = backlog.saturating_add(self.promised);
         }
-        // A wish, never an allocation: the pool bounds what is granted.
-        self.required = backlog.saturating_add(self.promised);
-        if self.waiting { 0 } else { self.shortfall() }
     }
 
-    /// `count` floating buffers were taken for this channel.
-    pub fn on_floating(&mut self, count: u32) {
-        debug_assert!(!self.closed, "no buffer is taken for a closed channel");
-        self.floating += count;
-        self.unannounced += count;
+    /// Takes a buffer that the pool offers. Returns false if the channel needs none any more: then
+    /// the buffer goes back to the pool.
+    #[must_use]
+    pub fn on_offered(&mut self) -> bool {
+        match self.wants() {
+            None => return false,
+            Some(BufferKind::Exclusive) => self.exclusive += 1,
+            Some(BufferKind::Floating) => self.floating += 1,
+        }
+        self.unannounced += 1;
         self.check();
-    }
-
-    /// The pool had fewer buffers than asked for. Returns true if the channel must be registered
-    /// to be offered the next ones, false if it is registered already or needs none.
-    pub fn on_pool_empty(&mut self) -> bool {
-        if self.waiting || self.shortfall() == 0 {
-            return false;
-        }
-        self.waiting = true;
         true
     }
 
-    /// The pool offers buffers to a channel that waited; it waits no longer. Returns how many to
-    /// take, 0 refuses. After taking fewer, call [`on_pool_empty`](Self::on_pool_empty) again.
-    pub fn on_offered(&mut self) -> Result<u32, LedgerError> {
-        if self.closed {
-            return Ok(0);
-        }
-        if !self.waiting {
-            return Err(LedgerError::NotWaiting);
-        }
-        self.waiting = false;
-        Ok(self.shortfall())
-    }
-
-    /// A data buffer arrives: one free buffer is filled, a floating one if there is one. Events do
-    /// not come here. An error changes nothing.
-    pub fn on_spent(&mut self) -> Result<BufferKind, LedgerError> {
+    /// Spends one credit: a data buffer arrives and fills a free floating buffer, or else a free
+    /// exclusive one. Events need no credit. An error changes nothing.
+    pub fn on_spent(&mut self) -> Result<(), NoCredit> {
         if self.announced == 0 {
-            return Err(LedgerError::NoCredit);
+            return Err(NoCredit);
         }
         self.announced -= 1;
         self.required = self.required.saturating_sub(1);
-        let kind = if self.floating > 0 {
+        if self.floating > 0 {
             self.floating -= 1;
-            BufferKind::Floating
         } else {
             self.exclusive -= 1;
-            BufferKind::Exclusive
-        };
+        }
         self.check();
-        Ok(kind)
+        Ok(())
     }
 
-    /// A buffer that [`on_spent`](Self::on_spent) gave was read and is free again, or one that is
-    /// owed to the channel came.
-    pub fn on_recycled(&mut self, kind: BufferKind) -> Result<Recycled, LedgerError> {
-        if self.closed || kind == BufferKind::Floating {
-            return Ok(Recycled::ToPool);
-        }
-        if self.exclusive == self.promised {
-            return Err(LedgerError::NotOurs);
-        }
-        self.exclusive += 1;
-        let recycled = if self.floating > 0 && self.exclusive + self.floating > self.required {
-            self.floating -= 1;
-            Recycled::ReturnFloating
-        } else {
-            self.unannounced += 1;
-            Recycled::Credited
-        };
-        self.check();
-        Ok(recycled)
-    }
-
-    /// A barrier that blocks the producer arrived. Of a channel whose request announced nothing the
-    /// producer will forget all credit: it gives its floating buffers up, and announces its own
-    /// again once it is [resumed](Self::on_resumed). Returns how many it gives up.
+    /// Records the arrival of a barrier, behind which the producer waits for a resume. Returns how
+    /// many free buffers go back to the pool.
+    ///
+    /// If the request announced no credit, the producer drops all credit when it resumes. The
+    /// channel then gives up its floating buffers, and announces its exclusive ones again after the
+    /// [resume](Self::on_resumed).
+    #[must_use]
     pub const fn on_blocked(&mut self) -> u32 {
-        if self.closed || !self.revocable {
+        if self.stopped || !self.revocable {
             return 0;
         }
         let given_up = self.floating;
@@ -188,14 +145,13 @@ impl ReceiveLedger {
         given_up
     }
 
-    /// The producer is told to go on behind a barrier: what is announced from now on reaches it
-    /// after that.
+    /// Records that the resume is sent: the producer keeps the credit that is announced after it.
     pub const fn on_resumed(&mut self) {
         self.revoked = false;
     }
 
-    /// Takes all credit that the producer does not know of yet, to send it in one frame. None while
-    /// the producer would forget it.
+    /// Takes all credit that the producer does not know of yet, to announce it in one frame.
+    /// Returns `None` while the producer would drop it.
     pub fn take_unannounced(&mut self) -> Option<NonZeroU32> {
         if self.revoked {
             return None;
@@ -206,21 +162,26 @@ impl ReceiveLedger {
         Some(credit)
     }
 
-    /// The channel ends. Returns how many free buffers go back to the pool; those still being read
-    /// follow through [`on_recycled`](Self::on_recycled). A second call returns 0.
+    /// Records that no buffer can arrive any more: the channel keeps its free buffers and wants no
+    /// others.
+    pub const fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Closes the channel. Returns how many free buffers go back to the pool; 0 when called again.
     pub fn close(&mut self) -> u32 {
         let free = self.available();
-        *self = Self { closed: true, ..Self::new(0) };
+        *self = Self { stopped: true, ..Self::new(0) };
         free
     }
 
-    /// Exclusive buffers, those that are owed or being read included.
+    /// Exclusive buffers, including those that are being read or not delivered yet.
     #[must_use]
     pub const fn promised(&self) -> u32 {
         self.promised
     }
 
-    /// Exclusive buffers that are owed or being read.
+    /// Exclusive buffers that are being read or not delivered yet.
     #[must_use]
     pub const fn exclusive_out(&self) -> u32 {
         self.promised - self.exclusive
@@ -232,13 +193,13 @@ impl ReceiveLedger {
         self.exclusive + self.floating
     }
 
-    /// Buffers the channel wants to have free: the backlog and its own.
+    /// Free buffers the channel would like to have: its exclusive ones and the backlog.
     #[must_use]
     pub const fn required(&self) -> u32 {
         self.required
     }
 
-    /// Buffers that the producer has waiting beyond those that the channel has of its own.
+    /// Buffers that wait at the producer beyond the channel's exclusive ones.
     #[must_use]
     pub const fn outstanding(&self) -> u32 {
         self.required.saturating_sub(self.promised)
@@ -250,16 +211,10 @@ impl ReceiveLedger {
         self.unannounced
     }
 
-    /// Free buffers that the producer was told of and has not filled.
+    /// Free buffers that the producer knows of and has not filled.
     #[must_use]
     pub const fn announced(&self) -> u32 {
         self.announced
-    }
-
-    /// Whether the channel is registered with the pool.
-    #[must_use]
-    pub const fn waiting(&self) -> bool {
-        self.waiting
     }
 
     const fn shortfall(&self) -> u32 {
@@ -272,20 +227,15 @@ impl ReceiveLedger {
             u64::from(self.unannounced) + u64::from(self.announced),
             "credit is conserved"
         );
-        debug_assert!(self.exclusive <= self.promised, "exclusive buffers come back once");
+        debug_assert!(self.exclusive <= self.promised, "exclusive buffers are promised ones");
+        debug_assert!(
+            self.floating == 0 || self.exclusive == self.promised,
+            "a missing exclusive buffer comes before floating ones, and is the last to be filled"
+        );
     }
 }
 
-/// A step the ledger does not allow.
+/// The producer sent a data buffer for which it had no credit.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-pub enum LedgerError {
-    /// The producer sent data that it had no credit for.
-    #[error("a data buffer arrived without credit")]
-    NoCredit,
-    /// All exclusive buffers are free, yet one more came back.
-    #[error("an exclusive buffer came back that was not out")]
-    NotOurs,
-    /// The pool offered buffers that nobody waits for.
-    #[error("the pool offered buffers to a channel that does not wait for any")]
-    NotWaiting,
-}
+#[error("a data buffer arrived without credit")]
+pub struct NoCredit;

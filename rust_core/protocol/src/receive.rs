@@ -3,29 +3,30 @@
 use thiserror::Error;
 
 use crate::{
-    BufferHeader, BufferKind, ChannelId, DataType, Generation, LedgerError, ReceiveLedger,
-    Sequence, Totals,
+    BufferHeader, ChannelId, DataType, Generation, NoCredit, ReceiveLedger, Sequence, Totals,
 };
 
 /// Checks what arrives on one channel and keeps its credit and totals.
 ///
-/// Order of calls: [`on_buffer`](Self::on_buffer) per buffer header, with the payload of a compressed one
-/// [`on_compressed`](Self::on_compressed), [`on_end`](Self::on_end) with what the end-of-partition event says, then
-/// [`check_rows`](Self::check_rows) by whoever read the rows. A channel that ended keeps its free
-/// buffers until its ledger is closed.
+/// Order of calls: [`on_buffer`](Self::on_buffer) for each buffer header;
+/// [`on_compressed`](Self::on_compressed) for the payload of a compressed one;
+/// [`on_end`](Self::on_end) for the payload of the end-of-partition event. The channel keeps its
+/// free buffers until its ledger is closed.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveChannel {
     channel: ChannelId,
     generation: Generation,
+    /// Number of the next buffer.
     expected: Sequence,
     ledger: ReceiveLedger,
+    /// Data that arrived. `rows` stays 0: only the reader of the pages counts rows.
     received: Totals,
     ended: bool,
     declared: Option<Totals>,
 }
 
 impl ReceiveChannel {
-    /// A channel that is requested with what this ledger has announced.
+    /// Creates a channel whose request announces the credit of `ledger`.
     #[must_use]
     pub const fn new(channel: ChannelId, generation: Generation, ledger: ReceiveLedger) -> Self {
         Self {
@@ -39,9 +40,10 @@ impl ReceiveChannel {
         }
     }
 
-    /// A buffer header arrived; says where its payload goes. An error changes nothing, and the
-    /// payload is to be discarded.
-    pub fn on_buffer(&mut self, header: &BufferHeader) -> Result<Arrival, ReceiveError> {
+    /// Checks the header of a buffer. Data spends a credit and fills one free buffer of the channel,
+    /// even without payload; an event uses memory of its own. After an error, which changes nothing,
+    /// the payload must be discarded.
+    pub fn on_buffer(&mut self, header: &BufferHeader) -> Result<(), ReceiveError> {
         let channel = self.channel;
         if header.generation != self.generation {
             let (got, want) = (header.generation, self.generation);
@@ -54,27 +56,28 @@ impl ReceiveChannel {
             let (got, want) = (header.sequence, self.expected);
             return Err(ReceiveError::Sequence { channel, got, want });
         }
-        let buffer = if header.data_type.is_buffer() {
-            let kind = self.ledger.on_spent();
-            let kind = kind.map_err(|source| ReceiveError::Credit { channel, source })?;
+        if header.data_type.is_buffer() {
+            let spent = self.ledger.on_spent();
+            spent.map_err(|source| ReceiveError::Credit { channel, source })?;
             if !header.compressed {
                 self.received.add_buffer(header.size);
             }
-            Some(kind)
-        } else {
-            None
-        };
+        }
         self.expected = self.expected.next();
-        self.ended = header.data_type == DataType::EndOfPartition;
-        Ok(Arrival { buffer, floating_wanted: self.ledger.on_backlog(header.backlog) })
+        self.ledger.on_backlog(header.backlog);
+        if header.data_type == DataType::EndOfPartition {
+            self.ended = true;
+            self.ledger.stop();
+        }
+        Ok(())
     }
 
-    /// The payload of a compressed buffer says how many bytes it stands for: it counts as these.
+    /// Counts a compressed buffer by its length after decompression, which its payload tells.
     pub fn on_compressed(&mut self, plain_len: u32) {
         self.received.add_buffer(plain_len);
     }
 
-    /// The end-of-partition event was read: compares what it declares with what arrived.
+    /// Compares the totals of the end-of-partition event with what arrived.
     pub fn on_end(&mut self, declared: Totals) -> Result<(), ReceiveError> {
         let channel = self.channel;
         if !self.ended {
@@ -85,26 +88,21 @@ impl ReceiveChannel {
             ("bytes", self.received.bytes, declared.bytes),
         ];
         for (what, got, declared) in pairs {
-            compare(channel, what, got, declared)?;
+            if got != declared {
+                return Err(ReceiveError::Totals { channel, what, got, declared });
+            }
         }
         self.declared = Some(declared);
         Ok(())
     }
 
-    /// All rows were read: compares their number with what the producer declared.
-    pub fn check_rows(&self, rows: u64) -> Result<(), ReceiveError> {
-        let channel = self.channel;
-        let declared = self.declared.ok_or(ReceiveError::NotEnded { channel })?;
-        compare(channel, "rows", rows, declared.rows)
-    }
-
-    /// The channel's name.
+    /// The channel's id.
     #[must_use]
     pub const fn channel(&self) -> ChannelId {
         self.channel
     }
 
-    /// The generation its buffers carry.
+    /// The generation that its buffers carry.
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.generation
@@ -116,7 +114,7 @@ impl ReceiveChannel {
         &self.ledger
     }
 
-    /// Free buffers and credit, to tell them what the driver does.
+    /// Free buffers and credit, for the driver to update.
     #[must_use]
     pub const fn ledger_mut(&mut self) -> &mut ReceiveLedger {
         &mut self.ledger
@@ -128,52 +126,29 @@ impl ReceiveChannel {
         self.received.buffers
     }
 
-    /// Bytes that the data buffers stand for which arrived.
+    /// Bytes of the data buffers that arrived, after decompression.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.received.bytes
     }
 
-    /// Whether the end of the partition arrived.
+    /// Returns true once the end of the partition arrived.
     #[must_use]
     pub const fn ended(&self) -> bool {
         self.ended
     }
 
-    /// What the producer declared, once it was compared with what arrived.
+    /// The producer's totals, once they were found equal to what arrived.
     #[must_use]
     pub const fn declared(&self) -> Option<Totals> {
         self.declared
     }
 }
 
-fn compare(
-    channel: ChannelId,
-    what: &'static str,
-    got: u64,
-    declared: u64,
-) -> Result<(), ReceiveError> {
-    if got == declared {
-        Ok(())
-    } else {
-        Err(ReceiveError::Totals { channel, what, got, declared })
-    }
-}
-
-/// What to do with a buffer that arrives.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Arrival {
-    /// Data: which free buffer of the channel to fill. An event is `None`: it takes memory of its
-    /// own. A data buffer without payload is recycled at once.
-    pub buffer: Option<BufferKind>,
-    /// Floating buffers to take from the pool for this channel.
-    pub floating_wanted: u32,
-}
-
-/// A buffer that does not belong where it arrived.
+/// A buffer that its channel refuses.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum ReceiveError {
-    /// A buffer behind the end of the partition.
+    /// A buffer after the end of the partition.
     #[error("buffer {sequence} arrived on channel {channel} after the end of its partition")]
     AfterEnd {
         /// The channel.
@@ -186,8 +161,8 @@ pub enum ReceiveError {
     Credit {
         /// The channel.
         channel: ChannelId,
-        /// What the ledger says.
-        source: LedgerError,
+        /// The ledger's error.
+        source: NoCredit,
     },
     /// A buffer of another attempt.
     #[error("channel {channel} reads generation {want}, a buffer of generation {got} arrived")]
@@ -199,32 +174,32 @@ pub enum ReceiveError {
         /// Generation of the channel.
         want: Generation,
     },
-    /// Totals before the end.
+    /// Totals before the end of the partition.
     #[error("channel {channel} has not ended")]
     NotEnded {
         /// The channel.
         channel: ChannelId,
     },
-    /// A buffer is missing, doubled or out of order.
+    /// A buffer is missing, duplicated or out of order.
     #[error("channel {channel} expects buffer {want}, buffer {got} arrived")]
     Sequence {
         /// The channel.
         channel: ChannelId,
         /// Number of the buffer.
         got: Sequence,
-        /// Number that was due.
+        /// Number of the next buffer in order.
         want: Sequence,
     },
-    /// Not what the producer says it sent.
+    /// The channel received less or more than its producer sent.
     #[error("channel {channel} received {got} {what}, its producer sent {declared}")]
     Totals {
         /// The channel.
         channel: ChannelId,
-        /// What was counted.
+        /// The unit that was counted.
         what: &'static str,
-        /// How much arrived.
+        /// Received units.
         got: u64,
-        /// How much was sent.
+        /// Sent units.
         declared: u64,
     },
 }

@@ -1,67 +1,71 @@
-//! The segments of a gate's remote channels: exclusive ones promised, floating ones where they are
-//! wanted (spec 1.7, 8.7).
+//! The segments of a gate's remote channels: exclusive ones promised to each, floating ones for
+//! those with a backlog (spec 1.7, 8.7).
+//!
+//! [`SegmentQueue`] decides who gets the next one; this module moves the segments.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener};
-use headgate_protocol::{BufferKind, PrioritizedDeque};
+use headgate_protocol::{BufferKind, SegmentQueue};
 
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, Result};
-use crate::gate::RemoteChannel;
 use crate::lock::lock;
+
+/// A channel that fills segments of its gate's pool.
+pub(crate) trait SegmentConsumer: Send + Sync {
+    /// Returns the kind of segment the channel needs next.
+    fn wants(&self) -> Option<BufferKind>;
+    /// Hands over a free segment; dropped if the channel needs none any more.
+    fn offer(&self, segment: PooledSegment);
+    /// Ends the channel, for which the pool has no segments.
+    fn fail(&self, cause: ExchangeError);
+}
+
+/// A channel in the queue, compared by identity.
+#[derive(Clone)]
+struct Waiting(Arc<dyn SegmentConsumer>);
+
+impl Waiting {
+    fn address(&self) -> *const () {
+        Arc::as_ptr(&self.0).cast()
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.address() == other.address()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.address().cmp(&other.address())
+    }
+}
 
 /// The segments of all remote channels of one gate.
 pub(crate) struct GatePool {
     local: LocalPool,
     segment_size: usize,
-    /// Segments that belong to a channel as long as it lives.
+    /// Exclusive segments per channel.
     exclusive: usize,
-    /// Segments that go where the backlog is.
+    /// Floating segments, shared by all channels.
     floating: usize,
-    /// Exclusive segments of the live channels: the pool's guaranteed minimum. Held while that is
-    /// changed, which may call `refill`; so `refill` never takes it.
+    /// Exclusive segments of the open channels: the local pool's guaranteed minimum. Held while the
+    /// minimum changes, which may call `refill`; so `refill` never takes this lock.
     promised: Mutex<usize>,
-    needy: Mutex<Needy>,
+    queue: Mutex<SegmentQueue<Waiting>>,
     this: Weak<Self>,
-}
-
-/// Who waits for segments.
-#[derive(Default)]
-struct Needy {
-    /// Channels that want a segment, in turn; first those to which an exclusive one is owed. A
-    /// channel's `queued` says where in here it is.
-    channels: PrioritizedDeque<Arc<RemoteChannel>>,
-    /// Channels that are being added. Floating segments wait meanwhile, or what was just promised
-    /// would become those.
-    admitting: usize,
-    /// A listener is registered with the pool.
-    listening: bool,
-}
-
-impl Needy {
-    /// The channel whose turn it is.
-    fn next(&self) -> Option<Arc<RemoteChannel>> {
-        let none_owed = self.channels.priority_len() == 0;
-        if self.admitting > 0 && none_owed { None } else { self.channels.peek().cloned() }
-    }
-
-    /// Puts a channel where it belongs.
-    fn place(&mut self, channel: &Arc<RemoteChannel>, wants: Option<BufferKind>) {
-        let queued = std::mem::replace(&mut *lock(&channel.queued), wants);
-        if queued == wants {
-            return;
-        }
-        if queued.is_some() {
-            let removed = self.channels.remove_first(|other| Arc::ptr_eq(other, channel));
-            debug_assert!(removed.is_ok(), "`queued` says that it is in here");
-        }
-        match wants {
-            Some(BufferKind::Exclusive) => self.channels.add_priority(Arc::clone(channel)),
-            Some(BufferKind::Floating) => self.channels.add(Arc::clone(channel)),
-            None => {}
-        }
-    }
 }
 
 impl GatePool {
@@ -69,7 +73,7 @@ impl GatePool {
         let (exclusive, floating) =
             (buffers.buffers_per_channel, buffers.floating_buffers_per_gate);
         let segment_size = global.segment_size();
-        // Without exclusive segments one of the floating ones is certain, so that data can flow.
+        // Without exclusive segments one floating segment is guaranteed, so that data can flow.
         let needed = usize::from(exclusive == 0);
         let local = global.create_local_pool(needed, floating).map_err(|source| {
             ExchangeError::PoolTooSmall { what: "an input gate", needed, segment_size, source }
@@ -80,14 +84,14 @@ impl GatePool {
             exclusive,
             floating,
             promised: Mutex::default(),
-            needy: Mutex::default(),
+            queue: Mutex::new(SegmentQueue::new()),
             this: this.clone(),
         }))
     }
 
-    /// Promises a new channel its exclusive segments, or as many as there are, at least one. Returns
-    /// how many, and those of them that are free now; the others come as the channel
-    /// [wants](RemoteChannel::ask_for_segments) them.
+    /// Promises a new channel its exclusive segments, or as many as the global pool guarantees, at
+    /// least one. Returns how many, and those of them that are free now. The channel
+    /// [asks](Self::ask) for the others.
     pub(crate) fn admit(&self) -> Result<(usize, Vec<PooledSegment>)> {
         if self.exclusive == 0 {
             return Ok((0, Vec::new()));
@@ -98,13 +102,13 @@ impl GatePool {
         Ok((exclusive, segments))
     }
 
-    /// Up to so many segments, unless other channels are owed some.
+    /// Takes up to `count` free segments; none while another channel misses exclusive ones.
     fn collect(&self, count: usize) -> Result<Vec<PooledSegment>> {
         let mut segments = Vec::with_capacity(count);
         while segments.len() < count {
             fail_point!("pool.exclusive", error => return Err(error));
-            let needy = lock(&self.needy);
-            if needy.channels.priority_len() > 0 {
+            let queue = lock(&self.queue);
+            if queue.misses_exclusive() {
                 break;
             }
             let requested = self.local.try_request();
@@ -122,7 +126,7 @@ impl GatePool {
         let mut refused = None;
         for exclusive in (1..=self.exclusive).rev() {
             let min = *promised + exclusive;
-            // More than one only where many more channels could still come.
+            // More than one only if the global pool keeps room for many more channels.
             let leave = if exclusive > 1 { self.floating } else { 0 };
             match self.local.set_minimum(min, min + self.floating, leave) {
                 Ok(()) => {
@@ -140,7 +144,7 @@ impl GatePool {
         })
     }
 
-    /// The channel needs its exclusive segments no more.
+    /// Takes back the promise of a channel's exclusive segments.
     pub(crate) fn dismiss(&self, exclusive: usize) {
         if exclusive == 0 {
             return;
@@ -148,10 +152,10 @@ impl GatePool {
         let mut promised = lock(&self.promised);
         *promised -= exclusive;
         let lowered = self.local.set_minimum(*promised, *promised + self.floating, 0);
-        debug_assert!(lowered.is_ok(), "less is always granted");
+        debug_assert!(lowered.is_ok(), "a lower minimum is always granted");
     }
 
-    /// Segments it may hold now, and holds.
+    /// Returns how many segments the pool may hold now, and how many it holds.
     pub(super) fn usage(&self) -> (usize, usize) {
         self.local.usage()
     }
@@ -161,73 +165,85 @@ impl GatePool {
         self.segment_size
     }
 
-    /// Puts a channel among those that want a segment, or takes it away from there.
-    pub(super) fn place(&self, channel: &Arc<RemoteChannel>) {
-        let mut needy = lock(&self.needy);
-        needy.place(channel, channel.wants());
+    /// Queues a channel that wants a segment, and hands out free ones.
+    pub(super) fn ask(&self, channel: &Arc<dyn SegmentConsumer>) {
+        self.update(&Waiting(Arc::clone(channel)));
+        self.refill();
     }
 
-    /// Gives free segments to the channels that want some, one to each in turn, until there is none
-    /// of either.
-    pub(crate) fn refill(&self) {
+    /// Takes a released channel out of the queue.
+    pub(super) fn forget(&self, channel: &Arc<dyn SegmentConsumer>) {
+        lock(&self.queue).update(&Waiting(Arc::clone(channel)), None);
+    }
+
+    /// Brings a channel's turn up to date with what it wants.
+    fn update(&self, channel: &Waiting) {
+        let mut queue = lock(&self.queue);
+        // Read under the queue's lock, so that no older answer overwrites a newer one.
+        let wants = channel.0.wants();
+        queue.update(channel, wants);
+    }
+
+    /// Hands out free segments, one per channel and turn, until none is free or wanted.
+    fn refill(&self) {
         loop {
-            let mut needy = lock(&self.needy);
-            let Some(channel) = needy.next() else {
+            let mut queue = lock(&self.queue);
+            let Some(channel) = queue.next().cloned() else {
                 return;
             };
-            match self.take_or_listen(&mut needy.listening) {
+            match self.take_or_listen(&mut queue) {
                 Ok(None) => return,
                 Ok(Some(segment)) => {
-                    needy.place(&channel, None);
-                    drop(needy);
+                    queue.update(&channel, None);
+                    drop(queue);
                     fail_point!("pool.floating");
-                    channel.offer(segment);
-                    self.place(&channel);
+                    channel.0.offer(segment);
+                    self.update(&channel);
                 }
                 Err(error) => {
-                    needy.place(&channel, None);
-                    drop(needy);
-                    channel.fail(ExchangeError::of_request(error, "input gate"));
+                    queue.update(&channel, None);
+                    drop(queue);
+                    channel.0.fail(ExchangeError::of_request(error, "input gate"));
                 }
             }
         }
     }
 
-    /// A free segment; where there is none, `refill` is called once there is.
+    /// Takes a free segment; if there is none, the pool calls `refill` once there is.
     fn take_or_listen(
         &self,
-        listening: &mut bool,
+        queue: &mut SegmentQueue<Waiting>,
     ) -> std::result::Result<Option<PooledSegment>, RequestError> {
-        if *listening {
+        if queue.is_listening() {
             return self.local.try_request();
         }
         let this = self.this.clone();
         let taken = self.local.request_or_listen(|| Arc::new(Refill(this)));
-        *listening = matches!(taken, Ok(None));
+        if matches!(taken, Ok(None)) {
+            queue.on_empty();
+        }
         taken
     }
 
     pub(crate) fn close(&self) {
-        for channel in std::mem::take(&mut lock(&self.needy).channels).iter() {
-            *lock(&channel.queued) = None;
-        }
+        lock(&self.queue).clear();
         self.local.close();
     }
 }
 
-/// A channel is being added; the others get floating segments again when it has what there is.
+/// The admission of a channel, until it is dropped.
 struct Admission<'a>(&'a GatePool);
 
 impl<'a> Admission<'a> {
     fn new(pool: &'a GatePool) -> Self {
-        lock(&pool.needy).admitting += 1;
+        lock(&pool.queue).begin_admission();
         Self(pool)
     }
 }
 
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
-        lock(&self.0.needy).admitting -= 1;
+        lock(&self.0.queue).end_admission();
         self.0.refill();
     }
 }
@@ -238,7 +254,7 @@ impl SegmentListener for Refill {
     fn segment_available(&self) {
         fail_point!("pool.returned");
         if let Some(pool) = self.0.upgrade() {
-            lock(&pool.needy).listening = false;
+            lock(&pool.queue).on_available();
             pool.refill();
         }
     }

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
-    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, ReceiveChannel, Recycled,
-    Sequence, Totals,
+    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, ReceiveChannel, Sequence,
+    Totals,
 };
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::announcement::{Arrived, prioritize};
+use crate::gate::pool::SegmentConsumer;
 use crate::gate::{GatePool, GateQueue, More, Taken, UpstreamMessage};
 use crate::lock::lock;
 use crate::metrics::Passed;
@@ -39,8 +40,6 @@ pub(crate) struct RemoteChannel {
     pool: Arc<GatePool>,
     sink: Arc<dyn CreditSink>,
     state: Mutex<State>,
-    /// What it is on the gate pool's list of needy channels for; changes under that list's lock only.
-    pub(super) queued: Mutex<Option<BufferKind>>,
     this: Weak<Self>,
 }
 
@@ -50,7 +49,6 @@ struct State {
     free: Vec<PooledSegment>,
     /// Priority events first.
     received: PrioritizedDeque<Arrived>,
-    totals: Option<Totals>,
     /// Data buffers that the reader took.
     taken: Passed,
     failure: Option<ExchangeError>,
@@ -92,13 +90,11 @@ impl RemoteChannel {
                 receive,
                 free,
                 received: PrioritizedDeque::new(),
-                totals: None,
                 taken: Passed::default(),
                 failure: None,
                 released: false,
                 blocked: false,
             }),
-            queued: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -125,8 +121,8 @@ impl RemoteChannel {
         if state.released || state.failure.is_some() {
             return Ok(Target::Discard);
         }
-        let arrival = state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
-        if arrival.buffer.is_none() {
+        state.receive.on_buffer(header).map_err(|error| self.integrity(&error))?;
+        if header.data_type.is_event() {
             let mut given_up = Vec::new();
             if header.data_type.blocks_upstream() {
                 // The producer forgets its credit for them when it goes on.
@@ -166,7 +162,6 @@ impl RemoteChannel {
         if data_type == DataType::EndOfPartition {
             let totals = totals_of(buffer.as_slice(), &self.name)?;
             state.receive.on_end(totals).map_err(|error| self.integrity(&error))?;
-            state.totals = Some(totals);
         }
         let arrived = Arrived::new(buffer, data_type, sequence);
         let announced = data_type.requires_announcement();
@@ -214,8 +209,9 @@ impl RemoteChannel {
     /// The channel is broken; what arrived intact before is still read.
     pub(crate) fn fail(&self, cause: ExchangeError) {
         let mut state = self.lock();
-        if state.totals.is_none() && !state.released {
+        if state.receive.declared().is_none() && !state.released {
             state.failure.get_or_insert(cause);
+            state.receive.ledger_mut().stop();
         }
         drop(state);
         self.queue.notify_non_empty(self.index);
@@ -238,7 +234,8 @@ impl RemoteChannel {
         } else {
             More::Nothing
         };
-        let totals = state.totals.filter(|_| data_type == DataType::EndOfPartition);
+        let ended = data_type == DataType::EndOfPartition;
+        let totals = state.receive.declared().filter(|_| ended);
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
     }
 
@@ -278,7 +275,7 @@ impl RemoteChannel {
     /// Whether there is nobody left to tell anything.
     fn is_over(&self) -> bool {
         let state = self.lock();
-        state.released || state.totals.is_some() || state.failure.is_some()
+        state.released || state.receive.declared().is_some() || state.failure.is_some()
     }
 
     /// Gives all free segments back; tells the producer if it might still send.
@@ -289,57 +286,28 @@ impl RemoteChannel {
         }
         let free = std::mem::take(&mut state.free);
         let received = std::mem::take(&mut state.received);
-        state.receive.ledger_mut().close();
-        let ended = state.totals.is_some();
+        let closed = state.receive.ledger_mut().close();
+        debug_assert_eq!(closed as usize, free.len(), "the ledger counts what `free` holds");
+        let ended = state.receive.declared().is_some();
         drop(state);
         fail_point!("channel.released");
         drop((free, received));
-        self.pool.place(&self.me());
+        self.pool.forget(&self.consumer());
         self.pool.dismiss(self.exclusive);
         if !ended {
             self.sink.cancel(self.me());
         }
     }
 
-    /// The segment that is wanted, if any.
-    pub(super) fn wants(&self) -> Option<BufferKind> {
-        self.lock().wants()
-    }
-
-    /// Gets on the gate pool's list if a segment is wanted, and has the pool look at it.
+    /// Asks the gate's pool for a segment if the channel wants one.
     pub(crate) fn ask_for_segments(&self) {
         if self.wants().is_some() {
-            self.pool.place(&self.me());
-            self.pool.refill();
+            self.pool.ask(&self.consumer());
         }
     }
 
-    /// Takes a segment from the pool, or drops it if none is wanted any more.
-    pub(super) fn offer(&self, segment: PooledSegment) {
-        let mut state = self.lock();
-        let unannounced = state.receive.ledger().unannounced();
-        let mut excess = None;
-        match state.wants() {
-            None => excess = Some(segment),
-            Some(BufferKind::Exclusive) => {
-                let recycled = state.receive.ledger_mut().on_recycled(BufferKind::Exclusive);
-                match recycled.expect("one is owed") {
-                    Recycled::Credited => state.free.push(segment),
-                    Recycled::ReturnFloating | Recycled::ToPool => excess = Some(segment),
-                }
-            }
-            Some(BufferKind::Floating) => {
-                state.receive.ledger_mut().on_floating(1);
-                state.free.push(segment);
-            }
-        }
-        let announce = unannounced == 0 && state.receive.ledger().unannounced() > 0;
-        drop(state);
-        // This may call back into the channel.
-        drop(excess);
-        if announce {
-            self.sink.credit_available(self.me());
-        }
+    fn consumer(&self) -> Arc<dyn SegmentConsumer> {
+        self.me()
     }
 
     fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
@@ -347,10 +315,31 @@ impl RemoteChannel {
     }
 }
 
-impl State {
+impl SegmentConsumer for RemoteChannel {
     fn wants(&self) -> Option<BufferKind> {
-        let open = !self.released && !self.receive.ended() && self.failure.is_none();
-        self.receive.ledger().wants().filter(|_| open)
+        self.lock().receive.ledger().wants()
+    }
+
+    fn offer(&self, segment: PooledSegment) {
+        let mut state = self.lock();
+        let unannounced = state.receive.ledger().unannounced();
+        let excess = if state.receive.ledger_mut().on_offered() {
+            state.free.push(segment);
+            None
+        } else {
+            Some(segment)
+        };
+        let announce = unannounced == 0 && state.receive.ledger().unannounced() > 0;
+        drop(state);
+        // Its return to the pool may call back into the channel.
+        drop(excess);
+        if announce {
+            self.sink.credit_available(self.me());
+        }
+    }
+
+    fn fail(&self, cause: ExchangeError) {
+        self.fail(cause);
     }
 }
 

@@ -15,6 +15,7 @@ mod handshake;
 mod heartbeat;
 mod interleavings;
 mod receive;
+mod segment_queue;
 mod send_queue;
 
 /// Bytes of a hexadecimal text; blanks are ignored.

@@ -10,7 +10,7 @@ use super::setup::Setup;
 use super::world::Seen;
 use super::{NONE_OF_THEIR_OWN, ONE_EACH};
 
-/// All but the end, which closes each script.
+/// Every kind but the end of the partition, which closes each script.
 const KINDS: [DataType; 10] = [
     DataBuffer,
     DataBufferWithClearEnd,
@@ -24,7 +24,7 @@ const KINDS: [DataType; 10] = [
     RecoveryCompletion,
 ];
 
-/// One of each class that flow control tells apart.
+/// One kind of each class that flow control treats differently.
 const CLASSES: [DataType; 4] =
     [DataBuffer, EventBuffer, PrioritizedEventBuffer, AlignedCheckpointBarrier];
 
@@ -38,15 +38,15 @@ fn class(kind: DataType) -> DataType {
     }
 }
 
-/// With buffers of the channels' own, and with one that both share.
+/// Searches with one exclusive segment per channel, and with one segment that both share.
 fn search(first: &[DataType], second: &[DataType]) -> Seen {
     let scripts = [first, second];
-    let mut seen = Setup { scripts, ..ONE_EACH }.search();
-    seen += Setup { scripts, ..NONE_OF_THEIR_OWN }.search();
+    let mut seen = Setup { scripts, threads: false, ..ONE_EACH }.search();
+    seen += Setup { scripts, threads: false, ..NONE_OF_THEIR_OWN }.search();
     seen
 }
 
-/// Three of any class.
+/// Every script of three buffers, with one buffer of any class in each place.
 fn scripts_of_three() -> Vec<[DataType; 4]> {
     let mut scripts = Vec::new();
     for first in CLASSES {
@@ -58,7 +58,7 @@ fn scripts_of_three() -> Vec<[DataType; 4]> {
 }
 
 fn assert_all_seen(seen: &Seen) {
-    assert!(seen.waits > 0 && seen.swaps > 0 && seen.announcements > 0, "{seen:?}");
+    assert!(seen.waits > 0 && seen.refusals > 0 && seen.announcements > 0, "{seen:?}");
     assert!(seen.resumes > 0 && seen.priority_behind_barriers > 0, "{seen:?}");
     assert!(seen.overtakes_at_producer > 0 && seen.overtakes_at_consumer > 0, "{seen:?}");
     assert!(seen.events_without_credit > 0 && seen.stops_without_credit > 0, "{seen:?}");
@@ -96,8 +96,8 @@ fn every_class_in_every_place_beside_data() {
     assert_all_seen(&seen);
 }
 
-/// Two channels with three buffers each. Whoever begins with the later script is the other's mirror
-/// image.
+/// Searches two channels with three buffers each. A pair of scripts and the swapped pair are mirror
+/// images, so only one of them is searched.
 fn search_half(half: usize) {
     let scripts = scripts_of_three();
     let mut seen = Seen::default();

@@ -1,38 +1,48 @@
-//! What is searched, and what each part may do.
+//! A configuration to search, and the steps that each part may take.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use headgate_protocol::DataType::EndOfPartition as END;
 use headgate_protocol::{
-    BufferHeader, BufferKind, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
-    PrioritizedDeque, ReceiveChannel, ReceiveLedger, SendQueue, Sequence, Side, Totals,
+    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
+    PrioritizedDeque, ReceiveChannel, ReceiveLedger, SegmentQueue, SendQueue, Sequence, Side,
+    Totals,
 };
 
-use super::world::{CHANNELS, Packet, Places, Seen, World, id, transfer};
+use super::world::{CHANNELS, Packet, Places, Seen, Stage, World, id, transfer};
 
-/// What is searched.
+/// A configuration to search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup<'a> {
-    /// What each producer writes, in this order.
+    /// The buffers that each producer writes, in this order.
     pub(super) scripts: [&'a [DataType]; 2],
-    /// Exclusive buffers of a channel.
+    /// Exclusive segments of a channel.
     pub(super) exclusive: u32,
-    /// How many of them come later, at any time; the others are its initial credit.
-    pub(super) owed: u32,
-    /// Floating buffers both channels share.
+    /// Floating segments that both channels share.
     pub(super) pool: u32,
-    /// Whether the consumer reads at all.
+    /// Segments of either kind that are not free at the start and come at any time.
+    pub(super) absent: u32,
+    /// True if other parts may act between the steps in which the pool hands out a segment: its call
+    /// to the listener, the taking, the offer. False if these are one step.
+    pub(super) threads: bool,
+    /// True if the channels join at any time, false if both are open at the start.
+    pub(super) joins: bool,
+    /// True if the consumer reads.
     pub(super) reads: bool,
-    /// Whether the consumer may cancel channel 0, at any time.
+    /// True if the consumer may cancel channel 0 at any time.
     pub(super) cancels: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
+    Admit(usize),
     Announce(usize),
+    CallBack,
     Cancel,
-    Pay(usize),
+    Free,
+    Offer(usize),
+    Open(usize),
     Read(usize),
     ReceiveAtConsumer,
     Resume(usize),
@@ -43,40 +53,75 @@ pub(super) enum Action {
 
 impl Setup<'_> {
     pub(super) fn start(&self) -> World {
-        let request = |channel| {
-            let request = Frame::PartitionRequest(PartitionRequest {
-                partition: PartitionId([0; 16]),
-                subpartition: channel as u32,
-                channel: id(channel),
-                generation: Generation(1),
-                initial_credit: self.exclusive - self.owed,
-                schema_hash: [0; 32],
-            });
-            transfer(&request, &[], Side::Producer)
-        };
-        World {
+        let mut world = World {
             written: [0; 2],
             subpartitions: [PrioritizedDeque::new(), PrioritizedDeque::new()],
             sent: [Places::default(); 2],
             queue: SendQueue::new(),
             to_consumer: VecDeque::new(),
-            to_producer: CHANNELS.map(request).into(),
+            to_producer: VecDeque::new(),
             channels: CHANNELS.map(|channel| {
-                let ledger = ReceiveLedger::opened(self.exclusive, self.exclusive - self.owed);
-                ReceiveChannel::new(id(channel), Generation(1), ledger)
+                ReceiveChannel::new(id(channel), Generation(1), ReceiveLedger::new(0))
             }),
+            stage: [Stage::New; 2],
+            opened_without_credit: [false; 2],
             unread: [PrioritizedDeque::new(), PrioritizedDeque::new()],
             arrived: [Places::default(); 2],
             read: [Places::default(); 2],
-            waiters: VecDeque::new(),
-            pool: self.pool,
-            unpaid: [self.owed; 2],
+            segments: SegmentQueue::new(),
+            pool: self.all_segments() - self.absent,
+            absent: self.absent,
+            in_hand: [0; 2],
+            threads: self.threads,
+            calls_back: false,
+            dismissed: 0,
+            gone: 0,
             cancelled: false,
             blocked: [false; 2],
             to_resume: [false; 2],
             revoked: [false; 2],
             withholds: [false; 2],
+        };
+        if !self.joins {
+            let seen = &mut Seen::default();
+            for channel in CHANNELS {
+                self.admit(&mut world, channel);
+                self.open(&mut world, channel, seen);
+            }
         }
+        world
+    }
+
+    fn all_segments(&self) -> u32 {
+        self.pool + 2 * self.exclusive
+    }
+
+    fn admit(&self, world: &mut World, channel: usize) {
+        world.stage[channel] = Stage::Admitting;
+        world.segments.begin_admission();
+    }
+
+    /// Takes the exclusive segments that are free and requests the partition with as much credit.
+    fn open(&self, world: &mut World, channel: usize, seen: &mut Seen) {
+        let free = self.exclusive.min(world.pool);
+        let initial_credit = if world.segments.misses_exclusive() { 0 } else { free };
+        world.pool -= initial_credit;
+        world.opened_without_credit[channel] = initial_credit == 0;
+        world.stage[channel] = Stage::Open;
+        world.segments.end_admission();
+        world.refill(seen);
+        let ledger = ReceiveLedger::opened(self.exclusive, initial_credit);
+        world.channels[channel] = ReceiveChannel::new(id(channel), Generation(1), ledger);
+        let request = Frame::PartitionRequest(PartitionRequest {
+            partition: PartitionId([0; 16]),
+            subpartition: channel as u32,
+            channel: id(channel),
+            generation: Generation(1),
+            initial_credit,
+            schema_hash: [0; 32],
+        });
+        world.to_producer.push_back(transfer(&request, &[], Side::Producer));
+        world.ask(channel, seen);
     }
 
     fn totals(&self, channel: usize) -> Totals {
@@ -98,38 +143,44 @@ impl Setup<'_> {
             add(announces, Action::Announce(channel));
             let open = !self.closed(world, channel);
             add(open && world.to_resume[channel], Action::Resume(channel));
-            add(open && world.unpaid[channel] > 0, Action::Pay(channel));
+            add(world.in_hand[channel] > 0, Action::Offer(channel));
+            add(world.stage[channel] == Stage::New, Action::Admit(channel));
+            add(world.stage[channel] == Stage::Admitting, Action::Open(channel));
         }
+        add(world.absent > 0, Action::Free);
+        add(world.calls_back, Action::CallBack);
         add(world.queue.has_available(), Action::Send);
         add(!world.to_consumer.is_empty(), Action::ReceiveAtConsumer);
         add(!world.to_producer.is_empty(), Action::ReceiveAtProducer);
-        add(self.cancels && !self.closed(world, 0), Action::Cancel);
+        let open = world.stage[0] == Stage::Open && !self.closed(world, 0);
+        add(self.cancels && open, Action::Cancel);
         actions
     }
 
     pub(super) fn apply(&self, world: &mut World, action: Action, seen: &mut Seen) {
         match action {
+            Action::Admit(channel) => self.admit(world, channel),
             Action::Announce(channel) => {
                 let credit = world.channels[channel].ledger_mut().take_unannounced().unwrap();
                 let grant = Frame::AddCredit { credit, channel: id(channel) };
                 world.to_producer.push_back(transfer(&grant, &[], Side::Producer));
             }
+            Action::CallBack => world.call_back(seen),
             Action::Cancel => {
                 world.cancelled = true;
-                let mut unread = std::mem::take(&mut world.unread[0]);
-                world.close(0);
-                while let Some((kind, _)) = unread.poll() {
-                    if let Some(kind) = kind {
-                        world.recycle(0, kind, seen);
-                    }
-                }
+                let unread = std::mem::take(&mut world.unread[0]);
+                let segments = unread.iter().filter(|(in_segment, _)| *in_segment).count();
+                world.free(segments as u32, seen);
+                world.close(0, self.exclusive, seen);
                 let cancel = Frame::CancelPartitionRequest { channel: id(0) };
                 world.to_producer.push_back(transfer(&cancel, &[], Side::Producer));
             }
-            Action::Pay(channel) => {
-                world.unpaid[channel] -= 1;
-                world.recycle(channel, BufferKind::Exclusive, seen);
+            Action::Free => {
+                world.absent -= 1;
+                world.free(1, seen);
             }
+            Action::Offer(channel) => world.offer(channel, seen),
+            Action::Open(channel) => self.open(world, channel, seen),
             Action::Read(channel) => self.read(world, channel, seen),
             Action::ReceiveAtConsumer => self.receive(world, seen),
             Action::Resume(channel) => {
@@ -157,7 +208,7 @@ impl Setup<'_> {
         }
     }
 
-    /// As the producer's end does whenever a channel has something new.
+    /// Announces the backlog if the protocol asks for it, as the producer does after each change.
     fn announce_backlog(&self, world: &mut World, channel: usize, seen: &mut Seen) {
         if !world.queue.announces_backlog(id(channel), self.next(world, channel)) {
             return;
@@ -168,7 +219,7 @@ impl Setup<'_> {
         seen.announcements += 1;
     }
 
-    /// Data that waits in a subpartition.
+    /// Counts the data buffers that wait in a subpartition.
     fn backlog(&self, world: &World, channel: usize) -> u32 {
         let waiting = world.subpartitions[channel].iter();
         waiting.filter(|place| self.scripts[channel][**place].is_buffer()).count() as u32
@@ -255,8 +306,8 @@ impl Setup<'_> {
             Frame::BacklogAnnouncement { backlog, channel } => {
                 let channel = channel.0 as usize;
                 if !self.closed(world, channel) {
-                    let wanted = world.channels[channel].ledger_mut().on_backlog(backlog.get());
-                    world.take_floating(channel, wanted, seen);
+                    world.channels[channel].ledger_mut().on_backlog(backlog.get());
+                    world.ask(channel, seen);
                 }
                 return;
             }
@@ -270,40 +321,39 @@ impl Setup<'_> {
         let last = self.scripts[channel].len() - 1;
         let place = if header.data_type == END { last } else { usize::from(payload[1]) };
         world.arrived[channel].add(place);
-        let arrival = world.channels[channel].on_buffer(&header).unwrap();
+        world.channels[channel].on_buffer(&header).unwrap();
         let unread = &mut world.unread[channel];
+        let buffer = (header.data_type.is_buffer(), payload);
         if header.data_type.has_priority() {
             seen.overtakes_at_consumer += usize::from(unread.len() > unread.priority_len());
-            unread.add_priority((arrival.buffer, payload));
+            unread.add_priority(buffer);
         } else {
-            unread.add((arrival.buffer, payload));
+            unread.add(buffer);
         }
         if header.data_type.blocks_upstream() {
-            world.revoked[channel] = self.exclusive == self.owed;
+            world.revoked[channel] = world.opened_without_credit[channel];
             world.withholds[channel] = world.revoked[channel];
-            world.give_up(channel);
+            let given_up = world.channels[channel].ledger_mut().on_blocked();
+            world.free(given_up, seen);
         }
-        world.take_floating(channel, arrival.floating_wanted, seen);
+        world.ask(channel, seen);
     }
 
     fn read(&self, world: &mut World, channel: usize, seen: &mut Seen) {
         let due = self.due(channel, world.arrived[channel].without(world.read[channel]));
-        let at = due.expect("what arrived and was not read");
-        let (kind, bytes) = world.unread[channel].poll().unwrap();
+        let at = due.expect("a buffer that arrived and was not read");
+        let (in_segment, bytes) = world.unread[channel].poll().unwrap();
         world.read[channel].add(at);
         if self.scripts[channel][at] == END {
             let totals = Totals::decode(&bytes[4..]).unwrap();
             world.channels[channel].on_end(totals).unwrap();
-            world.channels[channel].check_rows(7).unwrap();
-            world.close(channel);
+            world.close(channel, self.exclusive, seen);
         } else {
             assert_eq!(bytes, payload(channel, at), "priority first, all else in order");
         }
         world.to_resume[channel] |= self.scripts[channel][at].blocks_upstream();
-        assert_eq!(kind.is_some(), self.scripts[channel][at].is_buffer());
-        if let Some(kind) = kind {
-            world.recycle(channel, kind, seen);
-        }
+        assert_eq!(in_segment, self.scripts[channel][at].is_buffer());
+        world.free(u32::from(in_segment), seen);
     }
 
     fn closed(&self, world: &World, channel: usize) -> bool {
@@ -311,13 +361,13 @@ impl Setup<'_> {
         cancelled || world.read[channel].len() == self.scripts[channel].len()
     }
 
-    /// What comes first of these places: a priority event if there is one.
+    /// Returns the first of these places: a priority event if there is one.
     fn due(&self, channel: usize, places: Places) -> Option<usize> {
         let priority = |place: &usize| self.scripts[channel][*place].has_priority();
         places.iter().find(priority).or_else(|| places.iter().next())
     }
 
-    /// What holds at all times.
+    /// Checks what holds at all times.
     pub(super) fn check(&self, world: &World) {
         for channel in CHANNELS {
             // A closed channel has given its credit back; the producer may not know yet.
@@ -327,16 +377,20 @@ impl Setup<'_> {
             }
         }
         let free: u32 = world.channels.iter().map(|channel| channel.ledger().available()).sum();
-        let held = world.unread.iter().flat_map(PrioritizedDeque::iter);
-        let held = held.filter(|(kind, _)| kind.is_some()).count() as u32;
-        let unpaid: u32 = world.unpaid.iter().sum();
-        let all = self.pool + 2 * self.exclusive;
-        assert_eq!(world.pool + free + held + unpaid, all, "no buffer is lost");
+        let unread = world.unread.iter().flat_map(PrioritizedDeque::iter);
+        let unread = unread.filter(|(in_segment, _)| *in_segment).count() as u32;
+        let in_hand: u32 = world.in_hand.iter().sum();
+        let all = world.pool + world.absent + world.gone + free + unread + in_hand;
+        assert_eq!(all, self.all_segments(), "no segment is lost");
         let mut queue = world.queue.clone();
         let turns: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
         for channel in CHANNELS {
             let has_turn = turns.contains(&id(channel));
-            assert_eq!(has_turn, self.can_send(world, channel), "who can send has a turn");
+            assert_eq!(
+                has_turn,
+                self.can_send(world, channel),
+                "a channel that can send has a turn"
+            );
         }
     }
 
@@ -348,7 +402,7 @@ impl Setup<'_> {
         }
     }
 
-    /// Nobody can act any more: everything must have arrived.
+    /// Checks a state in which no part can act any more: everything must have arrived.
     pub(super) fn check_end(&self, world: &World) {
         for channel in CHANNELS {
             if world.cancelled && channel == 0 {
@@ -361,9 +415,8 @@ impl Setup<'_> {
             assert_eq!(world.channels[channel].declared().is_some(), self.reads);
         }
         if self.reads {
-            let unpaid: u32 = world.unpaid.iter().sum();
-            let all = self.pool + 2 * self.exclusive;
-            assert_eq!(world.pool + unpaid, all, "all buffers are home");
+            let all = self.all_segments();
+            assert_eq!(world.pool + world.gone, all, "all segments are free at the end");
         }
     }
 }

@@ -5,40 +5,66 @@ use std::ops::AddAssign;
 
 use headgate_protocol::{
     BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, PrioritizedDeque,
-    ReceiveChannel, Recycled, SendQueue, Side,
+    ReceiveChannel, SegmentQueue, SendQueue, Side,
 };
 
 const LIMITS: Limits = Limits::for_segment(64);
 const MASK: FrameMask = FrameMask::new([0xA7; 4]);
 pub(super) const CHANNELS: [usize; 2] = [0, 1];
 
-/// Both ends of one connection and the two pipes between them.
+/// Both ends of one connection, the two pipes between them, and the pool of the consumer's gate.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct World {
+    /// Buffers of each script that the producer wrote.
     pub(super) written: [usize; 2],
-    /// What each subpartition holds, by its place in the script.
+    /// The content of each subpartition, as places in the script.
     pub(super) subpartitions: [PrioritizedDeque<usize>; 2],
     pub(super) sent: [Places; 2],
     pub(super) queue: SendQueue<()>,
     pub(super) to_consumer: VecDeque<Packet>,
     pub(super) to_producer: VecDeque<Packet>,
     pub(super) channels: [ReceiveChannel; 2],
+    pub(super) stage: [Stage; 2],
+    /// True if the channel's request announced no credit.
+    pub(super) opened_without_credit: [bool; 2],
     pub(super) unread: [PrioritizedDeque<Unread>; 2],
     pub(super) arrived: [Places; 2],
     pub(super) read: [Places; 2],
-    pub(super) waiters: VecDeque<usize>,
+    /// The channels that wait for segments, as the gate keeps them.
+    pub(super) segments: SegmentQueue<usize>,
+    /// Free segments.
     pub(super) pool: u32,
-    /// Exclusive buffers that are owed to each channel.
-    pub(super) unpaid: [u32; 2],
+    /// Segments of the gate that others still hold: each may come at any time.
+    pub(super) absent: u32,
+    /// True if the steps of the pool are apart, as [`Setup::threads`](super::Setup) says.
+    pub(super) threads: bool,
+    /// Segments taken for each channel and not offered to it yet.
+    pub(super) in_hand: [u32; 2],
+    /// True while the pool's call to its listener is on its way.
+    pub(super) calls_back: bool,
+    /// Segments of closed channels that the gate must give up as they become free.
+    pub(super) dismissed: u32,
+    /// Segments that the gate gave up.
+    pub(super) gone: u32,
     pub(super) cancelled: bool,
-    /// The producer's subpartition gave a barrier and waits for the consumer.
+    /// True from a barrier that the subpartition gave until the producer handles the resume.
     pub(super) blocked: [bool; 2],
-    /// The consumer read a barrier and has not resumed the channel.
+    /// True from a barrier that the consumer read until it resumes the channel.
     pub(super) to_resume: [bool; 2],
-    /// The consumer took its credit back at a barrier; the producer does not know yet.
+    /// True while the producer still counts credit that the consumer revoked at a barrier.
     pub(super) revoked: [bool; 2],
-    /// It grants none before it has resumed the channel.
+    /// True while the consumer announces no credit, from a barrier to the resume.
     pub(super) withholds: [bool; 2],
+}
+
+/// The steps in which a channel joins the gate.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Stage {
+    New,
+    /// Its admission began: no floating segment may be handed out.
+    Admitting,
+    /// Its partition request is sent.
+    Open,
 }
 
 /// Places in a script, one bit each.
@@ -71,33 +97,37 @@ impl Places {
     }
 }
 
-/// What arrived and was not read: the memory it is in, and its payload.
-pub(super) type Unread = (Option<BufferKind>, Vec<u8>);
+/// A buffer that arrived and was not read: true if it fills a segment, and its payload.
+pub(super) type Unread = (bool, Vec<u8>);
 
-/// What travels: one frame and the payload behind it.
+/// One frame on its way and the payload behind it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct Packet {
     pub(super) frame: Frame,
     pub(super) payload: Vec<u8>,
 }
 
-/// How often the search saw what it is about.
+/// How often the search saw the situations it is about.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) states: usize,
     pub(super) ends: usize,
     pub(super) events_without_credit: usize,
     pub(super) stops_without_credit: usize,
+    /// The pool was empty when a channel wanted a segment.
     pub(super) waits: usize,
-    pub(super) swaps: usize,
+    /// A segment was offered to a channel that no longer wanted it.
+    pub(super) refusals: usize,
+    /// A channel waited for a floating segment that was kept for an admission.
+    pub(super) deferrals: usize,
     pub(super) discarded: usize,
     pub(super) resumes: usize,
     pub(super) announcements: usize,
-    /// A priority event left ahead of what had been written before it.
+    /// A priority event left ahead of buffers that were written before it.
     pub(super) overtakes_at_producer: usize,
-    /// One was read ahead of what had arrived before it.
+    /// A priority event was read ahead of buffers that had arrived before it.
     pub(super) overtakes_at_consumer: usize,
-    /// One was written behind a barrier that blocked its channel.
+    /// A priority event was written behind a barrier that blocked its channel.
     pub(super) priority_behind_barriers: usize,
 }
 
@@ -108,7 +138,8 @@ impl AddAssign for Seen {
         self.events_without_credit += other.events_without_credit;
         self.stops_without_credit += other.stops_without_credit;
         self.waits += other.waits;
-        self.swaps += other.swaps;
+        self.refusals += other.refusals;
+        self.deferrals += other.deferrals;
         self.discarded += other.discarded;
         self.resumes += other.resumes;
         self.announcements += other.announcements;
@@ -123,51 +154,92 @@ pub(super) fn id(channel: usize) -> ChannelId {
 }
 
 impl World {
-    pub(super) fn take_floating(&mut self, channel: usize, wanted: u32, seen: &mut Seen) {
-        let taken = wanted.min(self.pool);
-        self.pool -= taken;
-        let ledger = self.channels[channel].ledger_mut();
-        ledger.on_floating(taken);
-        if ledger.on_pool_empty() {
-            self.waiters.push_back(channel);
-            seen.waits += 1;
+    /// Asks for segments if the channel wants one, as a gate's channel does after each frame.
+    pub(super) fn ask(&mut self, channel: usize, seen: &mut Seen) {
+        let wants = self.channels[channel].ledger().wants();
+        if wants.is_some() {
+            self.segments.update(&channel, wants);
+            self.refill(seen);
         }
     }
 
-    /// A barrier arrived.
-    pub(super) fn give_up(&mut self, channel: usize) {
-        self.pool += self.channels[channel].ledger_mut().on_blocked();
-        self.offer(&mut Seen::default());
-    }
-
-    pub(super) fn recycle(&mut self, channel: usize, kind: BufferKind, seen: &mut Seen) {
-        match self.channels[channel].ledger_mut().on_recycled(kind).unwrap() {
-            Recycled::Credited => return,
-            Recycled::ReturnFloating => seen.swaps += 1,
-            Recycled::ToPool => {}
-        }
-        self.pool += 1;
-        self.offer(seen);
-    }
-
-    /// Offers the buffers of the pool to who waits for them, once each.
-    fn offer(&mut self, seen: &mut Seen) {
-        for _ in 0..self.waiters.len() {
-            if self.pool > 0 {
-                let channel = self.waiters.pop_front().unwrap();
-                let wanted = self.channels[channel].ledger_mut().on_offered().unwrap();
-                self.take_floating(channel, wanted, seen);
+    /// Takes free segments for the channels that wait, as the gate's pool does.
+    pub(super) fn refill(&mut self, seen: &mut Seen) {
+        while let Some(channel) = self.segments.next().copied() {
+            if self.pool == 0 {
+                if !self.segments.is_listening() {
+                    self.segments.on_empty();
+                    seen.waits += 1;
+                }
+                return;
+            }
+            if self.stage.contains(&Stage::Admitting) {
+                let wants = self.channels[channel].ledger().wants();
+                assert_ne!(wants, Some(BufferKind::Floating), "kept for the new channel");
+            }
+            self.pool -= 1;
+            self.segments.update(&channel, None);
+            self.in_hand[channel] += 1;
+            if !self.threads {
+                self.hand_over(channel, seen);
             }
         }
+        let waiting = |channel: &usize| {
+            self.channels[*channel].ledger().wants() == Some(BufferKind::Floating)
+        };
+        seen.deferrals += usize::from(self.pool > 0 && CHANNELS.iter().any(waiting));
     }
 
-    pub(super) fn close(&mut self, channel: usize) {
-        self.pool += self.channels[channel].ledger_mut().close();
-        self.waiters.retain(|waiter| *waiter != channel);
-        self.offer(&mut Seen::default());
+    /// Offers a segment that was taken for the channel, and goes on with the next ones.
+    pub(super) fn offer(&mut self, channel: usize, seen: &mut Seen) {
+        self.hand_over(channel, seen);
+        self.refill(seen);
     }
 
-    /// Credit of a channel wherever it is: at the producer, in a grant, in data that travels.
+    fn hand_over(&mut self, channel: usize, seen: &mut Seen) {
+        self.in_hand[channel] -= 1;
+        if !self.channels[channel].ledger_mut().on_offered() {
+            seen.refusals += 1;
+            self.free(1, seen);
+        }
+        let wants = self.channels[channel].ledger().wants();
+        self.segments.update(&channel, wants);
+    }
+
+    /// The pool calls its listener.
+    pub(super) fn call_back(&mut self, seen: &mut Seen) {
+        self.calls_back = false;
+        self.segments.on_available();
+        self.refill(seen);
+    }
+
+    /// Segments return to the pool.
+    pub(super) fn free(&mut self, count: u32, seen: &mut Seen) {
+        let gone = count.min(self.dismissed);
+        self.dismissed -= gone;
+        self.gone += gone;
+        self.pool += count - gone;
+        self.calls_back |= self.pool > 0 && self.segments.is_listening();
+        if self.calls_back && !self.threads {
+            self.call_back(seen);
+        }
+    }
+
+    /// Closes a channel: its free segments return, and the gate holds `exclusive` fewer.
+    pub(super) fn close(&mut self, channel: usize, exclusive: u32, seen: &mut Seen) {
+        let free = self.channels[channel].ledger_mut().close();
+        self.free(free, seen);
+        self.segments.update(&channel, None);
+        self.dismissed += exclusive;
+        for segments in [&mut self.absent, &mut self.pool] {
+            let gone = self.dismissed.min(*segments);
+            *segments -= gone;
+            self.dismissed -= gone;
+            self.gone += gone;
+        }
+    }
+
+    /// Counts the credit of a channel at the producer, in grants and in data on its way.
     pub(super) fn credit_under_way(&self, channel: usize) -> u32 {
         let of_channel = |packet: &Packet| match &packet.frame {
             Frame::PartitionRequest(open) if open.channel == id(channel) => open.initial_credit,
@@ -183,7 +255,7 @@ impl World {
     }
 }
 
-/// What a frame and its payload become on the way through a decoder.
+/// Encodes a frame and decodes it again.
 pub(super) fn transfer(frame: &Frame, payload: &[u8], side: Side) -> Packet {
     let mut bytes = Vec::new();
     frame.encode(MASK, &mut bytes);
