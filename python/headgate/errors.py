@@ -89,6 +89,15 @@ class SlotsExhausted(HeadgateError, RuntimeError):
     )
 
 
+class RunStalled(HeadgateError, RuntimeError):
+    """Slots are free, no task starts, and a run still waits for its producers."""
+
+    code = "HG-2103"
+    default_remedy = (
+        "end what the run waits for · run the action again · report it when it repeats"
+    )
+
+
 class NotBuiltError(HeadgateError, NotImplementedError):
     """The call is valid, but this version of Headgate does not support it."""
 

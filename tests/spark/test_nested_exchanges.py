@@ -46,8 +46,13 @@ def within(spark, action, limit=LIMIT):
 
 
 def one(df):
-    """Return an exchange with one consumer, so that three fit four slots."""
+    """Return an exchange with one consumer: three of them and a producer fit four slots."""
     return exchange(df, by="k", num_partitions=1)
+
+
+def two(df):
+    """Return an exchange whose rows go through a shuffle: Spark needs none of a single partition."""
+    return one(df).repartition(2, "k")
 
 
 def rows_of(df):
@@ -60,21 +65,21 @@ def counts(rows):
 
 
 def test_a_group_by_between_two_exchanges(spark, small):
-    inner = exchange(small, by="k", num_partitions=2)
+    inner = two(small)
     out = one(inner.groupBy("k").count())
     assert counts(within(spark, out.collect)) == dict.fromkeys(range(10), 10)
 
 
 @pytest.mark.parametrize("hint", ["broadcast", "merge", "shuffle_hash"])
 def test_a_join_between_exchanges(spark, small, hint):
-    left, right = one(small), one(small.where("id < 10").withColumnRenamed("id", "name"))
+    left, right = two(small), two(small.where("id < 10").withColumnRenamed("id", "name"))
     out = one(left.join(right.hint(hint), "k"))
     found = within(spark, out.collect)
     assert sorted((row["id"], row["name"]) for row in found) == [(n, n % 10) for n in range(ROWS)]
 
 
 def test_a_union_with_a_shuffle_between_two_exchanges(spark, small):
-    inner = one(small)
+    inner = two(small)
     out = one(inner.groupBy("k").count().union(inner.groupBy("k").count()))
     found = within(spark, out.collect)
     assert sorted(row["k"] for row in found) == sorted([*range(10), *range(10)])
@@ -82,7 +87,7 @@ def test_a_union_with_a_shuffle_between_two_exchanges(spark, small):
 
 
 def test_a_sort_and_a_window_between_two_exchanges(spark, small):
-    out = one(one(small).orderBy("id").selectExpr("k", "sum(id) over (partition by k) as total"))
+    out = one(two(small).orderBy("id").selectExpr("k", "sum(id) over (partition by k) as total"))
     found = within(spark, out.collect)
     assert {(row["k"], row["total"]) for row in found} == {(k, 450 + 10 * k) for k in range(10)}
 
@@ -91,18 +96,18 @@ def test_a_sort_and_a_window_between_two_exchanges(spark, small):
 def test_a_chain_of_exchanges_with_a_shuffle_after_each(spark, small, repeat):
     out = small
     for _ in range(3):
-        out = one(out).groupBy("k").agg(functions.count("*").alias("count"))
+        out = two(out).groupBy("k").agg(functions.count("*").alias("count"))
     assert counts(within(spark, out.collect)) == dict.fromkeys(range(10), 1)
 
 
 def test_the_rdd_of_the_users_own_thread_does_not_block_an_exchange(spark, small):
     # Spark plans it in the user's thread, which waits for the stage that reads the exchange.
-    out = one(small).groupBy("k").count()
+    out = two(small).groupBy("k").count()
     assert counts(within(spark, lambda: rows_of(out))) == dict.fromkeys(range(10), 10)
 
 
 def test_two_threads_of_the_user_that_each_want_an_rdd_above_an_exchange(spark, small):
-    outs = [one(small).groupBy("k").count() for _ in range(2)]
+    outs = [two(small).groupBy("k").count() for _ in range(2)]
     found = [None, None]
 
     def act(number):
@@ -118,7 +123,7 @@ def test_two_threads_of_the_user_that_each_want_an_rdd_above_an_exchange(spark, 
 
 def test_an_exchange_below_two_shuffles_of_the_users_own_rdd(spark, small):
     out = (
-        one(one(small).groupBy("k").count()).groupBy("count").agg(functions.sum("k").alias("keys"))
+        two(two(small).groupBy("k").count()).groupBy("count").agg(functions.sum("k").alias("keys"))
     )
     assert within(spark, lambda: out.rdd.map(tuple).collect()) == [(10, 45)]
 

@@ -29,6 +29,7 @@ from headgate.spark.driver.remembered import Remembered
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run
 from headgate.spark.driver.slots import SlotFacts
+from headgate.spark.driver.stalls import Stalls
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -61,6 +62,7 @@ class Coordinator:
         self._relief = Relief(
             self.formation.homes, lambda x: self.exchanges[x].may_hand_over, self.effects
         )
+        self.stalls = Stalls()
         self.doubts = Doubts()
         #: To answer Spark's retries of a stage that has failed.
         self._failed = Remembered[Cause]()
@@ -88,7 +90,6 @@ class Coordinator:
         for effect in effects:
             if isinstance(effect, Ended) and effect.cause is not None:
                 self._refuse((effect.run.exchange_id, effect.run.stage), effect.cause)
-        # What the end of a run brings about is done in the same round.
         return effects + (self.take_effects() if self.effects else [])
 
     def message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.spark.driver.formation import StageFacts
 from headgate.spark.driver.slots import SlotCounter
 from headgate.spark.driver.task_sets import stage_tasks
+from headgate.spark.driver.threads import driver_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -90,8 +91,18 @@ class SparkFacts:
         return self._slots.look()
 
     def stage_tasks(self) -> list[StageTasks]:
-        """Return the stages of which tasks run now, of whatever job."""
+        """Return the stages that have tasks to run or to start, of whatever job."""
         return stage_tasks(self._context)
+
+    def excluded(self) -> tuple[str, ...]:
+        """Return the ids of the executors that Spark gives no further task to."""
+        executors = self._scala.statusStore().executorList(True)
+        found = (executors.apply(number) for number in range(executors.size()))
+        return tuple(str(e.id()) for e in found if e.isExcluded() or e.excludedInStages().size())
+
+    def driver_threads(self) -> tuple[bool, str]:
+        """Return whether a thread of the driver computes, and where all of them are."""
+        return driver_threads(self._scala)
 
     def blocked(self, stages: Iterable[int]) -> int | None:
         """Return how many tasks wait for a cached partition that one of these stages computes.

@@ -18,7 +18,9 @@ from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.rows import rdd_of
+from headgate.spark.driver.stalls import Evidence, JobThread
 from headgate.spark.driver.task_sets import run_with_action_of
+from headgate.spark.driver.threads import python_stack
 from headgate.spark.driver.waiting import Snapshot, Waiting
 from headgate.spark.progress.display import Progress
 from headgate.spark.progress.stats import ExchangeStats, snapshot
@@ -95,6 +97,8 @@ class Jobs:
         self._doubted: list[Consumer] = []
         self._verdicts: list[tuple[Member, Epochs, float]] = []
         self._closing = False
+        #: Run number -> id of the thread of its newest producer job, and the step it is in.
+        self._threads: dict[int, tuple[int, str]] = {}
         #: The one thread of all enumerators, once there is one.
         self._enumerators: CoordinatorThread | None = None
         self._thread = threading.Thread(target=self._watch, name="headgate-spark", daemon=True)
@@ -223,20 +227,52 @@ class Jobs:
             for number in active & coordinator.runs.keys():
                 coordinator.runs[number].jobs.is_active = True
             coordinator.stage_facts(facts)
+            seen = coordinator.live_runs, coordinator.consumers, coordinator.blocked
+            if coordinator.stalls.look(*seen, slots, time.monotonic()):
+                self._asked.put(self._examine_stall)
 
         self._server.post(told)
 
     def _say_who_waits(self) -> None:
-        slots, stages = self._facts.slots(), self._facts.stage_tasks()
+        seen = self._snapshot()
 
         def told() -> None:
-            coordinator = self._server.coordinator
-            runs, consumers = coordinator.live_runs, coordinator.consumers
-            seen = Snapshot(runs, consumers, coordinator.blocked, slots, stages, self._name)
-            for level, line in self._waiting.lines(seen, time.monotonic()):
+            for level, line in self._waiting.lines(seen(), time.monotonic()):
                 say(level, "%s", line)
 
         self._server.post(told)
+
+    def _examine_stall(self) -> None:
+        seen = self._snapshot()
+        computes, stacks = self._facts.driver_threads()
+        jobs = {
+            run: JobThread(step, python_stack(thread))
+            for run, (thread, step) in list(self._threads.items())
+        }
+
+        def told() -> None:
+            self._server.coordinator.stalls.judge(Evidence(seen(), computes, stacks, jobs))
+
+        self._server.post(told)
+
+    def _snapshot(self) -> Callable[[], Snapshot]:
+        """Return what makes a snapshot in the coordinator's thread, of what Spark says now."""
+        slots, stages, excluded = (
+            self._facts.slots(),
+            self._facts.stage_tasks(),
+            self._facts.excluded(),
+        )
+
+        def seen() -> Snapshot:
+            coordinator = self._server.coordinator
+            runs, consumers, blocked = (
+                coordinator.live_runs,
+                coordinator.consumers,
+                coordinator.blocked,
+            )
+            return Snapshot(runs, consumers, blocked, slots, stages, self._name, excluded)
+
+        return seen
 
     def _name(self, run: Run) -> str:
         return self._plans[run.exchange_id].description.replace("headgate", "exchange", 1)
@@ -285,9 +321,11 @@ class Jobs:
         error: Cause | None = None
         partitions: set[int] = set()
         try:
+            self._enter(run, "Spark's scheduler, which is asked for the pool of the action")
             self._join_action(run)
             self._context.setJobDescription(plan.description)
             self._context.addJobTag(tag(run, epoch))
+            self._enter(run, "Spark's driver to plan the input of its producers")
             # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
             # starting a worker then makes Spark restart the daemon, which kills all workers.
             producers = rdd_of(plan.producers(run.number, epoch))
@@ -295,13 +333,23 @@ class Jobs:
                 self._server.post(
                     lambda: self._server.coordinator.placings.are_unrepeatable(run.exchange_id)
                 )
+            self._enter(run, "Spark's driver to submit its producer job")
             rows = producers.collect()
             partitions = {row["partition"] for row in rows}
         except Exception as failure:  # noqa: BLE001 - the cause of the run, whatever it is
             error = job_cause(failure)
         finally:
+            self._left(run)
             coordinator = self._server.coordinator
             self._server.post(lambda: coordinator.job_ended(run.number, epoch, error, partitions))
+
+    def _enter(self, run: Run, step: str) -> None:
+        self._threads[run.number] = (threading.get_ident(), step)
+
+    def _left(self, run: Run) -> None:
+        thread, _ = self._threads[run.number]
+        if thread == threading.get_ident():  # not the thread of a later epoch
+            del self._threads[run.number]
 
     def _join_action(self, run: Run) -> None:
         try:

@@ -20,6 +20,10 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d"
 _UNLIMITED: Final = 1 << 30
 #: Spark's own setting of how long executors that were asked for are waited for.
 _PATIENCE: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+#: Spark's settings of how long a task waits for a slot near its data.
+_LOCALITY: Final = tuple(
+    f"spark.locality.wait{level}" for level in ("", ".process", ".node", ".rack")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class SlotFacts:
         to_come: further slots, of executors that Spark asks for or may ask for.
         patience: seconds that those are waited for.
         words: where the slots come from.
+        locality_wait: seconds that a task waits for a slot near its data, on each level.
     """
 
     there: int
@@ -54,6 +59,7 @@ class SlotFacts:
     to_come: int = 0
     patience: float = 0.0
     words: str = ""
+    locality_wait: float = 0.0
 
     @property
     def free(self) -> int:
@@ -133,6 +139,7 @@ class SlotCounter:
         self._local = None if local is None else from_master(master, self._cpus)
         self._executors = executors_of(master, conf)
         self._patience = seconds(conf.get(_PATIENCE) or "30s")
+        self._locality = max(seconds(conf.get(name) or "0s") for name in _LOCALITY)
         self._is_static = not _is_dynamic(conf)
         #: Most slots that were there: executors that are lost are replaced.
         self._peak = 0
@@ -154,14 +161,16 @@ class SlotCounter:
         there = self._there()
         busy = int(self._scala.taskScheduler().rootPool().runningTasks())
         if self._local is not None:
-            return SlotFacts(there, busy, words=self._local.words)
+            words = self._local.words
+            return SlotFacts(there, busy, words=words, locality_wait=self._locality)
         to_come = self._to_come(there)
         if self._is_static:
             self._peak = max(self._peak, there)
             to_come = max(to_come, self._peak - there)
         if busy >= there:
             there += self._leaving()
-        return SlotFacts(there, busy, to_come, self._patience, self._executors.words)
+        words = self._executors.words
+        return SlotFacts(there, busy, to_come, self._patience, words, self._locality)
 
     @property
     def _scala(self) -> Any:

@@ -21,19 +21,27 @@ TAGS: Final = "spark.job.tags"
 DESCRIPTION: Final = "spark.job.description"
 #: Stages that are looked at; more do not fit one line anyway.
 _MAX_STAGES: Final = 50
+#: Spark's id of the resource profile that the slots are counted for.
+_DEFAULT_PROFILE: Final = 0
 
 
 def stage_tasks(context: SparkContext) -> list[StageTasks]:
-    """Return the stages of which tasks run now, of whatever job."""
+    """Return the stages that have tasks to run or to start, of whatever job."""
     found = []
     for task_set in _task_sets(context):
-        tasks = int(task_set.runningTasks())
-        if tasks:
-            stage = int(task_set.stageId())
-            said = _properties(task_set, DESCRIPTION, TAGS)
-            words = said.get(DESCRIPTION) or _name(context, stage)
-            tags = frozenset(said.get(TAGS, "").split(",")) - {""}
-            found.append(StageTasks(stage, tasks, words, tags))
+        tasks, stage = int(task_set.runningTasks()), int(task_set.stageId())
+        said = _properties(task_set, DESCRIPTION, TAGS)
+        found.append(
+            StageTasks(
+                stage,
+                tasks,
+                said.get(DESCRIPTION) or _name(context, stage),
+                frozenset(said.get(TAGS, "").split(",")) - {""},
+                max(0, int(task_set.numTasks()) - int(task_set.tasksSuccessful()) - tasks),
+                bool(task_set.isBarrier()),
+                int(task_set.taskSet().resourceProfileId()) != _DEFAULT_PROFILE,
+            )
+        )
         if len(found) == _MAX_STAGES:
             break
     return found

@@ -37,12 +37,18 @@ class StageTasks:
         tasks: how many of it run now.
         words: what its job says it is.
         tags: of its job.
+        pending: how many of it Spark has yet to start.
+        is_barrier: True if Spark starts all of them at once or none.
+        has_other_profile: True if they need executors of another resource profile.
     """
 
     stage: int
     tasks: int
     words: str = ""
     tags: frozenset[str] = frozenset()
+    pending: int = 0
+    is_barrier: bool = False
+    has_other_profile: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Snapshot:
         slots: as Spark's scheduler has them.
         stages: what runs.
         name: says what a run is.
+        excluded: ids of the executors that Spark gives no task to.
     """
 
     runs: list[Run]
@@ -64,6 +71,7 @@ class Snapshot:
     slots: SlotFacts
     stages: list[StageTasks]
     name: Callable[[Run], str]
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -115,17 +123,19 @@ def is_of_job(tags: Iterable[str], run: Run) -> bool:
 def waits_for(run: Run, seen: Snapshot) -> str:
     """Return what a run without a producer waits for; empty where its job is at work."""
     residents = _residents(seen.consumers)
-    inner: set[int] = set()
-    for stage in seen.stages:
-        if is_of_job(stage.tags, run):
-            inside = residents.get(stage.stage, set())
-            if stage.tasks > len(inside):
-                return ""  # computes what its producers read
-            inner |= {c.run.number for c in seen.consumers if c.stage == stage.stage and c.run}
+    own = [stage for stage in seen.stages if is_of_job(stage.tags, run)]
+    if any(stage.tasks > len(residents.get(stage.stage, ())) for stage in own):
+        return ""  # computes what its producers read
+    inner = inner_runs(run, seen)
     if inner:
-        numbers = ", ".join(map(str, sorted(inner)))
-        return f"run {numbers}, whose rows its producers read"
+        return f"run {', '.join(map(str, sorted(inner)))}, whose rows its producers read"
     return f"a slot: {held_by(run, seen)}"
+
+
+def inner_runs(run: Run, seen: Snapshot) -> set[int]:
+    """Return the runs whose consumers are tasks of this run's producer job."""
+    stages = {stage.stage for stage in seen.stages if is_of_job(stage.tags, run)}
+    return {c.run.number for c in seen.consumers if c.stage in stages and c.run is not None}
 
 
 def held_by(run: Run | None, seen: Snapshot) -> str:
@@ -141,10 +151,9 @@ def held_by(run: Run | None, seen: Snapshot) -> str:
     if parts:
         words += f": {', '.join(parts)}"
     if slots.free:
-        words += (
-            f"; Spark does not use the other {slots.free} yet: it waits for a place near the data, "
-            "or an executor is excluded"
-        )
+        words += f"; Spark does not use the other {slots.free} yet"
+    if seen.excluded:
+        words += f"; executors {', '.join(seen.excluded)} are excluded"
     if slots.to_come:
         words += f"; {slots.to_come} more may come ({slots.words})"
     return words

@@ -1,0 +1,90 @@
+"""A run that waits for a lock of the driver fails by name; one whose input is slow does not."""
+
+import sys
+import time
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from headgate.spark import exchange
+from headgate.spark.driver import jobs, stalls
+
+# Workers cannot import what this file imports.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+#: Seconds after which a run counts as stalled here, and what the slow things take.
+SHORT = 6.0
+SLOW = 14.0
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(stalls, "STALLED", SHORT)
+
+
+@pytest.fixture
+def small(spark):
+    return spark.range(0, 100, 1, 4).selectExpr("id", "id % 10 as k")
+
+
+def slowly(batches):
+    time.sleep(SLOW)
+    yield from batches
+
+
+def error_of(action):
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a cached_property has no lock any more")
+def test_a_lock_that_another_thread_of_the_driver_holds_is_named(small, monkeypatch):
+    monkeypatch.setattr(jobs, "rdd_of", lambda df: df.rdd)
+    inner = exchange(small, by="k", num_partitions=2)
+    text = error_of(exchange(inner.groupBy("k").count(), by="k", num_partitions=1).count)
+    assert "[HG-2103]" in text
+    assert "waits for Spark's driver to plan the input of its producers" in text
+    assert "functools.py" in text
+
+
+def test_a_stage_that_computes_before_the_producers_start_is_waited_for(small):
+    slow = small.mapInArrow(slowly, "id long, k long").repartition(2)
+    assert exchange(slow, by="k", num_partitions=1).count() == 100
+
+
+def test_a_consumer_whose_rows_another_run_waits_for_is_waited_for(small):
+    inner = exchange(small, by="k", num_partitions=2, reduce=slowly)
+    out = exchange(inner.groupBy("k").count(), by="k", num_partitions=1)
+    assert out.count() == 10
+
+
+class SlowSource(DataSource):
+    """Takes long to find its partitions, on the driver and without a task."""
+
+    @classmethod
+    def name(cls):
+        return "slow"
+
+    def schema(self):
+        return "id long, k long"
+
+    def reader(self, schema):
+        return SlowReader()
+
+
+class SlowReader(DataSourceReader):
+    def partitions(self):
+        time.sleep(SLOW)
+        return [InputPartition(0)]
+
+    def read(self, partition):
+        yield (1, 1)
+
+
+def test_a_driver_that_plans_for_long_is_waited_for(spark):
+    spark.dataSource.register(SlowSource)
+    table = spark.read.format("slow").load()
+    assert exchange(table, by="k", num_partitions=1).count() == 1
