@@ -270,7 +270,7 @@ def test_what_is_committed_is_checked(path):
         committer.commit([Committable("other", 0, "a")])
     (staged,) = path.rglob("part-*")
     staged.write_bytes(b"")
-    with pytest.raises(SinkError, match=r"not there as it was written.*\n.*have  0 bytes"):
+    with pytest.raises(SinkError, match=r"is missing or has changed.*\n.*have  0 bytes"):
         committer.commit([good])
     staged.unlink()
     with pytest.raises(SinkError, match="no file"):

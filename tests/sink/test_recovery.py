@@ -165,7 +165,7 @@ def test_what_cannot_be_removed_is_a_warning(path, monkeypatch):
         raise PermissionError(13, "not yours", path)
 
     monkeypatch.setattr("headgate.sink.storage.Storage.delete_tree", refuse)
-    with pytest.warns(HeadgateWarning, match="a dead job staged is left") as told:
+    with pytest.warns(HeadgateWarning, match="the staged files of a dead job are left") as told:
         assert FileSink(path).recover() == Recovered()
     assert told[0].message.code == "HG-6004"
     monkeypatch.undo()

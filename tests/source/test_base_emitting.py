@@ -102,7 +102,7 @@ def test_a_batch_of_an_unknown_split_is_an_error(readers, output, batch):
     reader = readers(blocked)
     reader.add_splits([NumberSplit("a")])
     fetching(reader, batch)
-    with pytest.raises(SourceError, match=r"a batch names split 'b'.*not given"):
+    with pytest.raises(SourceError, match=r"a batch names split 'b'.*does not have"):
         poll(reader, output, lambda: False)
 
 

@@ -69,8 +69,8 @@ def test_how_csv_is_written(folder):
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({}, "needs path or paths"),
-        ({"path": "a", "paths": "b"}, "needs path or paths"),
+        ({}, "needs either path or paths"),
+        ({"path": "a", "paths": "b"}, "needs either path or paths"),
         ({"path": "a", "colums": "b"}, "'colums' is no option of FileSource"),
         ({"path": "a", "splitSize": "big"}, "splitSize='big' cannot be read"),
         ({"path": "a", "splitSize": "0"}, "split_size=0"),
@@ -81,8 +81,11 @@ def test_how_csv_is_written(folder):
         ({"path": "a", "columns": "[x"}, "columns="),
         ({"path": "a", "format": "csv", "header": "maybe"}, "header='maybe'"),
         ({"path": "a", "format": "csv", "delimiter": ";;"}, "delimiter=';;'"),
-        ({"path": "a", "delimiter": ";"}, "delimiter has no use with format='parquet'"),
-        ({"path": "a", "columns": ""}, "leaves no column"),
+        (
+            {"path": "a", "delimiter": ";"},
+            "delimiter is an option of CSV files, not of format='parquet'",
+        ),
+        ({"path": "a", "columns": ""}, "is empty"),
     ],
 )
 def test_what_it_does_not_take(options, named):
@@ -111,7 +114,7 @@ def test_an_unknown_option_that_looks_like_none_says_to_leave_it_out():
         ({"paths": ["a", None]}, "None is a NoneType, not a path"),
         ({"paths": "a", "filter": "id > 3"}, "filter='id > 3' is a str"),
         ({"paths": "a", "filter": [("id", ">", 3)]}, "is a list, not an Arrow expression"),
-        ({"paths": "a", "columns": []}, "leaves no column"),
+        ({"paths": "a", "columns": []}, "is empty"),
         ({"paths": "a", "schema": "id long"}, "schema='id long' is no Arrow schema"),
     ],
 )

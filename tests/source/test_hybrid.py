@@ -242,7 +242,7 @@ class TestEnumerator:
         assert of_inner_event(context.events[-1][1]) == (0, SourceEvent("z"))
         with pytest.raises(NotBuiltError, match="nonsense"):
             enumerator.handle_source_event(0, SourceEvent("nonsense"))
-        with pytest.raises(SourceError, match="tells no index"):
+        with pytest.raises(SourceError, match="has no index"):
             enumerator.handle_source_event(0, SourceEvent(FINISHED, b"x"))
 
     def test_what_an_enumerator_called_for_is_dropped_when_its_turn_is_over(self):

@@ -43,7 +43,7 @@ def test_what_a_builder_refuses():
         HybridSource.builder(endless).add_source(A).build()
     with pytest.raises(OptionError, match="needs readers"):
         HybridSource.builder(A).add_source(lambda _: B)
-    with pytest.raises(OptionError, match="has no use"):
+    with pytest.raises(OptionError, match="not allowed beside a source"):
         HybridSource.builder(A).add_source(B, readers=B)
 
 

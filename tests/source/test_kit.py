@@ -70,13 +70,13 @@ WAITS = "test_without_splits_it_waits_and_a_split_ends_the_wait"
         (LosesFetched, RESTORED, "missing"),
         (Repeats, RESTORED, "too much"),
         (EndsEarly, THE_END, "before notify_no_more_splits"),
-        (TakesTheEndBack, THE_END, "did not say END_OF_INPUT again"),
-        (NeverWakes, WAITS, "stayed open"),
+        (TakesTheEndBack, THE_END, "did not return END_OF_INPUT"),
+        (NeverWakes, WAITS, "stayed pending when a"),
         (NeverWaits, WAITS, "busy loop"),
         (Reorders, "test_every_record_comes_once", "another order"),
         (FiltersNothing, "test_a_filter_leaves_no_other_row", "too much"),
         (SwapsColumns, "test_fewer_columns_are_the_same_rows", "schema"),
-        (ReleasesEarly, "test_every_record_comes_once", "after its output was released"),
+        (ReleasesEarly, "test_every_record_comes_once", "after it was reported finished"),
     ],
 )
 def test_a_wrong_reader_fails(reader, test, says):

@@ -277,7 +277,7 @@ class TestToReader:
 
         with (
             read(Lying(SPLITS)) as reading,
-            pytest.raises(SourceError, match="a record of it is a tuple and no RecordBatch"),
+            pytest.raises(SourceError, match="emitted a tuple instead of a RecordBatch"),
         ):
             reading.to_reader().read_all()
 

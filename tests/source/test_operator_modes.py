@@ -271,7 +271,7 @@ class TestErrors:
     def test_a_serializer_that_changes_the_id_is_named(self):
         rig = Rig()
         rig.operator.add_splits(3, [("other", parts("a")[0][1])])
-        with pytest.raises(SourceError, match="gave split other back as a"):
+        with pytest.raises(SourceError, match="deserialized split other as a"):
             rig.drain()
 
     def test_a_serializer_that_breaks_is_named_with_the_split(self):

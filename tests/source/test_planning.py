@@ -163,7 +163,7 @@ def test_an_enumerator_that_blocks_is_named_with_what_it_is_in(monkeypatch):
     monkeypatch.setattr("headgate.source.planning._CLOSE", 0.01)
     with pytest.raises(SourceError, match="did not answer") as caught:
         plan_splits(ListSource(SPLITS, enumerator=Blocked), timeout=0.05)
-    assert "it is in start" in str(caught.value)
+    assert "it runs start" in str(caught.value)
     go.set()
 
 

@@ -184,7 +184,7 @@ def test_a_fetch_that_waits_for_ever_is_woken():
         reader.wake_up()
         fetcher.join(DEADLINE)
         assert fetched == [None]
-        with pytest.raises(SourceError, match="given once"):
+        with pytest.raises(SourceError, match="added only once"):
             reader.handle_splits_changes(SplitsAddition((SocketSplit("127.0.0.1", 1),)))
         reader.close()
 

@@ -119,5 +119,7 @@ def test_a_column_of_another_type_is_refused(column):
 
 
 def test_a_function_that_returns_no_arrow_array_is_refused():
-    with pytest.raises(UnsupportedTypeError, match="the timestamp function returned is no Arrow"):
+    with pytest.raises(
+        UnsupportedTypeError, match="the result of the timestamp function is of type list"
+    ):
         TimestampAssigner(lambda batch: [1])(pa.record_batch({"t": [1]}), None)

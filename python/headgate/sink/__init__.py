@@ -1,4 +1,4 @@
-"""Sinks: where the rows of a job go, all of them or none. Works without Spark."""
+"""Sinks: targets for the rows of a job, which publish all rows or none. Works without Spark."""
 
 from headgate.sink.api import (
     Committable,

@@ -1,7 +1,7 @@
-"""What a sink is: writers in the tasks, one committer on the driver, plain data between them.
+"""The interfaces of a sink: writers in the tasks, and one committer on the driver.
 
-The parts and their names are those of Flink's two-phase sinks (FLIP-143, FLIP-191): a writer stages
-what it gets and says at the end, in a committable, what it staged; the committer gets the
+Parts and names are those of Flink's two-phase sinks (FLIP-143, FLIP-191). A writer stages its
+batches and finally returns a committable, which lists the staged files. The committer gets the
 committables of exactly one attempt of every task and makes all of them visible, or none.
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: What names of jobs, attempts and staged files may be: one part of a path, never a way out of it.
+#: Valid names of jobs, attempts and staged files: one component of a path, never "..".
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
 class WriterContext:
-    """Who writes.
+    """The identity of a writer.
 
     Attributes:
-        job: the job, as the committer named it.
-        index: the task's number within the job; orders the files, need not be unique.
-        attempt: unique within the job: no two writers, and no two tries of a task, share it.
+        job: the job's name, from the committer.
+        index: the task's number within the job; orders the files, and need not be unique.
+        attempt: unique within the job, among all writers and all attempts of a task.
     """
 
     job: str
@@ -44,12 +44,12 @@ class WriterContext:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """One file that waits for its commit.
+    """A file that waits for its commit.
 
     Attributes:
-        name: within the folder of its attempt.
-        rows: in the file.
-        bytes: its size.
+        name: the file's name within the folder of its attempt.
+        rows: rows in the file.
+        bytes: size of the file.
     """
 
     name: str
@@ -59,13 +59,13 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """What one attempt staged; crosses process borders as JSON.
+    """The staged files of one attempt; travels between processes as JSON.
 
     Attributes:
-        job: the job that it belongs to.
+        job: the job of the attempt.
         index: the task's number.
         attempt: the attempt.
-        files: what it staged; empty when it got no rows.
+        files: the staged files; empty if the attempt got no rows.
     """
 
     job: str
@@ -84,15 +84,15 @@ class Committable:
         return sum(file.bytes for file in self.files)
 
     def to_json(self) -> str:
-        """Return it as text."""
+        """Return the JSON."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Committable:
-        """Return what :meth:`to_json` made text of.
+        """Return the committable that :meth:`to_json` wrote.
 
         Raises:
-            SinkError: the text is something else.
+            SinkError: the text is not a committable.
         """
         try:
             told = json.loads(text)
@@ -109,12 +109,12 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a committed job made visible.
+    """The files that a committed job made visible.
 
     Attributes:
-        rows: in all files.
-        bytes: of all files.
-        files: their paths, relative to the sink's path, in the order of the tasks.
+        rows: rows in all files.
+        bytes: size of all files.
+        files: paths of the files, relative to the sink's path, in the order of the tasks.
     """
 
     rows: int
@@ -123,34 +123,34 @@ class WriteResult:
 
 
 class SinkWriter(ABC):
-    """One attempt's end of a sink. Used by one thread; a context manager that aborts on errors."""
+    """The writer of one attempt. Used by one thread; a context manager that aborts on errors."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch.
 
         Raises:
-            SchemaMismatchError: it does not have the columns of the sink.
-            SinkError: it could not be written.
+            SchemaMismatchError: the batch has other columns than the sink.
+            SinkError: the batch could not be written.
         """
 
     @abstractmethod
     def prepare_commit(self) -> Committable:
-        """Make everything that was written durable and return what the committer must know.
+        """Make all written batches durable and return the committable.
 
-        After it the writer takes nothing more, and closing it keeps what it staged.
+        Afterwards the writer takes no further batch, and :meth:`close` keeps the staged files.
 
         Raises:
-            SinkError: something could not be written.
+            SinkError: a file could not be written.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove what this attempt staged. Harmless when there is nothing."""
+        """Remove the staged files of this attempt, if there are any."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give everything back; without :meth:`prepare_commit` before, this aborts."""
+        """Release all resources; abort unless :meth:`prepare_commit` was called."""
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -162,14 +162,14 @@ class SinkWriter(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Abort when there was an error; close."""
+        """Abort if there was an error, then close."""
         if error is not None:
             self.abort()
         self.close()
 
 
 class Committer(ABC):
-    """The driver's end of a job."""
+    """The driver's part of a job."""
 
     @property
     @abstractmethod
@@ -178,47 +178,48 @@ class Committer(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Check the sink and make it ready for writers; once per job, before any of them.
+        """Check the sink and prepare it for writers; called once per job, before any writer.
 
         Raises:
-            SinkError: this job may not or cannot write there.
+            SinkError: the job must not or cannot write to the sink.
         """
 
     @abstractmethod
     def commit(self, committables: Iterable[Committable]) -> WriteResult:
-        """Make what the committables name visible; of all other attempts nothing stays.
+        """Make the files of the committables visible, and remove those of all other attempts.
 
         Raises:
-            SinkError: it could not be done; the error says whether anything is visible.
+            SinkError: the commit failed. No file is visible, unless the error says that the commit
+                is decided.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove everything that the job staged, unless its commit is decided already."""
+        """Remove the job's staged files, unless its commit is decided already."""
 
 
 class Sink(ABC):
-    """Where the rows of a job go. Picklable: writers are made in other processes."""
+    """A target for the rows of a job. Picklable, because writers are made in other processes."""
 
     @abstractmethod
     def create_committer(self, job: str | None = None) -> Committer:
-        """Return the committer of a job; of a new one when no name is given."""
+        """Return the committer of a job; of a new job if there is no name."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext, schema: pa.Schema | None = None) -> SinkWriter:
         """Return a writer of a started job.
 
         Args:
-            context: who writes.
-            schema: of the batches; by default the first batch's.
+            context: the identity of the writer.
+            schema: the schema of the batches; by default the first batch's.
         """
 
 
 def check_name(name: object) -> str:
-    """Return a name that is safe as one part of a path.
+    """Return a name that is safe as one component of a path.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the name is not safe.
     """
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise ValueError(f"{name!r} cannot be a part of a path")

@@ -1,4 +1,4 @@
-"""What the committers of jobs and of streaming queries share: checks, and the plan of a commit."""
+"""The plan of a commit and its checks, for jobs and for streaming queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def visible(storage: Storage) -> list[str]:
-    """Return the files that readers see at the path, relative to it."""
+    """Return the files at the path that readers see, relative to it."""
     with failing("look at", storage.root):
         start = len(storage.at(""))
         found = (i.path for i in storage.list(storage.root, recursive=True) if i.is_file)
@@ -25,22 +25,22 @@ def visible(storage: Storage) -> list[str]:
 
 
 def refuse_file(storage: Storage) -> None:
-    """Raise where the path is a file.
+    """Check that the path is not a file.
 
     Raises:
-        SinkError: it is.
+        SinkError: the path is a file.
     """
     with failing("look at", storage.root):
         if storage.is_file(storage.root):
             raise SinkError(
                 f"{storage.root} is a file; a sink writes files into a folder",
-                remedy="the path of a folder",
+                remedy="give the path of a folder",
                 details={"path": storage.root},
             )
 
 
 def refuse_existing(storage: Storage) -> None:
-    """Raise for data that is there already, as ``mode="error"`` asks.
+    """Check that the path has no data, as ``mode="error"`` requires.
 
     Raises:
         SinkError: there is a file that readers see.
@@ -64,11 +64,11 @@ def plan(
     overwrite: bool = False,
     marker: str | None = None,
 ) -> journals.Journal:
-    """Return the journal of a commit, after checking that all of it is there.
+    """Check the staged files of a commit and return its journal.
 
     Raises:
-        SinkError: a committable of another job, the same attempt twice, a file that is not there
-            with its size.
+        SinkError: a committable belongs to another job, an attempt is there twice, or a staged
+            file is missing or has another size.
     """
     accepted = sorted(committables, key=lambda c: (c.index, c.attempt))
     attempts = [committable.attempt for committable in accepted]
@@ -81,7 +81,7 @@ def plan(
     moves: list[journals.Move] = []
     for number, committable in enumerate(accepted):
         for file in committable.files:
-            # An empty file is there for its columns; one is enough, and none beside rows.
+            # An empty file only keeps the schema: keep one, and only if there are no rows.
             if file.rows == 0 and (rows or moves or marker is not None):
                 continue
             source = f"{STAGING}/{job}/{committable.attempt}/{file.name}"
@@ -93,15 +93,15 @@ def plan(
 
 
 def abort_after(error: BaseException, abort: Callable[[], None]) -> None:
-    """Abort a job because of an error, which stays the one to be raised."""
+    """Abort a job because of an error; note a failure of the abort in that error."""
     try:
         abort()
     except SinkError as more:
-        error.add_note(f"what the job staged is left: {more}")
+        error.add_note(f"the job's staged files are left: {more}")
 
 
 def result_of(journal: journals.Journal) -> WriteResult:
-    """Return what a commit makes visible."""
+    """Return the result of a commit."""
     size = sum(move.bytes for move in journal.moves)
     return WriteResult(journal.rows, size, tuple(move.target for move in journal.moves))
 
@@ -113,9 +113,9 @@ def _check(storage: Storage, moves: list[journals.Move]) -> None:
             info = storage.info(path)
         if not info.is_file or info.size != move.bytes:
             raise SinkError(
-                f"a staged file is not there as it was written: {path}",
+                f"a staged file is missing or has changed: {path}",
                 asked=f"{move.bytes} bytes",
                 have=f"{info.size} bytes" if info.is_file else "no file",
-                remedy="a path that the driver and all executors share · run the action again",
+                remedy="give a path that driver and executors share · run the action again",
                 details={"path": path},
             )

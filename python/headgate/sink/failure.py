@@ -1,4 +1,4 @@
-"""Turns what file systems raise into one clear error."""
+"""Conversion of exceptions of file systems into a SinkError."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SinkError
 
-#: What file systems of pyarrow raise.
+#: The exceptions of pyarrow's file systems.
 FAULTS: Final = (OSError, pa.ArrowException)
 
-#: What a failure after the decision leaves.
+#: The state after a failure of a decided commit, for errors.
 DECIDED: Final = "the commit is decided: the next use of this path completes it"
 
 _REMEDIES: Final[dict[int | None, str]] = {
@@ -30,12 +30,12 @@ _REMEDIES: Final[dict[int | None, str]] = {
 
 @contextmanager
 def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
-    """Raise a SinkError that names path and cause for whatever the file system raises.
+    """Convert an exception of the file system into a SinkError that names path and cause.
 
     Args:
-        doing: what is tried, as "cannot ..." goes on.
-        path: where.
-        decided: the commit is decided, and so the job must not run again.
+        doing: the action, for the text "cannot <action> <path>".
+        path: the path of the action.
+        decided: True if the commit is decided, so that the job must not run again.
     """
     try:
         yield
@@ -53,7 +53,7 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
 
 
 def say_decided(error: SinkError) -> SinkError:
-    """Let an error say that its commit is decided, and what to do then; return it."""
+    """Add to an error that its commit is decided, with the remedy, and return the error."""
     error.have = DECIDED
     first = _REMEDIES.get(error.details.get("errno"), "").partition(" · ")[0]
     error.remedy = " · then ".join(part for part in (first, "FileSink(path).recover()") if part)

@@ -1,4 +1,4 @@
-"""The committer of a file sink: one job, from the check of its path to its last rename."""
+"""The committer of a file sink, for one job."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 class FileCommitter(Committer):
     """Commits one job.
 
-    The steps of :meth:`commit`, and what a crash after each leaves:
+    The steps of :meth:`commit`, and the state after a crash that follows each step:
 
-    1. Every staged file is there with its size: nothing visible; the staged files are removed by
-       the next job that sees that this one is dead.
-    2. The journal is written: the commit is decided. The next use of the path completes it.
-    3. ``_SUCCESS`` is removed and the files are renamed to their places: some are visible, and the
-       journal says so; the next use completes it.
-    4. An overwrite removes the files that were visible at step 2: new and some old ones are
-       visible; the next use completes it.
-    5. ``_SUCCESS`` is written: everything is visible, and the staging folder is left; the next use
-       removes it.
+    1. Check that every staged file exists with its size. No file is visible. The next job that
+       finds this one dead removes its staged files.
+    2. Write the journal, which decides the commit. The next use of the path completes it.
+    3. Remove ``_SUCCESS`` and rename the files to their places. Some files are visible. The next
+       use of the path completes the commit from the journal.
+    4. For an overwrite, remove the files that were visible at step 2. The new files and some old
+       ones are visible. The next use of the path completes the commit.
+    5. Write ``_SUCCESS``. All files are visible. The next use of the path removes the staging
+       folder.
 
-    Readers that list the folder between steps 3 and 5 may see a part of the job; those that wait
-    for ``_SUCCESS`` do not. Appending jobs may commit at the same time. An overwrite, and a job
-    with ``mode="error"``, expect to be alone: what another job commits in the same moment stays.
+    Readers that list the folder between steps 3 and 5 may see a part of the job, unless they wait
+    for ``_SUCCESS``. Appending jobs may commit at the same time. A job with ``mode="overwrite"`` or
+    ``mode="error"`` expects to be alone: files that another job commits at the same time stay.
 
     Args:
-        sink: where and how.
-        storage: its folder.
-        job: the job's name; a new one when it is None.
-        owner: the process that runs the job; this one when it is None.
+        sink: the options of the sink.
+        storage: the sink's folder.
+        job: the job's name; a new one if it is None.
+        owner: the process that runs the job; this process if it is None.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class FileCommitter(Committer):
         return self._job
 
     def start(self) -> None:
-        """Recover what others left, check the path, make the job's folder.
+        """Recover earlier jobs, check the path, and make the job's folder.
 
         Raises:
-            SinkError: there is data and the mode is ``"error"``, or the path cannot be written.
+            SinkError: there is data and the mode is ``"error"``, or the path is not writable.
         """
         storage = self._storage
         refuse_file(storage)
@@ -87,16 +87,17 @@ class FileCommitter(Committer):
     def commit(self, committables: Iterable[Committable]) -> WriteResult:
         """Make the files of the committables visible; see the class.
 
-        Where the commit was decided before and failed then, this completes it.
+        Completes the commit if it is decided already and failed afterwards.
 
         Raises:
-            SinkError: nothing is visible, unless the error says that the commit is decided.
+            SinkError: the commit failed. No file is visible, unless the error says that the commit
+                is decided.
         """
         storage, mode = self._storage, self._sink.mode
         journal = journals.read(storage, self._job)
         if journal is None:
             if mode == "overwrite":
-                # So that no file is removed that another journal still expects.
+                # Complete other commits, so that no file is removed that their journals expect.
                 recover(storage, self._sink.stale_seconds, skip=self._job, everybody=True)
             if mode == "error":
                 refuse_existing(storage)
@@ -108,12 +109,12 @@ class FileCommitter(Committer):
         return result_of(journal)
 
     def abort(self) -> None:
-        """Remove everything that the job staged, and the folders that it made.
+        """Remove the job's staged files, and the folders that it made.
 
-        A decided commit is left to :func:`recover`.
+        Has no effect on a decided commit, which :func:`recover` completes.
 
         Raises:
-            SinkError: it could not be removed.
+            SinkError: a file could not be removed.
         """
         if journals.read(self._storage, self._job) is None:
             with failing("look at", self._storage.at(STAGING, self._job)):
@@ -122,7 +123,7 @@ class FileCommitter(Committer):
 
 
 def _missing(storage: Storage) -> list[str]:
-    """Return the folders that must be made for the path, the innermost first."""
+    """Return the missing folders of the path, the innermost first."""
     if not storage.is_local:
         return []
     missing, folder = [], storage.root

@@ -35,13 +35,13 @@ class FileSinkOptions:
         if hasattr(path, "__fspath__"):
             object.__setattr__(self, "path", path.__fspath__())
         elif not isinstance(path, str) or not path:
-            raise OptionError(f"path={path!r} is no path", remedy='path="/data/out"')
+            raise OptionError(f"path={path!r} is not a path", remedy='path="/data/out"')
         _choice("format", self.format, FORMATS)
         _choice("mode", self.mode, MODES)
         compression_of(self.format, self.compression)
         rows: Any = self.max_rows_per_file
         if rows is not None and (type(rows) is not int or rows < 1):
-            raise OptionError(f"max_rows_per_file={rows!r} is no whole number of at least 1")
+            raise OptionError(f"max_rows_per_file={rows!r} is not a whole number of at least 1")
         if self.filesystem is not None and not isinstance(self.filesystem, fs.FileSystem):
             raise OptionError(
                 f"filesystem is a {type(self.filesystem).__name__}, not one of pyarrow's",
@@ -64,7 +64,7 @@ class FileSinkOptions:
 
     @property
     def codec(self) -> str:
-        """The compression, the format's default when none was asked for."""
+        """The compression, by default the format's."""
         return compression_of(self.format, self.compression)
 
 

@@ -1,4 +1,4 @@
-"""Files as a sink: Parquet or Arrow IPC in a folder, visible when the job ends."""
+"""The file sink: a folder of Parquet or Arrow IPC files, which become visible when the job ends."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 class FileSink(FileSinkOptions, Sink):
     """A folder of Parquet or Arrow files, written in two phases.
 
-    Tasks stage their files in ``<path>/_staging``; when all of them are done, the driver renames
-    the files into ``path``. Until then nothing is visible, and after a failure nothing is left:
-    what a killed job leaves is invisible (readers leave out names that start with "_"), and the
-    next job with this path, or :meth:`recover`, completes or removes it. See
-    :class:`~headgate.sink.file_committer.FileCommitter` for every step.
+    Tasks stage their files in ``<path>/_staging``. When all tasks are done, the driver renames the
+    files into ``path``; no file is visible before. A failed job removes its staged files. Those of
+    a killed job are invisible, because readers ignore names that start with "_"; the next job with
+    this path, or :meth:`recover`, completes or removes them. The steps are described at
+    :class:`~headgate.sink.file_committer.FileCommitter`.
 
     On local file systems files are synced to the disk before they are renamed, and a rename is
-    atomic. Where the file system has no rename (object stores), pyarrow copies each file and
-    deletes the original: a commit then costs a copy on the server. Driver and executors must see
-    the same files under ``path``.
+    atomic. On file systems without a rename (object stores), pyarrow copies each file and deletes
+    the original, so a commit costs a copy on the server. Driver and executors must see the same
+    files under ``path``.
 
     Args:
-        path: a folder; a path of this machine, a URI, or a path of ``filesystem``.
+        path: a folder: a local path, a URI, or a path of ``filesystem``.
         format: ``"parquet"`` or ``"arrow"`` (the IPC file format).
-        filesystem: any file system of pyarrow; from the path when it is None.
-        mode: what to do with data that is there: ``"error"``, ``"append"`` or ``"overwrite"``.
-        max_rows_per_file: rows after which a new file is begun; None for no limit.
-        target_file_size: bytes, as ``"512m"``, after which a new file is begun. Rows are written
-            in groups of up to 32 MiB, so files may be larger by that.
+        filesystem: any file system of pyarrow; None for the path's own.
+        mode: treatment of existing data: ``"error"``, ``"append"`` or ``"overwrite"``.
+        max_rows_per_file: rows after which a new file is started; None for no limit.
+        target_file_size: bytes, such as ``"512m"``, after which a new file is started. Rows are
+            written in groups of up to 32 MiB, so files may be larger by one group.
         compression: ``"snappy"`` (the default for Parquet), ``"zstd"``, ``"gzip"``, ``"brotli"``,
             ``"lz4"`` or ``"none"`` (the default for Arrow, which has ``"lz4"`` and ``"zstd"``).
-        stale_after: how long nothing must have changed in the staged files of a job before it
-            counts as dead, as ``"1d"``; for jobs whose process cannot be seen from here.
+        stale_after: time without a change in a job's staged files, such as ``"1d"``, after which
+            the job counts as dead. Used for jobs whose process cannot be checked from here.
 
     Raises:
-        OptionError: an option has a value that it does not take.
+        OptionError: an option has an invalid value.
     """
 
     def create_committer(
@@ -58,8 +58,8 @@ class FileSink(FileSinkOptions, Sink):
         """Return the committer of a job.
 
         Args:
-            job: the job's name; a new one when it is None.
-            owner: the process whose end is the job's end; this one when it is None.
+            job: the job's name; a new one if it is None.
+            owner: the process whose end is the job's end; this process if it is None.
         """
         return FileCommitter(self, self.storage(), job, owner)
 
@@ -67,7 +67,7 @@ class FileSink(FileSinkOptions, Sink):
         """Return the committer of a streaming query.
 
         Args:
-            query: its id, the same after a restart.
+            query: the query's id, the same after a restart.
         """
         return StreamCommitter(self, self.storage(), query)
 
@@ -77,16 +77,16 @@ class FileSink(FileSinkOptions, Sink):
         """Return a writer of a job.
 
         Args:
-            context: who writes.
-            schema: of the batches, which are cast to it; the first batch's when it is None.
-            make_job: make the job's folder too: for streaming, where no committer has started it.
+            context: the identity of the writer.
+            schema: the schema that batches are cast to; the first batch's if it is None.
+            make_job: True to make the job's folder too: for streams, whose jobs are not started.
         """
         return FileSinkWriter(self, self.storage(), context, schema, make_job=make_job)
 
     def recover(self) -> Recovered:
-        """Complete decided commits at the path, and remove what dead jobs staged there.
+        """Complete decided commits at the path, and remove the staged files of dead jobs.
 
-        Every job does this before it starts; call it to have it done without one.
+        Every job does this before it starts.
 
         Raises:
             SinkError: a decided commit could not be completed.
@@ -94,7 +94,7 @@ class FileSink(FileSinkOptions, Sink):
         return recover(self.storage(), self.stale_seconds)
 
     def storage(self) -> Storage:
-        """Return the folder that it writes to.
+        """Return the folder of the sink.
 
         Raises:
             OptionError: the path is a URI of a file system that pyarrow does not have.

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class FileSinkWriter(SinkWriter):
-    """Writes one attempt's files.
+    """Writes the files of one attempt.
 
-    The writer with index 0 and a schema makes one empty file when it gets no rows, so that even an
-    empty result has its columns; the committer drops it when there are other rows.
+    The writer with index 0 and a schema makes one empty file if it gets no rows, so that even an
+    empty result has a schema. The committer drops that file if there are rows elsewhere.
 
     Args:
-        sink: format, compression and sizes.
+        sink: the options of the sink.
         storage: the sink's folder.
-        context: who writes.
-        schema: of the batches; the first batch's when it is None.
-        make_job: make the job's folder too, where no committer starts the job (streams).
+        context: the identity of the writer.
+        schema: the schema of the batches; the first batch's if it is None.
+        make_job: True to make the job's folder too: for streams, whose jobs are not started.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class FileSinkWriter(SinkWriter):
         return Committable(context.job, context.index, context.attempt, tuple(self._files))
 
     def abort(self) -> None:
-        """Remove this attempt's folder, as far as it can be: the committer removes the job's."""
+        """Remove this attempt's folder if possible; the committer removes the job's folder."""
         self._state = "closed"
         if self._file is not None:
             self._file.discard()
             self._file = None
         if self._has_folder:
             self._has_folder = False
-            # The error that led here is the one to be seen.
+            # An error here must not hide the one that led to the abort.
             with contextlib.suppress(*FAULTS):
                 self._storage.delete_tree(self._folder)
 
     def close(self) -> None:
-        """Close it; see :meth:`SinkWriter.close`."""
+        """Close the writer; see :meth:`SinkWriter.close`."""
         if self._state == "open":
             self.abort()
         self._state = "closed"
@@ -109,10 +109,10 @@ class FileSinkWriter(SinkWriter):
 
     def _check_open(self) -> None:
         if self._state != "open":
-            raise ClosedError("the sink's writer has been closed, or has prepared its commit")
+            raise ClosedError("the sink's writer is closed or has prepared its commit")
 
     def _is_large(self, file: RecordFile) -> bool:
-        # Waiting rows count as they are in memory until the limit seems near; then they are encoded.
+        # Pending rows count with their bytes in memory; encode them if the limit seems near.
         if file.bytes < self._sink.target_bytes:
             return False
         file.flush()
@@ -125,7 +125,7 @@ class FileSinkWriter(SinkWriter):
             )
         with failing("write", self._path):
             if not self._has_folder:
-                # Without parents: an attempt that outlives its job must not bring it back.
+                # Without parents: an attempt that outlives its job must not restore its folder.
                 self._storage.make_folder(self._folder, parents=self._make_job)
                 self._has_folder = True
             stream = self._storage.open_output(self._path)
@@ -148,10 +148,10 @@ class FileSinkWriter(SinkWriter):
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns of a schema, in its order and types.
+    """Return the batch with the columns, the order and the types of a schema.
 
     Raises:
-        SchemaMismatchError: other columns, or values that the types cannot hold.
+        SchemaMismatchError: the batch has other columns, or a value that cannot be cast.
     """
     if batch.schema.equals(schema):
         return batch

@@ -1,8 +1,8 @@
-"""The journal of a commit: written before the first file moves, so that a crash can be rolled forward.
+"""The journal of a commit, written before the first file moves, to roll forward after a crash.
 
-A commit is decided when its journal is there. From then on every step can be done again, by anybody:
-a file that is in its place stays there, one that is gone is not deleted again. Two processes may even
-do it at the same time, because names are never used twice.
+A commit is decided once its journal exists. From then on every step is idempotent: a file that is
+in its place stays there, and a deletion ignores a missing file. Two processes may roll forward at
+the same time, because names are never used twice.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A file on its way; paths are relative to the sink's.
+    """The move of a staged file. Paths are relative to the sink's.
 
     Attributes:
-        source: where it was staged.
-        target: where it becomes visible.
-        bytes: its size.
+        source: path of the staged file.
+        target: path at which it becomes visible.
+        bytes: size of the file.
     """
 
     source: str
@@ -41,11 +41,11 @@ class Journal:
     """A decided commit.
 
     Attributes:
-        job: whose.
-        moves: files that become visible.
-        removes: files that an overwrite removes when the new ones are in place.
-        marker: the file that says that a streaming batch is committed, or None.
-        rows: in all files that move.
+        job: the name of the job.
+        moves: moves of the files that become visible.
+        removes: files that an overwrite removes once the new ones are in place.
+        marker: path of the file that marks a streaming batch as committed, or None.
+        rows: rows in all moved files.
     """
 
     job: str
@@ -55,15 +55,15 @@ class Journal:
     rows: int = 0
 
     def to_json(self) -> bytes:
-        """Return it as text."""
+        """Return the JSON."""
         return json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
     @classmethod
     def from_json(cls, text: bytes, path: str) -> Journal:
-        """Return what :meth:`to_json` made text of.
+        """Return the journal that :meth:`to_json` wrote.
 
         Raises:
-            SinkError: it is something else, or a newer version's.
+            SinkError: the text is not a journal, or one of another version.
         """
         try:
             told = json.loads(text)
@@ -71,19 +71,19 @@ class Journal:
             if version != _VERSION:
                 raise SinkError(
                     f"the journal {path} is of version {version}; this Headgate knows {_VERSION}",
-                    remedy="the version of Headgate that wrote it",
+                    remedy="use the version of Headgate that wrote it",
                 )
             moves = tuple(Move(**move) for move in told.pop("moves"))
             return cls(moves=moves, removes=tuple(told.pop("removes")), **told)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(
                 f"the journal {path} cannot be read: {error}",
-                remedy="look at the files that it names · delete it, and its job's files with it",
+                remedy="check the files that it names · delete it together with its job's files",
             ) from error
 
 
 def read(storage: Storage, job: str) -> Journal | None:
-    """Return the journal of a job; None when its commit is not decided."""
+    """Return the journal of a job; None if its commit is not decided."""
     path = storage.at(STAGING, job, JOURNAL)
     with failing("read", path):
         text = storage.read(path)
@@ -91,7 +91,7 @@ def read(storage: Storage, job: str) -> Journal | None:
 
 
 def write(storage: Storage, journal: Journal) -> bool:
-    """Decide a commit; return False where another process has decided it otherwise."""
+    """Decide a commit; return False if another process has decided it already."""
     path = storage.at(STAGING, journal.job, JOURNAL)
     try:
         with failing("write", path):
@@ -100,7 +100,7 @@ def write(storage: Storage, journal: Journal) -> bool:
             except FileExistsError:
                 return False
     except SinkError as error:
-        # Its name may be there, and only the sync after it have failed.
+        # The file may exist, if only the sync of its folder failed.
         if storage.is_file(path):
             say_decided(error)
         raise
@@ -108,36 +108,38 @@ def write(storage: Storage, journal: Journal) -> bool:
 
 
 def roll_forward(storage: Storage, journal: Journal) -> bool:
-    """Do what a journal says, from wherever it was left; return False when it was done already.
+    """Complete a decided commit; return False if it was complete already.
 
-    A batch whose marker is there is done, even if by another journal: files move before it.
+    A streaming batch whose marker exists is complete, even if another journal did it, because the
+    marker is written after the moves.
 
     Args:
         storage: the sink's folder.
         journal: the decided commit.
 
     Raises:
-        SinkError: a step could not be done, or a file is neither staged nor in its place.
+        SinkError: a step failed, or a file is neither staged nor in its place.
     """
     with failing("complete the commit at", storage.root, decided=True):
         try:
             return _steps(storage, journal)
         except FileNotFoundError:
-            # Without a journal another process has completed the commit, and cleaned up, meanwhile.
+            # If the journal is gone, another process has completed the commit and cleaned up.
             if read(storage, journal.job) is not None:
                 raise
             return False
 
 
 def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> None:
-    """Remove a job's folder: what it staged first, then the journal, then what says whose it is.
+    """Remove a job's folder: the staged files, then the journal, then the file with its owner.
 
-    In this order a crash leaves something that can still be told and cleaned.
+    With this order the next recovery can clean up after a crash at any step.
 
     Args:
         storage: the sink's folder.
-        job: whose folder.
-        attempts: only these attempts' and, if no other is there then, the rest.
+        job: the job's name.
+        attempts: remove these attempts only, and the rest if no other attempt is left; None for
+            all attempts.
     """
     folder = storage.at(STAGING, job)
     with failing("clean up", folder):
@@ -164,7 +166,7 @@ def _steps(storage: Storage, journal: Journal) -> bool:
     if marker is not None and storage.is_file(marker):
         return False
     if marker is None:
-        # Absent while files move: who waits for it sees no half of a job.
+        # Absent while files move, so that readers that wait for it do not see a part of a job.
         storage.delete_file(storage.at(SUCCESS))
     for move in journal.moves:
         _move(storage, journal, move)
@@ -174,7 +176,7 @@ def _steps(storage: Storage, journal: Journal) -> bool:
     _remove_folders(storage, journal)
     folder = storage.at(STAGING, journal.job)
     if marker is None:
-        # Empty, so it is never half there; and made even if the job's folder is gone meanwhile.
+        # An empty file is written atomically, and does not need the job's folder.
         storage.open_output(storage.at(SUCCESS)).close()
         storage.sync(storage.root)
         return True
@@ -192,11 +194,11 @@ def _move(storage: Storage, journal: Journal, move: Move) -> None:
         if storage.is_file(source):
             raise
         if storage.is_file(target) or read(storage, journal.job) is None:
-            return  # done before, here or by another process that has ended the commit since
+            return  # Moved before, or by another process that has completed the commit.
         raise SinkError(
-            f"a file of a decided commit is gone: neither {source} nor {target} is there",
+            f"a file of a decided commit is gone: neither {source} nor {target} exists",
             asked=f"{move.bytes} bytes",
-            remedy="write those rows again · look for who removed the file",
+            remedy="write those rows again · find out who removed the file",
             details={"path": target},
         ) from None
 
@@ -205,4 +207,4 @@ def _remove_folders(storage: Storage, journal: Journal) -> None:
     folders = {path.rpartition("/")[0] for path in journal.removes} - {""}
     for folder in sorted(folders, key=len, reverse=True):
         while folder and storage.remove_empty(storage.at(folder)):
-            folder = folder.rpartition("/")[0]  # noqa: PLW2901 - climbs
+            folder = folder.rpartition("/")[0]  # noqa: PLW2901 - the parent

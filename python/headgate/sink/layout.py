@@ -1,13 +1,13 @@
-"""Names below a sink's path. All of ours start with "_", which readers leave out.
+"""Names below a sink's path. All but data files start with "_", which readers ignore.
 
 ::
 
-    part-<job>-<task>-<n>.parquet            visible data
-    _SUCCESS                                 the last job's commit is complete
-    _staging/<job>/_job.json                 who runs the job
-    _staging/<job>/_commit.json              the journal of its commit, once it is decided
-    _staging/<job>/<attempt>/part-<n>.parquet
-    _headgate/commits/<query>/<batch>        a streaming query's batch is committed
+    part-<job>-<task>-<n>.parquet              visible data
+    _SUCCESS                                   marks a complete commit of the last job
+    _staging/<job>/_job.json                   the owner of the job
+    _staging/<job>/_commit.json                the journal of the job's decided commit
+    _staging/<job>/<attempt>/part-<n>.parquet  a staged file
+    _headgate/commits/<query>/<batch>          marks a committed batch of a streaming query
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sink without Spark: one process that writes and commits."""
+"""Writes to a sink without Spark, in one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LocalWrite:
-    """A job of one writer, as a context manager: committed at the end, aborted by an exception.
+    """A job of one writer, as a context manager: it commits at the end, or aborts on an exception.
 
     ::
 
@@ -27,8 +27,8 @@ class LocalWrite:
         print(job.result.rows)
 
     Args:
-        sink: where to.
-        schema: of the batches; the first batch's when it is None.
+        sink: the sink to write to.
+        schema: the schema of the batches; the first batch's if it is None.
     """
 
     def __init__(self, sink: Sink, schema: pa.Schema | None = None) -> None:
@@ -40,22 +40,22 @@ class LocalWrite:
 
     @property
     def result(self) -> WriteResult:
-        """What became visible.
+        """The result of the commit.
 
         Raises:
-            ClosedError: the job has not been committed.
+            ClosedError: the job is not committed.
         """
         if self._result is None:
-            raise ClosedError("the write has not been committed", remedy="leave its with block")
+            raise ClosedError("the write is not committed yet", remedy="leave its with block")
         return self._result
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Stage a batch.
 
         Raises:
-            ClosedError: outside of the ``with`` block.
-            SchemaMismatchError: other columns than the sink's.
-            SinkError: it could not be written.
+            ClosedError: the call is outside of the ``with`` block.
+            SchemaMismatchError: the batch has other columns than the sink.
+            SinkError: the batch could not be written.
         """
         if self._writer is None:
             raise ClosedError("a LocalWrite writes inside its with block")
@@ -65,7 +65,7 @@ class LocalWrite:
         """Start the job.
 
         Raises:
-            SinkError: the job may not or cannot write there.
+            SinkError: the job must not or cannot write to the sink.
         """
         self._committer.start()
         self._writer = self._sink.create_writer(WriterContext(self._committer.job), self._schema)
@@ -77,7 +77,7 @@ class LocalWrite:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Commit; abort when there was an error."""
+        """Commit, or abort if there was an error."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -97,12 +97,13 @@ def write(data: Any, sink: Sink, *, schema: pa.Schema | None = None) -> WriteRes
     """Write batches in this process and commit them.
 
     Args:
-        data: an iterable of record batches; a Table, a reader, or any object that streams Arrow.
-        sink: where to.
-        schema: of the rows; by default the data's, or the first batch's.
+        data: an iterable of record batches, a Table, a reader, or any Arrow stream.
+        sink: the sink to write to.
+        schema: the schema of the rows; by default the data's, or the first batch's.
 
     Raises:
-        SinkError: nothing is visible, unless the error says that the commit is decided.
+        SinkError: the write failed. No file is visible, unless the error says that the commit is
+            decided.
         SchemaMismatchError: a batch has other columns than the sink.
     """
     batches, known = _batches(data)
@@ -121,5 +122,5 @@ def _batches(data: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
         reader = pa.RecordBatchReader.from_stream(data)
         return iter(reader), reader.schema
     if not isinstance(data, Iterable):
-        raise TypeError(f"a {type(data).__name__} gives no record batches")
+        raise TypeError(f"a {type(data).__name__} has no record batches")
     return iter(data), None

@@ -1,4 +1,4 @@
-"""Which process a job belongs to, so that another one can tell whether it is still alive."""
+"""The process that runs a job, identified so that other processes can check if it is alive."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PROC: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, named so that no other one is ever taken for it.
+    """The identity of a process, unique across machines and reboots.
 
     Attributes:
         host: the machine's name.
-        boot: Linux's id of the machine's last start.
-        namespace: the namespace that the process id counts in; containers have their own.
+        boot: Linux's id of the machine's last boot.
+        namespace: the namespace of the process id; containers have their own.
         pid: the process id.
-        started: when the process started, in ticks since the boot.
+        started: start time of the process, in ticks since the boot.
     """
 
     host: str
@@ -31,7 +31,7 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner | None:
-        """Return a living process of this machine; None where that cannot be found out."""
+        """Return the identity of a running process of this machine; None without /proc."""
         stat = _stat(pid)
         if stat is None:
             return None
@@ -39,7 +39,7 @@ class Owner:
 
     @classmethod
     def of_ancestor(cls, name: str) -> Owner | None:
-        """Return the nearest process above this one that runs a program of a name, or None."""
+        """Return the nearest ancestor of this process that runs a program, by name, or None."""
         pid = os.getpid()
         while pid > 1:
             stat = _stat(pid)
@@ -56,29 +56,29 @@ class Owner:
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether the process lives; None when it cannot be seen from here."""
+        """True while the process runs; None if that cannot be checked from here."""
         if (self.host, self.boot, self.namespace) != _here():
             return None
         stat = _stat(self.pid)
-        # A killed process whose parent has not asked for its end yet is in state Z.
+        # A killed process is in state Z until its parent waits for it.
         return stat is not None and int(stat[19]) == self.started and stat[0] not in {"Z", "X"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the fields as a dict."""
         return asdict(self)
 
 
 def _here() -> tuple[str, str, str]:
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        namespace = os.readlink(_PROC / "self/ns/pid")  # noqa: PTH115 - no path, a name
+        namespace = os.readlink(_PROC / "self/ns/pid")  # noqa: PTH115 - not a path
     except OSError:
         return socket.gethostname(), "", ""
     return socket.gethostname(), boot, namespace
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return the fields of /proc/PID/stat from the third (the state) on."""
+    """Return the fields of /proc/PID/stat after the command, so the state is at index 0."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
     except OSError:

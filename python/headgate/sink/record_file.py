@@ -1,4 +1,4 @@
-"""One file of a sink while it is being written: Parquet or Arrow IPC, batches gathered into groups."""
+"""A Parquet or Arrow IPC file that is being written; batches are gathered into groups."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.sink.failure import FAULTS
 Format = Literal["parquet", "arrow"]
 FORMATS: Final[tuple[str, ...]] = get_args(Format)
 
-#: How each format's files may be compressed, the default first.
+#: The compressions of each format, the default first.
 COMPRESSIONS: Final[dict[str, tuple[str, ...]]] = {
     "parquet": ("snappy", "zstd", "gzip", "brotli", "lz4", "none"),
     "arrow": ("none", "lz4", "zstd"),
 }
 
-#: What is gathered before it is encoded as one row group or batch: small ones read slowly.
+#: Limits of a row group or batch, large enough to be read fast.
 _GROUP_BYTES: Final = 32 << 20
 _GROUP_ROWS: Final = 1 << 20
 
@@ -29,8 +29,8 @@ class RecordFile:
     """An open file.
 
     Args:
-        stream: where the bytes go; belongs to this object.
-        schema: of all batches.
+        stream: takes the bytes; owned by this object.
+        schema: the schema of all batches.
         file_format: ``"parquet"`` or ``"arrow"``.
         compression: one of :data:`COMPRESSIONS`.
 
@@ -53,11 +53,11 @@ class RecordFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes written, and an estimate of those that wait: what they take in memory."""
+        """Written bytes, plus the bytes in memory of pending batches."""
         return int(self._stream.tell()) + self._pending_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch."""
+        """Add a batch."""
         self.rows += batch.num_rows
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
@@ -66,7 +66,7 @@ class RecordFile:
             self.flush()
 
     def flush(self) -> None:
-        """Encode what waits."""
+        """Encode the pending batches."""
         if self._pending_rows:
             table = pa.Table.from_batches(self._pending, schema=self._schema)
             self._encoder.write_table(table.combine_chunks())
@@ -74,7 +74,7 @@ class RecordFile:
         self._pending_bytes = self._pending_rows = 0
 
     def finish(self) -> int:
-        """Write the file's end and close it; return its size in bytes."""
+        """Finish and close the file; return its size in bytes."""
         self.flush()
         self._encoder.close()
         size = int(self._stream.tell())
@@ -82,10 +82,10 @@ class RecordFile:
         return size
 
     def discard(self) -> None:
-        """Close it as it is; it is no whole file then."""
+        """Close the file without finishing it."""
         self._pending.clear()
         for part in (self._encoder, self._stream):
-            # The file is about to be deleted, and that its disk is full is known already.
+            # The caller deletes the file, and has reported an error already.
             with contextlib.suppress(*FAULTS):
                 part.close()
 
@@ -94,14 +94,14 @@ def compression_of(file_format: str, asked: str | None) -> str:
     """Return the compression to use.
 
     Raises:
-        OptionError: the format or this build of pyarrow does not have it.
+        OptionError: the format or this build of pyarrow does not support it.
     """
     known = COMPRESSIONS[file_format]
     if asked is None:
         return known[0]
     if asked not in known or (asked != "none" and not pa.Codec.is_available(_codec(asked))):
         raise OptionError(
-            f"compression={asked!r} is none of {file_format}'s",
+            f"compression={asked!r} is not supported by {file_format} files",
             remedy=" · ".join(f"compression={name!r}" for name in known),
         )
     return asked

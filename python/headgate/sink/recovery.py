@@ -1,4 +1,4 @@
-"""What earlier jobs left at a path: decided commits are completed, remains of dead jobs removed."""
+"""Recovery of a path after earlier jobs: completes decided commits, removes files of dead jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery did.
+    """The result of a recovery.
 
     Attributes:
         completed: jobs whose commit was rolled forward.
@@ -34,11 +34,11 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class JobFacts:
-    """What a job's folder says of it.
+    """The contents of ``_job.json`` in a job's folder.
 
     Attributes:
-        owner: the driver's process, if that is known.
-        made: folders that the job made for its path, the innermost first; absolute.
+        owner: the driver's process, if it is known.
+        made: folders that the job made for its path, absolute, the innermost first.
     """
 
     owner: Owner | None = None
@@ -46,41 +46,41 @@ class JobFacts:
 
     @property
     def is_alive(self) -> bool | None:
-        """Whether the owner lives; None when that cannot be seen."""
+        """True while the owner runs; None if that cannot be checked."""
         return None if self.owner is None else self.owner.is_alive
 
     def to_json(self) -> bytes:
-        """Return it as text."""
+        """Return the JSON."""
         owner = None if self.owner is None else self.owner.to_dict()
         return json.dumps({"owner": owner, "made": self.made}).encode()
 
     @classmethod
     def read(cls, storage: Storage, job: str) -> JobFacts:
-        """Return a job's; empty ones when its folder says nothing (yet)."""
+        """Return the facts of a job; empty ones if the file is missing or incomplete."""
         text = storage.read(storage.at(STAGING, job, JOB))
         try:
             told = json.loads(text or b"{}")
             owner = told.get("owner")
             return cls(None if owner is None else Owner(**owner), tuple(told.get("made", ())))
         except (ValueError, TypeError, AttributeError):
-            return cls()  # half written: its writer died, or is about to finish it
+            return cls()  # Incomplete: its writer died, or has not finished it.
 
 
 def recover(
     storage: Storage, stale_after: float, *, skip: str | None = None, everybody: bool = False
 ) -> Recovered:
-    """Complete decided commits and remove what dead jobs staged.
+    """Complete decided commits and remove the staged files of dead jobs.
 
-    A job is dead when the process that runs it is of this machine and is gone. Where that cannot
-    be seen (another machine, a container, a streaming query) it is dead when nothing in its folder
-    has changed for ``stale_after`` seconds.
+    A job is dead if its process ran on this machine and is gone. If that cannot be checked (another
+    machine, a container, a streaming query), the job is dead once nothing in its folder has changed
+    for ``stale_after`` seconds.
 
     Args:
         storage: the sink's folder.
-        stale_after: seconds.
-        skip: a job that is not to be taken for dead: the caller's.
-        everybody: complete the decided commits of living jobs too, before an overwrite: rolling
-            forward twice at the same time is harmless.
+        stale_after: in seconds.
+        skip: the caller's job, which never counts as dead.
+        everybody: True to complete the decided commits of running jobs too, as an overwrite needs;
+            two processes may roll forward at the same time.
 
     Raises:
         SinkError: a decided commit could not be completed.
@@ -92,7 +92,7 @@ def recover(
         job = info.path.rpartition("/")[2]
         if not is_name(job):
             continue
-        # The owner first: a job that ends removes its journal, and only then what names its owner.
+        # Read the owner first: a job that ends removes its journal before the owner's file.
         with failing("look at", info.path):
             facts = JobFacts.read(storage, job)
         journal = journals.read(storage, job)
@@ -110,9 +110,9 @@ def recover(
 
 
 def finish(storage: Storage, journal: journals.Journal) -> None:
-    """Remove what is staged of a completed commit; warn when that cannot be done.
+    """Remove the staged files of a completed commit; warn if that fails.
 
-    Of a streaming batch only what the journal names: the batch may be running again.
+    For a streaming batch, remove only the journal's attempts, because the batch may run again.
     """
     attempts = None
     if journal.marker is not None:
@@ -120,12 +120,12 @@ def finish(storage: Storage, journal: journals.Journal) -> None:
     try:
         journals.clean(storage, journal.job, attempts=attempts)
     except SinkError as error:
-        # All rows are visible: an error would have the job run again, and its rows appear twice.
+        # All rows are visible. An error would make the caller run the job again and repeat them.
         warnings.warn(_left("a complete job", error), stacklevel=2)
 
 
 def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
-    """Remove a job that never became visible, and the folders that it made and nobody uses."""
+    """Remove an uncommitted job, and the empty ones of the folders that it made."""
     journals.clean(storage, job)
     for folder in made:
         if not storage.remove_empty(folder):
@@ -133,7 +133,7 @@ def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
 
 
 def _tidy(storage: Storage, job: str, facts: JobFacts, stale_after: float) -> bool:
-    """Remove a job that is dead, or was not even begun; return whether it was."""
+    """Remove a job that is dead or has no files; return True if it was removed."""
     folder = storage.at(STAGING, job)
     try:
         with failing("clean up", folder):
@@ -144,22 +144,22 @@ def _tidy(storage: Storage, job: str, facts: JobFacts, stale_after: float) -> bo
             else:
                 discard(storage, job, facts.made)
     except SinkError as error:
-        # Somebody else's remains are invisible; they must not keep this job from writing.
+        # The files are invisible, so they must not keep the caller's job from writing.
         warnings.warn(_left("a dead job", error), stacklevel=2)
         return False
     return True
 
 
 def _left(whose: str, error: SinkError) -> HeadgateWarning:
-    warning = HeadgateWarning(f"what {whose} staged is left: {error.summary}")
+    warning = HeadgateWarning(f"the staged files of {whose} are left: {error.summary}")
     warning.code = error.code
     return warning
 
 
 def _is_unborn(storage: Storage, folder: str) -> bool:
-    """Empty a folder that has nothing but unfinished files; return whether it is empty then.
+    """Empty a folder that has only unfinished files; return False if it has others.
 
-    Whoever is just making it does so again: see :meth:`Storage.write_first`.
+    A process that is writing the first file there tries again: see :meth:`Storage.write_first`.
     """
     inside = storage.list(folder)
     if not all(info.is_file and info.path.endswith(PARTIAL) for info in inside):
@@ -175,7 +175,7 @@ def _is_dead(storage: Storage, folder: str, facts: JobFacts, stale_after: float)
 
 
 def _age(storage: Storage, folder: str) -> float:
-    """Return the seconds since anything changed in a folder; 0 when that is not known."""
+    """Return the seconds since the last change in a folder; 0 if that is not known."""
     infos = [storage.info(folder), *storage.list(folder, recursive=True)]
     changed = [info.mtime_ns / 1e9 for info in infos if info.mtime_ns is not None]
     return time.time() - max(changed) if changed else 0.0

@@ -1,8 +1,8 @@
-"""The file system under a sink: pyarrow's, and what a commit needs beyond it.
+"""The file system of a sink: pyarrow's, with syncs, exclusive writes and retries.
 
-On local file systems a move is a rename (atomic), and files and folders are synced to the disk. On
-others there is no sync (an object is durable when it is closed), and where pyarrow's move is a copy
-and a deletion, as on object stores, a file is in both places for a moment.
+On local file systems a move is an atomic rename, and files and folders are synced to the disk. On
+others there is no sync, because an object is durable once it is closed. If pyarrow's move is a copy
+and a deletion, as on object stores, the file is in both places for a moment.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pyarrow import fs
 
 from headgate.sink.api import check_name
 
-#: How often a step is tried that others get in the way of: who clean up, or still write.
+#: Tries of a step that other processes may disturb, because they clean up or still write.
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
-#: What file systems say that have no hard links.
+#: Errors of file systems without hard links.
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-#: Ends the name of a file that :meth:`Storage.write_atomic` has not finished.
+#: Suffix of a file that :meth:`Storage.write_atomic` has not finished.
 PARTIAL: Final = ".partial"
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class Storage:
 
     Args:
         filesystem: any file system of pyarrow.
-        root: the folder, as that file system names it.
+        root: the folder's path in that file system.
     """
 
     def __init__(self, filesystem: fs.FileSystem, root: str) -> None:
@@ -45,19 +45,19 @@ class Storage:
 
     @classmethod
     def of(cls, path: str, filesystem: fs.FileSystem | None) -> Storage:
-        """Return the storage of a path: a URI, or a path of this machine or the file system."""
+        """Return the storage of a path: a URI, a local path, or a path of the file system."""
         if filesystem is not None:
             return cls(filesystem, path)
         if "://" not in path and not path.startswith("file:/"):
             return cls(fs.LocalFileSystem(), os.path.abspath(path))  # noqa: PTH100 - no symlinks
         scheme, _, rest = path.partition(":")
-        # Hadoop's names of Amazon's object store.
+        # Hadoop's names of S3.
         scheme = "s3" if scheme in {"s3a", "s3n"} else scheme
         return cls(*fs.FileSystem.from_uri(f"{scheme}:{rest}"))
 
     @property
     def is_local(self) -> bool:
-        """True where a move is a rename and files can be synced."""
+        """True if a move is a rename and files can be synced."""
         return self._prefix is not None
 
     def at(self, *names: str) -> str:
@@ -69,26 +69,26 @@ class Storage:
         return self.filesystem.get_file_info(path)
 
     def is_file(self, path: str) -> bool:
-        """Return whether there is a file."""
+        """Return True if there is a file."""
         return bool(self.info(path).type == fs.FileType.File)
 
     def is_folder(self, path: str) -> bool:
-        """Return whether there is a folder."""
+        """Return True if there is a folder."""
         return bool(self.info(path).type == fs.FileType.Directory)
 
     def list(self, path: str, *, recursive: bool = False) -> list[Any]:
-        """Return the FileInfos of what is in a folder, sorted by path; nothing when it is gone."""
+        """Return the FileInfos in a folder, sorted by path; none if the folder is missing."""
         selector = fs.FileSelector(path, allow_not_found=True, recursive=recursive)
-        # pyarrow asks whether the folder is gone only after it failed to read it.
+        # pyarrow raises if a folder disappears while it lists it.
         found = _while_gone(lambda: self.filesystem.get_file_info(selector))
         return sorted(found, key=lambda info: info.path)
 
     def open_output(self, path: str) -> Any:
-        """Return a new file's stream."""
+        """Return the output stream of a new file."""
         return self.filesystem.open_output_stream(path)
 
     def make_folder(self, path: str, *, parents: bool) -> None:
-        """Make a folder; without ``parents`` only below one that is there."""
+        """Make a folder; without ``parents`` its parent must exist."""
 
         def make() -> None:
             self.filesystem.create_dir(path, recursive=parents)
@@ -99,14 +99,14 @@ class Storage:
             make()
 
     def sync(self, path: str) -> None:
-        """Make a file or the names in a folder durable."""
+        """Make a file, or the names in a folder, durable."""
         if self._prefix is None:
             return
         number = os.open(self._prefix + path, os.O_RDONLY)
         try:
             os.fsync(number)
         except OSError as error:
-            # What some network file systems say to the sync of a folder: they have none.
+            # Some network file systems do not support the sync of a folder.
             if error.errno != errno.EINVAL:
                 raise
         finally:
@@ -117,10 +117,10 @@ class Storage:
         self.filesystem.move(source, target)
 
     def move_new(self, source: str, target: str) -> None:
-        """Move a file to where there is none.
+        """Move a file, without replacing another one.
 
         Raises:
-            FileExistsError: there is one.
+            FileExistsError: the target exists.
         """
         if self._prefix is not None:
             try:
@@ -136,21 +136,21 @@ class Storage:
         self.move(source, target)
 
     def delete_file(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         try:
             self.filesystem.delete_file(path)
         except FileNotFoundError:
             return
 
     def delete_tree(self, path: str) -> None:
-        """Delete a folder with all that is in it, if it is there."""
+        """Delete a folder and its contents, if it exists."""
         for attempt in range(_TRIES):
             try:
                 self.filesystem.delete_dir(path)
             except OSError:
                 if not self.is_folder(path):
                     return
-                # A task that is being ended may still add a file to it.
+                # A task that is being cancelled may still add a file.
                 if attempt == _TRIES - 1:
                     raise
             else:
@@ -158,10 +158,9 @@ class Storage:
             time.sleep(_PAUSE)
 
     def remove_empty(self, path: str) -> bool:
-        """Remove a folder if it is empty; return whether that is so.
+        """Remove a folder if it is empty; return True if it was removed.
 
-        Only where it can be done without a race: not on other than local file systems, whose
-        empty folders mostly are none.
+        Only on local file systems, where it is atomic. Most others have no empty folders.
         """
         if self._prefix is None:
             return False
@@ -172,7 +171,7 @@ class Storage:
         return True
 
     def read(self, path: str) -> bytes | None:
-        """Return what is in a file; None when there is none."""
+        """Return the contents of a file; None if it does not exist."""
         try:
             with self.filesystem.open_input_stream(path) as stream:
                 return bytes(stream.read())
@@ -182,18 +181,18 @@ class Storage:
     def write_atomic(
         self, path: str, data: bytes, *, through: str, exclusive: bool = False
     ) -> None:
-        """Write a file that is there completely or not at all, and durably.
+        """Write a file atomically and durably.
 
-        Several may write the same file with the same content at the same time.
+        Several processes may write the same contents at the same time.
 
         Args:
             path: the file.
-            data: what is in it.
-            through: the folder that the unfinished file is in.
-            exclusive: only if there is no such file; see :meth:`write_first`.
+            data: the contents.
+            through: the folder of the unfinished file.
+            exclusive: True to fail if the file exists; see :meth:`write_first`.
 
         Raises:
-            FileExistsError: there is such a file, and it must not be.
+            FileExistsError: the file exists, and ``exclusive`` is True.
         """
         unfinished = f"{through}/{secrets.token_hex(4)}{PARTIAL}"
         with self.open_output(unfinished) as stream:
@@ -208,24 +207,24 @@ class Storage:
             self.delete_file(unfinished)
             raise
         except FileNotFoundError:
-            # Somebody who completed the same commit has cleaned up.
+            # Another process that completed the same commit has cleaned up.
             if exclusive or not self.is_file(path):
                 raise
         self.sync(path.rpartition("/")[0] or "/")
 
     def write_first(self, path: str, data: bytes, *, exclusive: bool = False) -> None:
-        """Write a file, durably, and make its folder if need be.
+        """Write the first file of a folder atomically and durably, and make the folder.
 
-        Others that clean up may remove the folder while nothing but this is in it.
+        Retries if another process removes the folder, which it may do before the file is complete.
 
         Args:
             path: the file.
-            data: what is in it.
-            exclusive: only if there is no such file; on other than local file systems without
-                excluding who does the same in the same moment.
+            data: the contents.
+            exclusive: True to fail if the file exists. Only on local file systems the check and
+                the write are one atomic step.
 
         Raises:
-            FileExistsError: there is such a file, and it must not be.
+            FileExistsError: the file exists, and ``exclusive`` is True.
         """
         folder = path.rpartition("/")[0]
 
@@ -237,7 +236,7 @@ class Storage:
 
 
 def _while_gone(action: Callable[[], _T]) -> _T:
-    """Do it again while others that clean up remove an empty folder in between."""
+    """Retry an action while other processes that clean up remove its folder."""
     for _ in range(_TRIES - 1):
         with suppress(FileNotFoundError):
             return action()
@@ -245,12 +244,12 @@ def _while_gone(action: Callable[[], _T]) -> _T:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether readers leave a relative path out: a part of it starts with "_" or "."."""
+    """Return True if readers ignore a relative path: a component starts with "_" or "."."""
     return any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is the name of a job or an attempt."""
+    """Return True if a text is a valid name of a job or an attempt."""
     try:
         check_name(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The committer of a streaming query: every batch once, however often it is run or committed."""
+"""The committer of a streaming query, which commits every batch exactly once."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ if TYPE_CHECKING:
     from headgate.sink.file_options import FileSinkOptions
     from headgate.sink.storage import Storage
 
-#: Markers that are kept; a batch with a lower number than the newest is committed as well.
+#: Number of markers to keep. A batch with a lower number than the newest marker is committed too.
 _KEPT: Final = 10
 
 
 class StreamCommitter:
     """Commits the batches of one streaming query, in the order of their numbers.
 
-    After a crash the engine runs the last batch again under the same number. Whether it was
-    committed is told by a marker of that number, and the journal makes files and marker one: a
-    crash before the journal leaves nothing visible, and the batch is written again; a crash after
-    it leaves a decided commit, which is completed first, and then what the batch wrote again is
-    thrown away. A query with a new id (a new checkpoint) starts anew.
+    After a crash the engine runs the last batch again under the same number. A marker file with
+    that number exists if the batch was committed. The journal contains the files and the marker,
+    so both become visible together. After a crash before the journal, no file is visible and the
+    batch is written again. After a crash behind the journal, the next commit first completes the
+    decided one, and then drops the files of the second run. A query with a new id (a new
+    checkpoint) starts with no committed batch.
 
-    There is no ``_SUCCESS``: a stream does not end.
+    There is no ``_SUCCESS``, because a stream does not end.
 
     Args:
-        sink: where and how; ``mode="overwrite"`` replaces everything with each batch.
-        storage: its folder.
+        sink: the options of the sink; ``mode="overwrite"`` replaces all data with each batch.
+        storage: the sink's folder.
         query: the id of the query, the same after a restart.
     """
 
@@ -44,27 +45,27 @@ class StreamCommitter:
         try:
             self._query = check_name(query)
         except ValueError as error:
-            raise OptionError(f"query={query!r} is no id of a streaming query") from error
+            raise OptionError(f"query={query!r} is not a valid id of a streaming query") from error
 
     def job(self, batch: int) -> str:
-        """Return the job's name of a batch, for the writers' contexts."""
+        """Return the name of a batch's job, for the writers' contexts."""
         return batch_job(self._query, batch)
 
     def latest(self) -> int | None:
-        """Return the number of the last batch that is committed; None before the first one."""
+        """Return the number of the last committed batch; None before the first one."""
         folder = self._storage.at(COMMITS, self._query)
         with failing("look at", folder):
             return max(self._markers(), default=None)
 
     def commit(self, batch: int, committables: Iterable[Committable]) -> WriteResult | None:
-        """Make a batch visible, or do nothing when it is already.
+        """Commit a batch, unless it is committed already.
 
         Returns:
-            What became visible; None when the batch was committed before.
+            The result of the commit; None if the batch was committed before.
 
         Raises:
-            SinkError: nothing of the batch is visible, unless the error says that the commit is
-                decided.
+            SinkError: the commit failed. No file of the batch is visible, unless the error says
+                that the commit is decided.
         """
         storage, job = self._storage, self.job(batch)
         refuse_file(storage)
@@ -76,7 +77,7 @@ class StreamCommitter:
             overwrite = self._sink.mode == "overwrite"
             journal = plan(storage, job, committables, overwrite=overwrite, marker=marker)
             if not journals.write(storage, journal):
-                # An older driver that still lives has decided this batch.
+                # An older driver, which still runs, has decided this batch.
                 recover(storage, self._sink.stale_seconds, skip=job, everybody=True)
             elif journals.roll_forward(storage, journal):
                 result = result_of(journal)
@@ -84,10 +85,10 @@ class StreamCommitter:
         return result
 
     def abort(self, batch: int) -> None:
-        """Remove what a batch staged, unless its commit is decided.
+        """Remove the staged files of a batch, unless its commit is decided.
 
         Raises:
-            SinkError: it could not be removed.
+            SinkError: a file could not be removed.
         """
         job = self.job(batch)
         if journals.read(self._storage, job) is None:
@@ -99,7 +100,7 @@ class StreamCommitter:
         return [int(name) for name in names if name.isdecimal()]
 
     def _clean(self, batch: int) -> None:
-        """Remove what this and earlier batches staged, and the oldest markers."""
+        """Remove the staged files of this and earlier batches, and the oldest markers."""
         storage = self._storage
         with failing("clean up", storage.at(STAGING)):
             for info in storage.list(storage.at(STAGING)):
@@ -111,5 +112,5 @@ class StreamCommitter:
 
 
 def batch_job(query: str, batch: int) -> str:
-    """Return the job's name of a streaming query's batch."""
+    """Return the name of the job of a streaming query's batch."""
     return f"{query}-{batch}"

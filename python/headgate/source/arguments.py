@@ -1,4 +1,4 @@
-"""What sources check of their arguments, and how they read them from texts."""
+"""Checks of a source's arguments, and their values read from string options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def refuse(name: str, value: object, wrong: str, takes: str, remedy: str = "") -> OptionError:
-    """Return the error of a value that an argument does not take."""
+    """Return the error for an argument's invalid value."""
     return OptionError(
         f"{name}={value!r} {wrong}",
         asked=f"{name}={value!r}",
@@ -27,10 +27,10 @@ def refuse(name: str, value: object, wrong: str, takes: str, remedy: str = "") -
 
 
 def whole_number(name: str, value: object, minimum: int, maximum: int = _LARGEST) -> int:
-    """Return a whole number within its limits.
+    """Return a whole number that is within its limits.
 
     Raises:
-        OptionError: it is none, or lies outside.
+        OptionError: the value is not a whole number, or is outside the limits.
     """
     takes = f"a whole number from {minimum} to {maximum}"
     if isinstance(value, bool) or not isinstance(value, int):
@@ -41,10 +41,10 @@ def whole_number(name: str, value: object, minimum: int, maximum: int = _LARGEST
 
 
 def size(name: str, value: object, minimum: int) -> int:
-    """Return bytes of ``"64m"`` or of a number.
+    """Return a size in bytes, given as ``"64m"`` or as a number.
 
     Raises:
-        OptionError: it is no size, or too small.
+        OptionError: the value is not a size, or is too small.
     """
     takes = f'at least {minimum} bytes, written as "64m", "256k" or a number'
     try:
@@ -57,10 +57,10 @@ def size(name: str, value: object, minimum: int) -> int:
 
 
 def duration(name: str, value: object, minimum: float) -> float:
-    """Return seconds of ``"5s"`` or of a number.
+    """Return a duration in seconds, given as ``"5s"`` or as a number.
 
     Raises:
-        OptionError: it is no duration, or too short.
+        OptionError: the value is not a duration, or is too short.
     """
     takes = f'at least {minimum} seconds, written as "5s", "500ms" or a number'
     try:
@@ -73,15 +73,15 @@ def duration(name: str, value: object, minimum: float) -> float:
 
 
 class Texts:
-    """Options as texts, read by name; case does not count, as in Spark.
+    """String options, read by name; as in Spark, the case of a name does not matter.
 
     Args:
-        source: what the errors call it.
-        options: the texts.
-        known: every name that the source takes, in lower camel case.
+        source: the source's name, for errors.
+        options: the options as strings.
+        known: the names of all options of the source, in lower camel case.
 
     Raises:
-        OptionError: a name that the source does not take.
+        OptionError: an option is not one of ``known``.
     """
 
     def __init__(self, source: str, options: Mapping[str, str], known: Sequence[str]) -> None:
@@ -94,13 +94,13 @@ class Texts:
                     f"{name!r} is no option of {source}",
                     asked=name,
                     have=", ".join(known),
-                    remedy=" · ".join(near) or f"leave {name} out · one of those that there are",
+                    remedy=" · ".join(near) or f"leave {name} out · use one of the known options",
                     details={"option": name, "close": near},
                 )
             self._texts[folded[name.casefold()]] = text
 
     def get(self, name: str, read: Callable[[str], T], default: T, takes: str) -> T:
-        """Return an option as ``read`` makes it of its text.
+        """Return an option, parsed by ``read``.
 
         Raises:
             OptionError: ``read`` raised a ValueError.
@@ -124,16 +124,16 @@ class Texts:
         return self.get(name, float, default, "a number")
 
     def text(self, name: str, default: str | None = None) -> Any:
-        """Return a text as it is."""
+        """Return a string as it is."""
         return self._texts.get(name, default)
 
     def boolean(self, name: str, default: bool) -> bool:
-        """Return ``true`` or ``false``."""
+        """Return a boolean, given as ``true`` or ``false``."""
         return self.get(name, _boolean, default, "true or false")
 
     def texts(self, name: str) -> list[str] | None:
-        """Return texts: a JSON list, or one list parted by commas."""
-        return self.get(name, _texts, None, 'texts parted by commas, or a JSON list ["a", "b"]')
+        """Return a list of strings, given with commas or as a JSON list."""
+        return self.get(name, _texts, None, 'values separated by commas, or a list ["a", "b"]')
 
 
 def _boolean(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""A source read in this process: an iterator of records, for tests, notebooks and small programs."""
+"""Reads a source in this process, as an iterator of records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 _MOST_READERS: Final = 100_000
 
-#: Seconds that a close waits for an enumerator and for what it runs asynchronously.
+#: Longest wait of a close for the enumerator and for its asynchronous work, in seconds.
 _CLOSE: Final = 2.0
 
 _open: weakref.WeakSet[LocalRead[Any]] = weakref.WeakSet()
@@ -52,15 +52,15 @@ def read(
 
     Args:
         source: bounded or not.
-        parallelism: how many readers there are; all are polled in the caller's thread, in turn.
-        watermarks: how watermarks are made; None for those of the source itself.
-        checkpoint: what :meth:`LocalRead.checkpoint` gave: go on after the records that it covers.
-            The parallelism may be another one.
-        allow_unaligned_splits: whether a reader that cannot pause single splits may go on without.
+        parallelism: the number of readers, which the caller's thread polls in turn.
+        watermarks: makes the watermarks; None for those of the source itself.
+        checkpoint: bytes from :meth:`LocalRead.checkpoint`, to continue after the records that it
+            covers. The parallelism may differ.
+        allow_unaligned_splits: True to continue unaligned if a reader cannot pause splits.
 
     Raises:
-        OptionError: the parallelism is less than 1; an argument of another type.
-        StateVersionError: the checkpoint is none, or of a version that is not known.
+        OptionError: the parallelism is less than 1, or an argument has the wrong type.
+        StateVersionError: the bytes are not a checkpoint, or of an unknown version.
     """
     _is_a("source", source, Source, "NumberSequenceSource(0, 10)")
     _is_a("watermarks", watermarks, WatermarkStrategy | None, "WatermarkStrategy.no_watermarks()")
@@ -76,11 +76,11 @@ def read(
 
 
 class LocalRead(Generic[T]):
-    """The records of a source, one by one; made by :func:`read`. Used by one thread at a time.
+    """An iterator over the records of a source, made by :func:`read`. Not thread-safe.
 
-    Reading begins with the first record that is asked for. Interrupted by Ctrl-C it can go on.
-    Leave the ``with`` block or call :meth:`close` at the end; what is merely forgotten is closed by
-    the garbage collector, and at the end of the process.
+    Reading starts with the first call of ``next``. After Ctrl-C the iteration can continue. Use it
+    as a context manager or call :meth:`close`; otherwise the garbage collector or the exit of the
+    process closes it.
     """
 
     def __init__(
@@ -121,15 +121,15 @@ class LocalRead(Generic[T]):
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def __iter__(self) -> Self:
-        """Return this read itself: it is read once."""
+        """Return itself."""
         return self
 
     def __next__(self) -> T:
-        """Return the next record of any reader; wait for it.
+        """Wait for the next record of any reader and return it.
 
         Raises:
-            SourceError: the source failed; then this read is closed.
-            ClosedError: it was closed before its end.
+            SourceError: the source failed; this read is closed then.
+            ClosedError: this read was closed before its end.
         """
         if self._has_ended:
             raise StopIteration
@@ -144,8 +144,8 @@ class LocalRead(Generic[T]):
                 for _ in self._operators:
                     record = self._operators[self._turn].poll()
                     if record is not None:
-                        # The records of one element are handed out together, so that a checkpoint
-                        # after them finds no other reader in the middle of one.
+                        # Hand out all records of an element before the next reader's, so that a
+                        # checkpoint after them finds no other reader in the middle of an element.
                         if not self._operators[self._turn].pending:
                             self._pass_turn()
                         return record
@@ -162,38 +162,38 @@ class LocalRead(Generic[T]):
         raise StopIteration
 
     def __enter__(self) -> Self:
-        """Return this read."""
+        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close this read."""
         self.close()
 
     @property
     def current_watermark(self) -> int:
-        """No record at or before it, in ms since 1970, follows; the least of all readers."""
+        """The lowest watermark of all readers, in ms since 1970."""
         return min(operator.current_watermark for operator in self._operators)
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are in all, None where the source does not know."""
+        """The number of splits; None if the source does not know it."""
         return self._coordinator.total_splits
 
     @property
     def finished_splits(self) -> int:
-        """How many splits were read to their end."""
+        """The number of finished splits."""
         return self._coordinator.finished_splits
 
     def checkpoint(self) -> bytes:
-        """Return what covers exactly the records handed out so far, for :func:`read`.
+        """Return a checkpoint for :func:`read` that covers exactly the records handed out so far.
 
-        When the next record is asked for it counts as stored for good: sources that acknowledge
-        what was read do it then.
+        The next call of ``next`` completes the checkpoint: sources that acknowledge their records
+        do so then.
 
         Raises:
-            SourceError: the source could not give its state.
-            NotBuiltError: one element of a reader became several records, and not all of them have
-                been handed out.
+            SourceError: the source failed to return its state.
+            NotBuiltError: one element of a reader became several records, and some of them were
+                not handed out yet.
             ClosedError: this read is closed.
         """
         self._check_open()
@@ -215,35 +215,35 @@ class LocalRead(Generic[T]):
         return LocalCheckpoint(state, self._source.split_serializer.version, splits).to_bytes()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the batches that are left, for whatever takes an Arrow stream.
+        """Return the remaining batches as an Arrow stream.
 
-        It reads through this object, which must not be closed before it.
+        The stream reads through this object, which must stay open until the stream ends.
 
         Raises:
-            NotBuiltError: the source has no schema, so its records are no batches.
+            NotBuiltError: the source has no schema, so its records are not batches.
         """
         import pyarrow as pa  # noqa: PLC0415 - slow to import, and not every source needs it
 
         schema = self._source.schema
         if schema is None:
             raise NotBuiltError(
-                f"{self._source.name} has no schema, so its records are no Arrow batches",
+                f"{self._source.name} has no schema, so its records are not Arrow batches",
                 asked="to_reader()",
                 remedy="for record in read(source): ... · give the source a schema",
             )
         return pa.RecordBatchReader.from_batches(schema, self._batches())
 
     def close(self) -> None:
-        """End all readers and the enumerator; a second time does nothing.
+        """Close all readers and the enumerator, once.
 
         Raises:
-            SourceError: a reader failed in its close; everything else is closed.
+            SourceError: a reader failed in its close; all others are closed.
         """
         if self._is_closed:
             return
         self._is_closed = True
         if self._finalizer is None:
-            return  # never started
+            return  # Never started.
         self._finalizer.detach()
         try:
             _close_operators(self._operators)
@@ -255,7 +255,7 @@ class LocalRead(Generic[T]):
         if self._is_closed:
             raise ClosedError(
                 f"this read of {self._source.name} is closed",
-                remedy="read(source, checkpoint=...) goes on where a checkpoint was taken",
+                remedy="read(source, checkpoint=...) continues from a checkpoint",
             )
 
     def _start(self) -> None:
@@ -264,7 +264,7 @@ class LocalRead(Generic[T]):
         self._is_started = True
         parts = self._thread, self._coordinator, self._operators
         self._finalizer = weakref.finalize(self, _abandon, *parts)
-        self._finalizer.atexit = False  # see _close_open
+        self._finalizer.atexit = False  # See _close_open.
         _open.add(self)
         try:
             self._start_all()
@@ -279,7 +279,7 @@ class LocalRead(Generic[T]):
             operator.attach_wake_up(self._bell.ring)
             if restored is not None and (own := restored.splits[subtask :: len(self._operators)]):
                 operator.add_splits(restored.split_version, own)
-            # First registered: its start() may ask for a split.
+            # Register the reader first, because its start() may request a split.
             self._coordinator.register_reader(subtask, socket.gethostname())
             operator.start()
 
@@ -289,7 +289,7 @@ class LocalRead(Generic[T]):
             self._coordinator.checkpoint_complete(checkpoint_id)
             told: Future[None] = Future()
             if self._thread.execute(lambda: told.set_result(None)):
-                told.result()  # a close right after this must not drop it
+                told.result()  # A close right after this must not drop the completion.
             for operator in self._operators:
                 operator.notify_checkpoint_complete(checkpoint_id)
 
@@ -303,7 +303,7 @@ class LocalRead(Generic[T]):
     def _close_after_failure(self) -> None:
         try:
             self.close()
-        except Exception:  # noqa: BLE001 - logged; the first failure is what counts
+        except Exception:  # noqa: BLE001 - logged; the first failure is raised
             _LOG.exception("a reader of %s failed in close, too", self._source.name)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -312,9 +312,9 @@ class LocalRead(Generic[T]):
         for record in self:
             if not isinstance(record, pa.RecordBatch):
                 raise SourceError(
-                    f"{self._source.name} has a schema, but a record of it is a "
-                    f"{type(record).__name__} and no RecordBatch",
-                    remedy="emit batches · no schema",
+                    f"{self._source.name} has a schema, but emitted a {type(record).__name__} "
+                    "instead of a RecordBatch",
+                    remedy="emit batches · remove the schema",
                 )
             yield record
 
@@ -327,7 +327,7 @@ def _is_a(name: str, value: object, kind: Any, takes: str) -> None:
 
 
 def _close_operators(operators: list[SourceOperator[T]]) -> None:
-    """Close all, then raise the first error of any."""
+    """Close all operators, then raise the first error."""
     errors = []
     for operator in operators:
         try:
@@ -343,16 +343,16 @@ def _abandon(
     coordinator: SourceCoordinator[Any, Any],
     operators: list[SourceOperator[Any]],
 ) -> None:
-    """Close what belonged to a read that nobody has any more.
+    """Close a read that was garbage collected.
 
-    A garbage collection may call this anywhere, with any lock held: so here only a message is left,
-    and the coordinator's thread does the rest.
+    The garbage collector may call this anywhere, with any lock held, so it only sends an action to
+    the coordinator's thread.
     """
 
     def close() -> None:
         try:
             _close_operators(operators)
-        except Exception:  # noqa: BLE001 - logged; nobody is there to be told
+        except Exception:  # noqa: BLE001 - logged; there is no caller
             _LOG.exception("a reader failed in close")
         coordinator.close()
         thread.close()
@@ -362,6 +362,6 @@ def _abandon(
 
 @atexit.register
 def _close_open() -> None:
-    """Close what is open at the end of the process, while its threads still run."""
+    """Close all open reads at the exit of the process, while its threads still run."""
     for left in list(_open):
         left._close_after_failure()  # noqa: SLF001 - of this module

@@ -1,4 +1,4 @@
-"""Whole numbers in a row: the source to try things with, at a rate when one is wished."""
+"""A source of consecutive whole numbers, for tests and demos, with an optional rate."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headgate.source.sequential import BatchSourceReader, Pace, Positioned, Sequ
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 
-#: Splits per reader when their number is not given: enough that a slow reader takes fewer.
+#: Default number of splits per reader, so that a slow reader can take fewer than the others.
 _SPLITS_PER_READER: Final = 8
 #: Batches in a split of a sequence that has no end.
 _BATCHES_PER_SPLIT: Final = 8
-#: A rate is kept by batches of this many seconds, so that rows come evenly.
+#: Seconds of rows in a batch if there is a rate, so that rows come evenly.
 _SECONDS_PER_BATCH: Final = 0.1
 
 _OPTIONS: Final = ("start", "end", "batchSize", "splits", "rowsPerSecond", "column")
@@ -38,7 +38,7 @@ _OPTIONS: Final = ("start", "end", "batchSize", "splits", "rowsPerSecond", "colu
 
 @dataclass(frozen=True, slots=True)
 class NumberSplit(SourceSplit):
-    """The numbers from ``start`` to before ``end``, of which ``position`` have been emitted."""
+    """The numbers from ``start`` up to and excluding ``end``; ``position`` counts emitted ones."""
 
     start: int
     end: int
@@ -46,19 +46,19 @@ class NumberSplit(SourceSplit):
 
     @property
     def split_id(self) -> str:
-        """The range, as ``numbers[0:100]``."""
+        """The range, such as ``numbers[0:100]``."""
         return f"numbers[{self.start}:{self.end}]"
 
 
 @dataclass(frozen=True, slots=True)
 class NumberCheckpoint:
-    """What has not been handed out.
+    """The numbers that are not assigned.
 
     Attributes:
         next: the first number that is in no split yet.
-        step: how many numbers a split has.
+        step: numbers in a split.
         end: the number after the last one; None for a sequence without end.
-        made: how many splits there have been.
+        made: number of splits created so far.
         returned: splits of lost readers, as ``(start, end, position)``.
     """
 
@@ -70,24 +70,24 @@ class NumberCheckpoint:
 
 
 class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]):
-    """The numbers from ``start`` to before ``end``, as ``range()`` of Python and Spark has them.
+    """The numbers from ``start`` up to and excluding ``end``, as in Python's and Spark's ``range``.
 
     A record is a batch with one column of 64-bit integers.
 
     Args:
         start: the first number.
-        end: the number after the last one; None for a sequence that goes on until it is stopped
+        end: the number after the last one; None for a sequence that runs until it is stopped
             (or reaches 2**63 - 1).
         batch_size: rows in a batch, at most.
-        splits: in how many parts it is handed out; 8 per reader when it is not given. A sequence
-            without end has splits of 8 batches instead.
-        rows_per_second: a limit over all readers together: each keeps to its share, whether the
-            others are there or not. Time lost is not caught up.
+        splits: number of splits; by default 8 per reader. A sequence without end has splits of 8
+            batches instead.
+        rows_per_second: limit over all readers together. Each reader keeps to its share, even if
+            the others do not run. Lost time is not caught up.
         column: the name of the column.
-        unbounded: says that ``end`` is None on purpose; it has to agree with ``end``.
+        unbounded: True if ``end`` is None on purpose; an error if it contradicts ``end``.
 
     Raises:
-        OptionError: an argument outside its limits.
+        OptionError: an argument is outside its limits.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         if self._end is not None and self._end < self._start:
             raise refuse("end", end, f"is before start={start}", f"at least start={start}")
         if unbounded is not None and unbounded != (end is None):
-            raise refuse("unbounded", unbounded, f"does not go with end={end}", f"{end is None}")
+            raise refuse("unbounded", unbounded, f"contradicts end={end}", f"{end is None}")
         self._batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
         self._splits = None if splits is None else whole_number("splits", splits, 1, 10**7)
         if rows_per_second is not None and not _is_rate(rows_per_second):
@@ -120,10 +120,10 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Return the source of ``start``, ``end``, ``batchSize``, ``splits``, ``rowsPerSecond``.
 
-        Without ``end`` it goes on for ever; ``column`` names the column.
+        Without ``end`` it has no end; ``column`` names the column.
 
         Raises:
-            OptionError: another option, or a value that cannot be read.
+            OptionError: an option is unknown or malformed.
         """
         texts = Texts(cls.__name__, options, _OPTIONS)
         return cls(
@@ -137,12 +137,12 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded when it has an end."""
+        """``BOUNDED`` if it has an end."""
         return Boundedness.CONTINUOUS_UNBOUNDED if self._end is None else Boundedness.BOUNDED
 
     @property
     def rows_per_second(self) -> float | None:
-        """The limit over all readers together; None for none."""
+        """The limit over all readers together; None for no limit."""
         return self._rate
 
     @property
@@ -152,7 +152,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
 
     @property
     def name(self) -> str:
-        """The range, as ``NumberSequenceSource(0, 100)``."""
+        """The range, such as ``NumberSequenceSource(0, 100)``."""
         return f"NumberSequenceSource({self._start}, {self._end})"
 
     def create_enumerator(
@@ -169,7 +169,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
     def restore_enumerator(
         self, context: SplitEnumeratorContext[NumberSplit], checkpoint: NumberCheckpoint
     ) -> SplitEnumerator[NumberSplit, NumberCheckpoint]:
-        """Return an enumerator of the numbers that a checkpoint leaves."""
+        """Return an enumerator of a checkpoint's remaining numbers."""
         return NumberSplitEnumerator(context, checkpoint)
 
     def create_reader(
@@ -232,37 +232,37 @@ class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
         self._end = _INT64_MAX if checkpoint.end is None else checkpoint.end
 
     def start(self) -> None:
-        """Nothing to begin."""
+        """Do nothing."""
 
-    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - numbers are everywhere
-        """Give the next split, or say that there is none."""
+    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - any host
+        """Assign the next split, or signal that there is none."""
         split = self._take()
         if split is None:
             self._context.signal_no_more_splits(subtask_id)
         else:
             self._context.assign_split(split, subtask_id)
 
-    def add_splits_back(self, splits: Sequence[NumberSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader may have them
+    def add_splits_back(self, splits: Sequence[NumberSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader
         """Keep splits of a lost reader for the next request."""
         self._returned.extend(splits)
 
     def add_reader(self, subtask_id: int) -> None:
-        """Wait for its request."""
+        """Do nothing until the reader requests a split."""
 
-    def snapshot_state(self, checkpoint_id: int) -> NumberCheckpoint:  # noqa: ARG002 - the state does not depend on it
-        """Return what has not been handed out."""
+    def snapshot_state(self, checkpoint_id: int) -> NumberCheckpoint:  # noqa: ARG002 - unused
+        """Return the numbers that are not assigned."""
         returned = [(split.start, split.end, split.position) for split in self._returned]
         return NumberCheckpoint(self._next, self._step, self._last, self._made, tuple(returned))
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits a bounded sequence has."""
+        """The number of splits of a bounded sequence; None without an end."""
         if self._last is None:
             return None
         return self._made + max(0, -(-(self._end - self._next) // self._step))
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""
 
     def _take(self) -> NumberSplit | None:
         if self._returned:
@@ -281,7 +281,7 @@ def _is_rate(value: object) -> bool:
 
 
 def _numbers(start: int, end: int) -> pa.Array:
-    """Return the numbers from ``start`` to before ``end``, made without a Python object for each."""
+    """Return the numbers of a range as an array, without a Python object for each of them."""
     if hasattr(pa, "arange"):
         return pa.arange(start, end)
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only old versions need it

@@ -1,7 +1,7 @@
-"""A source cut into plans: which splits there are now, and then exactly these read.
+"""Plans of a source: list the splits that exist now, and read exactly these splits elsewhere.
 
-For engines that plan in one place and read in others, a bit at a time: the checkpoint of one plan
-is where the next one begins.
+For engines that plan in one place and read in others, one plan after another: each plan continues
+from the checkpoint of the one before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that a close waits for an enumerator that is at something.
+#: Longest wait of a close for a running callback of the enumerator, in seconds.
 _CLOSE: Final = 2.0
 
 
@@ -37,10 +37,10 @@ class Planned:
     """The splits of one plan.
 
     Attributes:
-        version: of the split serializer that wrote them.
+        version: the version of the split serializer that wrote the splits.
         splits: ids and bytes.
-        checkpoint: of the enumerator, without these splits: where the next plan begins.
-        is_finished: whether no plan after it will have any split.
+        checkpoint: the enumerator's checkpoint without these splits, for the next plan.
+        is_finished: True if no later plan will have a split.
     """
 
     version: int
@@ -57,24 +57,24 @@ def plan_splits(
     parallelism: int = 1,
     timeout: float = 60.0,
 ) -> Planned:
-    """Ask an enumerator for the splits that there are now.
+    """Return the splits that an enumerator has now.
 
-    Readers that only ask take them. What the enumerator's ``start()`` wants done later, as looking
-    for new files once a minute, is done at once and once. There is no split now when nothing runs
-    and requests are still open; a bounded source is waited for in that case, too.
+    Simulated readers request them. Periodic work of the enumerator's ``start()``, such as a look
+    for new files every minute, runs at once, and once. An unbounded source has no split left when
+    requests are open and the enumerator runs nothing; for a bounded source the plan waits on.
 
     Args:
-        source: whose splits.
-        checkpoint: of the plan before; None to begin at the beginning.
-        max_splits: stop asking then, at least 1; an enumerator that gives several at a time may
-            exceed it.
-        parallelism: how many readers ask.
-        timeout: seconds for all of it.
+        source: the source to plan.
+        checkpoint: the checkpoint of the plan before; None to start at the beginning.
+        max_splits: number of splits after which requests stop, at least 1. An enumerator that
+            assigns several splits at a time may exceed it.
+        parallelism: the number of simulated readers.
+        timeout: seconds for the whole plan.
 
     Raises:
         SourceError: the enumerator failed, or did not answer in time.
-        NotBuiltError: the enumerator sends events to its readers: here there are none.
-        OptionError: a limit less than 1.
+        NotBuiltError: the enumerator sends events to its readers, which a plan does not have.
+        OptionError: the limit is less than 1.
     """
     if max_splits is not None and max_splits < 1:
         raise OptionError(
@@ -92,19 +92,19 @@ def plan_splits(
 def read_splits(
     source: Source[T, Any, Any], version: int, splits: Sequence[tuple[str, bytes]]
 ) -> Iterator[T]:
-    """Read exactly these splits in this process and thread, then end.
+    """Read exactly these splits in this process and thread.
 
     Args:
-        source: whose splits.
-        version: of the split serializer that wrote them.
-        splits: ids and bytes, as :class:`Planned` has them.
+        source: the source of the splits.
+        version: the version of the split serializer that wrote the splits.
+        splits: ids and bytes, as in :class:`Planned`.
 
     Yields:
         The records.
 
     Raises:
-        SourceError: the source failed; it names the splits at work.
-        NotBuiltError: its readers talk to the enumerator, which is not here.
+        SourceError: the source failed; the error names the splits that were being read.
+        NotBuiltError: the reader sends events to the enumerator, which does not run here.
     """
     operator = SourceOperator(source, _NoCoordinator(source.name))
     with closing(operator):
@@ -116,7 +116,11 @@ def read_splits(
 
 
 class _Plan:
-    """Readers that only ask, and the way of the enumerator to them; all on its thread but make()."""
+    """Simulated readers, and the gateway to them. All but make() runs on the coordinator's thread.
+
+    Attributes:
+        coordinator: runs the enumerator.
+    """
 
     def __init__(
         self,
@@ -145,7 +149,7 @@ class _Plan:
         )
 
     def make(self, checkpoint: bytes | None, timeout: float) -> Planned:
-        """Do it, and wait for it."""
+        """Wait for the plan and return it."""
         self._version = self._source.split_serializer.version
         self.coordinator.start(checkpoint)
         for subtask in range(self._parallelism):
@@ -158,25 +162,25 @@ class _Plan:
             at = self.coordinator.callback_at_work
             raise SourceError(
                 f"the enumerator of {self._source.name} did not answer in {timeout:g} s",
-                have=f"it is in {at}" if at else f"{len(self._asked)} split requests are open",
-                remedy="answer each request, or say that no more splits come · "
-                "do what blocks in context.call_async() · a greater timeout",
+                have=f"it runs {at}" if at else f"{len(self._asked)} split requests are open",
+                remedy="answer each request with a split or signal_no_more_splits() · "
+                "block only in context.call_async() · use a longer timeout",
             )
         return self._planned
 
     def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
-        """Take splits, and ask for the next."""
+        """Take splits and request the next one."""
         self._version = version
         self._splits += splits
         self._answered(subtask, is_ready=True)
 
     def no_more_splits(self, subtask: int) -> None:
-        """Count a reader out."""
+        """Stop the requests of a reader."""
         self._told_no_more.add(subtask)
         self._answered(subtask, is_ready=False)
 
     def event(self, subtask: int, event: SourceEvent) -> None:
-        """Refuse."""
+        """Fail, because a plan has no readers."""
         self.failed(
             NotBuiltError(
                 f"the enumerator of {self._source.name} sends events to its readers, "
@@ -187,10 +191,10 @@ class _Plan:
         )
 
     def align(self, subtask: int, max_allowed_ms: int) -> None:
-        """Nothing is read here, so nothing is ahead."""
+        """Do nothing: a plan reads no records."""
 
     def failed(self, error: HeadgateError) -> None:
-        """End it."""
+        """End the plan with an error."""
         self._error = error
         self._is_done.set()
 
@@ -204,7 +208,7 @@ class _Plan:
         self._ask()
 
     def _ask(self) -> None:
-        """Ask as long as all answers together stay within the limit; then see what comes of it."""
+        """Request splits as long as all answers together stay within the limit."""
         while self._ready and self._is_wanted(len(self._asked)):
             self._request()
         self._arm()
@@ -223,13 +227,13 @@ class _Plan:
             self._thread.call_when_idle(self._settled)
 
     def _settled(self) -> None:
-        """Nothing waits and nothing runs: what was not answered now will not be soon."""
+        """Handle an idle coordinator: open requests will not be answered soon."""
         self._is_armed = False
         is_finished = len(self._told_no_more) == self._parallelism
         if is_finished or not self._is_wanted(0):
             self._take(is_finished)
         elif self._ready:
-            self._request()  # the open ones are not answered, so they use up nothing of the limit
+            self._request()  # Requests without an answer do not count towards the limit.
             self._arm()
         elif self._source.boundedness is not Boundedness.BOUNDED:
             self._take(False)
@@ -247,19 +251,19 @@ class _Plan:
 
 
 class _NoCoordinator(SourceReaderContext):
-    """The surroundings of a reader that has all its splits already."""
+    """The context of a reader that has all its splits already."""
 
     def __init__(self, source: str) -> None:
         self._source = source
 
     @property
     def index_of_subtask(self) -> int:
-        """The only one."""
+        """The number of the only reader."""
         return 0
 
     @property
     def current_parallelism(self) -> int:
-        """The only one."""
+        """One reader."""
         return 1
 
     @property
@@ -269,16 +273,16 @@ class _NoCoordinator(SourceReaderContext):
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """Nothing."""
+        """Empty."""
         return MappingProxyType({})
 
     def send_split_request(self) -> None:
-        """Nothing: it was told that no more splits come."""
+        """Do nothing: the reader was told that no split follows."""
 
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
-        """Refuse."""
+        """Fail, because there is no enumerator."""
         raise NotBuiltError(
-            f"the readers of {self._source} send events to its enumerator, and here is none",
+            f"the readers of {self._source} send events to its enumerator, which does not run here",
             asked=f"event {event.name!r}",
             remedy="headgate.source.read(source) · exchange(source, ...)",
         )

@@ -1,4 +1,4 @@
-"""Sources by name: those that ship, those of a caller, and any class that can be imported."""
+"""Sources by name: those that ship, registered ones, and any class that can be imported."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headgate._matches import close_matches
 from headgate.errors import OptionError
 from headgate.source.api import Source
 
-#: What a name stands for: a class with ``from_options``, or a source as it is.
+#: A registered class with ``from_options``, or a registered source.
 Registered = type[Source[Any, Any, Any]] | Source[Any, Any, Any]
 
-#: The name of the option that says which source is meant.
+#: The option that names the source.
 OPTION: Final = "source"
 
 #: name -> module, class, options that the name implies.
@@ -29,10 +29,10 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
 
 
 class Options(Mapping[str, str]):
-    """Options by names whose case does not count: Spark hands them over in lower case.
+    """Options whose names ignore case: Spark passes them in lower case.
 
     Args:
-        options: texts by name.
+        options: values by name.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -40,7 +40,7 @@ class Options(Mapping[str, str]):
         self._names = {name.casefold(): name for name in options}
 
     def __getitem__(self, name: str) -> str:
-        """Return the text of an option."""
+        """Return the value of an option."""
         return self._options[self._names[name.casefold()]]
 
     def __iter__(self) -> Iterator[str]:
@@ -48,11 +48,11 @@ class Options(Mapping[str, str]):
         return iter(self._options)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of options."""
         return len(self._options)
 
     def __repr__(self) -> str:
-        """Return it as a dict is written."""
+        """Return the options in the form of a dict."""
         return repr(self._options)
 
 
@@ -62,13 +62,13 @@ def source_from_options(
     """Return the source that options describe.
 
     Args:
-        options: texts by name; ``source`` names one of ``registered``, one that ships, or a class
-            as ``"package.module:Class"``. The others are the source's own.
-        registered: a caller's own sources by name; they win over those that ship.
+        options: values by name; ``source`` names one of ``registered``, one that ships, or a class
+            as ``"package.module:Class"``. All other options belong to the source.
+        registered: the caller's sources by name; they take precedence over those that ship.
 
     Raises:
-        OptionError: no such source, or an option that it does not take.
-        NotBuiltError: the source cannot be described by texts.
+        OptionError: there is no such source, or it does not take an option.
+        NotBuiltError: the source cannot be described by options.
     """
     given = dict(options)
     names = [name for name in given if name.lower() == OPTION]
@@ -100,7 +100,7 @@ def _instance(own: Registered, name: str, options: dict[str, str]) -> Source[Any
         return _made(own, options)
     if options:
         raise OptionError(
-            f"source {name!r} was registered as it is and takes no options",
+            f"source {name!r} was registered as an instance, which takes no options",
             asked=", ".join(sorted(options)),
             remedy="register its class",
         )

@@ -1,7 +1,7 @@
-"""Readers of sources whose splits are read one after another, batch by batch.
+"""Readers of sources whose splits are read one at a time, batch by batch.
 
-A source gives a function that opens a split and yields its batches, each with the position after
-it. What the high-level API wants around it (wake-ups, pauses, state, requests) is here.
+A source supplies a function that opens a split and yields its batches, each with the position
+after it. This module adds wake-ups, pauses, state and split requests.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
 
 SplitT = TypeVar("SplitT", bound=SourceSplit)
 
-#: A batch, and the position of its split after it; a batch without rows only moves the position.
+#: A batch, and the split's position after it. A batch without rows only advances the position.
 Positioned = tuple["pa.RecordBatch", int]
 
 
 class PositionedSplit(Protocol):
-    """A split that is a frozen dataclass and knows how far it has been read."""
+    """A split that is a frozen dataclass with a position."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def split_id(self) -> str:
-        """Unique within the source."""
+        """The name of the split, unique within the source."""
 
     @property
     def position(self) -> int:
-        """How far its batches have been emitted; 0 at its beginning."""
+        """The position after the last emitted batch; 0 at the beginning."""
 
 
 class Pace:
-    """Says when the next rows are due, so that they come at a rate. Used by one thread.
+    """Limits the rate of rows. Used by one thread.
 
-    Time that was lost is not caught up: the rate is an upper limit at every moment.
+    Lost time is not caught up, so the rate is an upper limit at every moment.
 
     Args:
-        rows_per_second: of this reader alone.
-        clock: seconds that only go up.
+        rows_per_second: the rate of this reader alone.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(self, rows_per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,20 +69,20 @@ class Pace:
         self._due = clock()
 
     def delay(self) -> float:
-        """Return the seconds until the next rows are due, 0 or less when they are."""
+        """Return the seconds until the next rows are due; 0 or less if they are due now."""
         return self._due - self._clock()
 
     def took(self, rows: int) -> None:
-        """Count rows that have been taken."""
+        """Count rows that were read."""
         self._due = max(self._due, self._clock()) + rows / self._rate
 
 
 class SequentialSplitReader(SplitReader[Positioned, SplitT]):
-    """Reads splits in the order of their arrival, leaving out those that are paused.
+    """Reads splits in the order of their arrival, except paused ones.
 
     Args:
         open_split: yields the batches of a split from its position on.
-        pace: holds a rate; None for as fast as it goes. It outlives this reader.
+        pace: limits the rate; None for no limit. It outlives this reader.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
         return RecordsBySplits({split_id: [positioned]})
 
     def handle_splits_changes(self, change: SplitsChange[SplitT]) -> None:
-        """Take splits, or give some up."""
+        """Add or remove splits."""
         match change:
             case SplitsAddition():
                 self._splits.update((split.split_id, split) for split in change.splits)
@@ -124,7 +124,7 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
                 raise TypeError(f"unknown change of splits: {type(change).__name__}")
 
     def wake_up(self) -> None:
-        """End a fetch that waits, from any thread."""
+        """Interrupt a waiting fetch; from any thread."""
         with self._condition:
             self._woken = True
             self._condition.notify_all()
@@ -132,17 +132,17 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[SplitT], splits_to_resume: Sequence[SplitT]
     ) -> None:
-        """Stop and continue single splits; each keeps its place."""
+        """Pause and resume single splits, which keep their order."""
         self._paused.update(split.split_id for split in splits_to_pause)
         self._paused.difference_update(split.split_id for split in splits_to_resume)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open splits."""
         for split_id in list(self._splits):
             self._forget(split_id)
 
     def _wait_for_work(self) -> str | None:
-        """Wait until a split may be read; None after a wake-up, or without splits."""
+        """Wait until a split may be read; return None after a wake-up, or if there is no split."""
         with self._condition:
             while not self._woken:
                 ready = next((one for one in self._splits if one not in self._paused), None)
@@ -169,14 +169,14 @@ class SequentialSplitReader(SplitReader[Positioned, SplitT]):
 
 @dataclasses.dataclass(slots=True)
 class Progress:
-    """A split and how far it has been emitted."""
+    """A split, and the position after its last emitted batch."""
 
     split: Any
     position: int
 
 
 class BatchEmitter(RecordEmitter[Positioned, "pa.RecordBatch", Progress]):
-    """Emits a batch and moves the position of its split behind it."""
+    """Emits a batch and advances the position of its split past it."""
 
     def emit_record(
         self, element: Positioned, output: SourceOutput[pa.RecordBatch], split_state: Progress
@@ -190,12 +190,12 @@ class BatchEmitter(RecordEmitter[Positioned, "pa.RecordBatch", Progress]):
 class BatchSourceReader(
     SingleThreadMultiplexSourceReaderBase[Positioned, "pa.RecordBatch", SplitT, Progress]
 ):
-    """Reads positioned splits with one fetcher and asks for the next one when one is finished.
+    """Reads positioned splits with one fetcher, and requests a split when one ends.
 
     Args:
-        split_reader_supplier: makes the split reader, a :class:`SequentialSplitReader` for one; its
+        split_reader_supplier: makes the split reader, such as a :class:`SequentialSplitReader`; its
             splits are :class:`PositionedSplit`.
-        context: what the reader may ask of its surroundings.
+        context: the reader's context.
     """
 
     def __init__(
@@ -206,15 +206,15 @@ class BatchSourceReader(
         super().__init__(split_reader_supplier, BatchEmitter(), context)
 
     def start(self) -> None:
-        """Ask for the first split."""
+        """Request the first split."""
         self.context.send_split_request()
 
     def poll_next(self, output: ReaderOutput[pa.RecordBatch]) -> InputStatus:
         """Emit the next batch.
 
         Raises:
-            HeadgateError: what the split reader raised, when that is one (a schema that does not
-                fit, say); else a SourceError.
+            HeadgateError: the split reader raised it, for example for a schema that does not fit.
+            SourceError: the split reader raised another exception, which is its cause.
         """
         try:
             return super().poll_next(output)
@@ -224,16 +224,16 @@ class BatchSourceReader(
             raise
 
     def initialized_state(self, split: SplitT) -> Progress:
-        """Return where a split stands."""
+        """Return the progress of a split that was just added."""
         positioned: Any = split
         return Progress(split, positioned.position)
 
-    def to_split_type(self, split_id: str, state: Progress) -> SplitT:  # noqa: ARG002 - the split knows its id
-        """Return a split from its emitted position on."""
+    def to_split_type(self, split_id: str, state: Progress) -> SplitT:  # noqa: ARG002 - in the split
+        """Return the split at its emitted position."""
         split: SplitT = dataclasses.replace(state.split, position=state.position)
         return split
 
     def on_split_finished(self, finished: Mapping[str, Progress]) -> None:
-        """Ask for as many splits as have ended."""
+        """Request as many splits as have ended."""
         for _ in finished:
             self.context.send_split_request()

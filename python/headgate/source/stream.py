@@ -1,4 +1,4 @@
-"""A stream of Arrow batches from a TCP connection: the smallest source without an end."""
+"""A source of Arrow batches from a TCP connection."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from headgate.source.sequential import BatchSourceReader, Positioned
 
 _OPTIONS: Final = ("host", "port", "schema", "reconnect", "retryInterval", "connectTimeout")
 
-#: Batches received and not fetched yet; then TCP slows the sender down.
+#: Limit of received batches that were not fetched yet; beyond it TCP slows the sender down.
 _AHEAD: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SocketSplit(SourceSplit):
-    """The connection; ``position`` counts rows and serves no restart."""
+    """The connection; ``position`` counts rows, but a restart cannot continue from it."""
 
     host: str
     port: int
@@ -58,7 +58,11 @@ class SocketSplit(SourceSplit):
 
 @dataclass(frozen=True, slots=True)
 class SocketCheckpoint:
-    """Whether a reader has the connection."""
+    """The state of the enumerator.
+
+    Attributes:
+        assigned: True while a reader has the connection.
+    """
 
     assigned: bool = False
 
@@ -67,19 +71,19 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
     """Arrow IPC streams from a TCP server, one after another.
 
     One reader connects; the others end at once. **At most once:** a socket cannot be read again, so
-    what was on its way when a connection broke, a job failed or restarted is lost.
+    rows in flight are lost when a connection breaks, or a job fails or restarts.
 
     Args:
-        host: of the server.
-        port: of the server.
-        schema: what its streams must have.
-        reconnect: connect again when a stream ends or breaks, for ever. False: the end of the
-            stream is the end of the source, and a broken one an error.
-        retry_interval: seconds (or ``"1s"``) between two attempts to connect.
-        connect_timeout: seconds that a connection may take to come about.
+        host: the server's host.
+        port: the server's port.
+        schema: the schema that every stream must have.
+        reconnect: True to connect again whenever a stream ends or breaks. False to end with the
+            first stream; a broken stream is an error then.
+        retry_interval: seconds (or a duration such as ``"1s"``) between two attempts to connect.
+        connect_timeout: longest time to establish a connection, in seconds.
 
     Raises:
-        OptionError: an argument outside its limits.
+        OptionError: an argument is outside its limits.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
         connect_timeout: str | float = 10.0,
     ) -> None:
         if not host:
-            raise refuse("host", host, "names no host", "a name or an address")
+            raise refuse("host", host, "is empty", "a name or an address")
         self._host = host
         self._port = whole_number("port", port, 1, 65_535)
         if not isinstance(schema, pa.Schema):
@@ -107,12 +111,12 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the source of ``host``, ``port`` and ``schema`` (as ``"id int64, name string"``).
+        """Return the source for ``host``, ``port`` and ``schema`` (``"id int64, name string"``).
 
-        Also ``reconnect``, ``retryInterval`` and ``connectTimeout``.
+        Optional: ``reconnect``, ``retryInterval`` and ``connectTimeout``.
 
         Raises:
-            OptionError: another option, a missing one, or a value that cannot be read.
+            OptionError: an option is unknown, missing or malformed.
         """
         texts = Texts(cls.__name__, options, _OPTIONS)
         host, port = texts.text("host"), texts.integer("port")
@@ -132,12 +136,12 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
 
     @property
     def boundedness(self) -> Boundedness:
-        """Without end, unless ``reconnect=False``."""
+        """``BOUNDED`` with ``reconnect=False``."""
         return Boundedness.CONTINUOUS_UNBOUNDED if self._reconnect else Boundedness.BOUNDED
 
     @property
     def schema(self) -> pa.Schema:
-        """As given."""
+        """The schema of the batches."""
         return self._schema
 
     @property
@@ -154,7 +158,7 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
     def restore_enumerator(
         self, context: SplitEnumeratorContext[SocketSplit], checkpoint: SocketCheckpoint
     ) -> SplitEnumerator[SocketSplit, SocketCheckpoint]:
-        """Return an enumerator that knows whether a reader has the connection."""
+        """Return an enumerator that continues from a checkpoint."""
         return SocketEnumerator(context, SocketSplit(self._host, self._port), checkpoint.assigned)
 
     def create_reader(
@@ -179,7 +183,7 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
 
 
 class SocketEnumerator(SplitEnumerator[SocketSplit, SocketCheckpoint]):
-    """Gives the connection to the first reader that asks, and takes it back when that is lost."""
+    """Assigns the connection to the first reader, and to another one if that reader is lost."""
 
     def __init__(
         self,
@@ -190,26 +194,26 @@ class SocketEnumerator(SplitEnumerator[SocketSplit, SocketCheckpoint]):
         self._context, self._split, self._is_assigned = context, split, is_assigned
 
     def start(self) -> None:
-        """Nothing to begin."""
+        """Do nothing."""
 
-    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - the server is elsewhere anyway
-        """Give the connection, or say that there is none."""
+    def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:  # noqa: ARG002 - any host
+        """Assign the connection, or signal that there is no split."""
         if self._is_assigned:
             self._context.signal_no_more_splits(subtask_id)
         else:
             self._is_assigned = True
             self._context.assign_split(self._split, subtask_id)
 
-    def add_splits_back(self, splits: Sequence[SocketSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader may have it
+    def add_splits_back(self, splits: Sequence[SocketSplit], subtask_id: int) -> None:  # noqa: ARG002 - any reader
         """Keep the connection for the next request."""
         if splits:
             self._is_assigned = False
 
     def add_reader(self, subtask_id: int) -> None:
-        """Wait for its request."""
+        """Do nothing until the reader requests a split."""
 
-    def snapshot_state(self, checkpoint_id: int) -> SocketCheckpoint:  # noqa: ARG002 - the state does not depend on it
-        """Return whether a reader has the connection."""
+    def snapshot_state(self, checkpoint_id: int) -> SocketCheckpoint:  # noqa: ARG002 - unused
+        """Return the state."""
         return SocketCheckpoint(self._is_assigned)
 
     @property
@@ -218,16 +222,16 @@ class SocketEnumerator(SplitEnumerator[SocketSplit, SocketCheckpoint]):
         return 1
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing."""
 
 
 class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
-    """Receives in a thread of its own, so that a fetch can be woken in the middle of a batch.
+    """Receives in its own thread, so that a wake-up can interrupt a fetch while a batch arrives.
 
     Args:
-        schema: what the streams must have.
-        retry: seconds before connecting again; None to end with the stream.
-        timeout: seconds that a connection may take.
+        schema: the schema that every stream must have.
+        retry: seconds before the next connection; None to end with the stream.
+        timeout: longest time to establish a connection, in seconds.
     """
 
     def __init__(self, schema: pa.Schema, retry: float | None, timeout: float) -> None:
@@ -245,7 +249,7 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
         self._thread: threading.Thread | None = None
 
     def fetch(self) -> RecordsWithSplitIds[Positioned]:
-        """Return the next batch; nothing after a wake-up."""
+        """Return the next batch, or nothing after a wake-up."""
         with self._changed:
             self._changed.wait_for(self._has_something)
             self._is_woken = False
@@ -265,7 +269,7 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
             return RecordsBySplits({})
 
     def handle_splits_changes(self, change: SplitsChange[SocketSplit]) -> None:
-        """Connect to a split's address, or hang up."""
+        """Connect to a split's address, or disconnect."""
         match change:
             case SplitsAddition(splits=(split,)) if self._split is None and self._thread is None:
                 self._split, self._rows = split, split.position
@@ -279,13 +283,13 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
                 self.close()
             case _:
                 raise SourceError(
-                    "a socket is one split, and is given once",
+                    "a socket is one split, which can be added only once",
                     asked=", ".join(split.split_id for split in change.splits),
                     have="no split" if self._split is None else self._split.split_id,
                 )
 
     def wake_up(self) -> None:
-        """End a fetch that waits."""
+        """Interrupt a waiting fetch."""
         with self._changed:
             self._is_woken = True
             self._changed.notify_all()
@@ -293,12 +297,12 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[SocketSplit], splits_to_resume: Sequence[SocketSplit]
     ) -> None:
-        """Stop and continue; what the server sends meanwhile waits there."""
+        """Pause and resume; meanwhile the server's data waits in its socket buffers."""
         with self._changed:
             self._is_paused = (self._is_paused or bool(splits_to_pause)) and not splits_to_resume
 
     def close(self) -> None:
-        """Hang up, and wait for the receiving thread."""
+        """Disconnect and wait for the receiving thread."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -314,7 +318,7 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
         return not self._is_paused and bool(self._received or self._error or self._is_over)
 
     def _receive(self, split: SocketSplit) -> None:
-        """Receive stream after stream, in the thread of that name."""
+        """Receive one stream after another; runs in the receiving thread."""
         try:
             while not self._is_closed:
                 try:
@@ -324,7 +328,7 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
                         raise SourceError(
                             f"the stream from {split.split_id} broke: {error}",
                             asked=split.split_id,
-                            remedy="reconnect=True · look at the server",
+                            remedy="reconnect=True · check the server",
                             details={"splits": [split.split_id]},
                         ) from error
                 if self._retry is None:
@@ -355,7 +359,7 @@ class SocketSplitReader(SplitReader[Positioned, SocketSplit]):
                     self._socket = None
 
     def _put(self, batch: pa.RecordBatch) -> bool:
-        """Wait for room and keep a batch; False when nobody will fetch it."""
+        """Wait for room and store a batch; return False once the reader is closed."""
         known = pa.RecordBatch.from_arrays(batch.columns, schema=self._schema)
         with self._changed:
             self._changed.wait_for(lambda: len(self._received) < _AHEAD or self._is_closed)

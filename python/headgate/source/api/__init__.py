@@ -1,4 +1,4 @@
-"""The interfaces of the Source API: what a source is made of. Nothing here reads anything."""
+"""The interfaces of the Source API. This package has no code that reads or runs a source."""
 
 from headgate.source.api.enumerator import ReaderInfo, SplitEnumerator, SplitEnumeratorContext
 from headgate.source.api.event import SourceEvent

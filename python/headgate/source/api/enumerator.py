@@ -32,24 +32,24 @@ class ReaderInfo:
 
 
 class SplitEnumeratorContext(ABC, Generic[SplitT]):
-    """What an enumerator may ask of the coordinator; called on the coordinator's thread only."""
+    """An enumerator's view of the coordinator; called on the coordinator's thread only."""
 
     @property
     @abstractmethod
     def current_parallelism(self) -> int:
-        """How many readers there will be; on Spark not all of them at the same time."""
+        """The number of readers of the job; on Spark not all of them run at the same time."""
 
     @property
     @abstractmethod
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
-        """The readers that are there now, by their numbers."""
+        """The readers that are registered now, by their numbers."""
 
     @abstractmethod
     def assign_splits(self, assignment: Mapping[int, Sequence[SplitT]]) -> None:
         """Give splits to readers, by their numbers.
 
         Raises:
-            ValueError: a reader that is not registered; then nothing is assigned.
+            ValueError: a reader is not registered. Nothing is assigned then.
         """
 
     def assign_split(self, split: SplitT, subtask_id: int) -> None:
@@ -75,11 +75,11 @@ class SplitEnumeratorContext(ABC, Generic[SplitT]):
         """Run ``work`` on a pool and ``handler(result, error)`` on the coordinator's thread.
 
         Args:
-            work: may block: list a folder, ask a broker.
-            handler: gets the result, or the exception.
-            initial_delay: seconds before the first time.
-            period: seconds between two times; None for once. A time is left out while the one
-                before still runs.
+            work: may block, for example list a folder or ask a broker.
+            handler: gets the result or the exception; the other one is None.
+            initial_delay: seconds before the first run.
+            period: seconds between two runs; None to run once. A run is skipped while the
+                previous one has not ended.
         """
 
     @abstractmethod
@@ -88,37 +88,37 @@ class SplitEnumeratorContext(ABC, Generic[SplitT]):
 
     @abstractmethod
     def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
-        """Say whether what is read now is old, so that latency does not matter."""
+        """Set to True while readers catch up on old data, for which latency does not matter."""
 
 
 class SplitEnumerator(ABC, Generic[SplitT, CheckpointT]):
-    """Finds splits and gives them to readers, on request.
+    """Finds splits and assigns them to readers on request.
 
-    Every method is called on one thread, shared by all enumerators: what may block belongs into
-    ``context.call_async``. An exception ends the job.
+    Every method is called on one thread, which all enumerators share. Work that may block belongs
+    into ``context.call_async``. An exception ends the job.
     """
 
     @abstractmethod
     def start(self) -> None:
-        """Begin; called once, before anything else."""
+        """Start; called once, before any other method."""
 
     @abstractmethod
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Answer a reader that wants a split: now or later, with splits or with no more splits."""
+        """Answer a reader's request, now or later: assign a split or signal no more splits."""
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[SplitT], subtask_id: int) -> None:
-        """Take back what a lost reader had been given since the last complete checkpoint."""
+        """Take back the splits assigned to a lost reader since the last complete checkpoint."""
 
     @abstractmethod
     def add_reader(self, subtask_id: int) -> None:
-        """Learn of a reader that has registered."""
+        """Handle the registration of a reader."""
 
     def handle_source_event(self, subtask_id: int, event: SourceEvent) -> None:
-        """Take an event from a reader.
+        """Handle an event from a reader.
 
         Raises:
-            NotBuiltError: this enumerator knows no events.
+            NotBuiltError: this enumerator takes no events.
         """
         raise NotBuiltError(
             f"{type(self).__name__} has no use for event {event.name!r} of reader {subtask_id}"
@@ -126,19 +126,19 @@ class SplitEnumerator(ABC, Generic[SplitT, CheckpointT]):
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int) -> CheckpointT:
-        """Return the state; splits that readers hold are not in it."""
+        """Return the state, without the splits that are assigned to readers."""
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint is stored for good."""
+        """Handle the completion of a checkpoint."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint came to nothing."""
+        """Handle the abort of a checkpoint."""
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are in all, for progress; None while or where it is not known."""
+        """The number of splits of the job, for progress reports; None if it is not known."""
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything; may be called twice."""
+        """Release all resources; may be called twice."""

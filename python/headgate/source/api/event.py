@@ -1,4 +1,4 @@
-"""What enumerator and readers say to each other beyond splits: a name and bytes, never a pickle."""
+"""Messages between an enumerator and its readers, besides splits: a name and bytes, no pickle."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class SourceEvent:
     """A message between an enumerator and a reader of the same source.
 
     Attributes:
-        name: what it is, at most 200 characters.
-        payload: its content; enumerator and reader agree how it is written. At most 32 KiB.
+        name: the kind of message, at most 200 characters.
+        payload: the content, at most 32 KiB, in an encoding that enumerator and reader share.
     """
 
     name: str

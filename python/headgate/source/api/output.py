@@ -1,4 +1,4 @@
-"""Where a reader puts its records."""
+"""The outputs that a reader emits its records to."""
 
 from __future__ import annotations
 
@@ -9,36 +9,39 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class SourceOutput(ABC, Generic[T_contra]):
-    """Takes records of one split, with what is known of their time. All times are ms since 1970."""
+    """Takes the records of one split and their timestamps, in ms since 1970."""
 
     @abstractmethod
     def collect(self, record: T_contra, timestamp: int | None = None) -> None:
-        """Emit a record; ``timestamp`` is the source's own, given to the timestamp assigner."""
+        """Emit a record; ``timestamp`` comes from the source and goes to the timestamp assigner."""
 
     @abstractmethod
     def emit_watermark(self, timestamp: int) -> None:
-        """Say that no record at or before ``timestamp`` follows; ignored where a strategy does."""
+        """Promise that no record at or before ``timestamp`` follows.
+
+        Ignored if the job's watermark strategy makes the watermarks.
+        """
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Leave this output out of the combined watermark until its next record."""
+        """Exclude this output from the combined watermark until its next record."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """Count this output in again."""
+        """Include this output in the combined watermark again."""
 
 
 class ReaderOutput(SourceOutput[T_contra]):
-    """The output of a whole reader; records that belong to no split go to it directly."""
+    """The output of a whole reader; takes records that belong to no split directly."""
 
     @abstractmethod
     def create_output_for_split(self, split_id: str) -> SourceOutput[T_contra]:
         """Return the output of a split, the same one until it is released.
 
-        It is to be created when the split is *added*: a split without records yet must hold the
-        combined watermark back.
+        Create it when the split is *added*: a split holds the combined watermark back even before
+        its first record.
         """
 
     @abstractmethod
     def release_output_for_split(self, split_id: str) -> None:
-        """Forget a split that is finished: it holds no watermark back any more."""
+        """Release the output of a finished split, which no longer holds the watermark back."""

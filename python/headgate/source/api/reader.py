@@ -20,18 +20,18 @@ SplitT = TypeVar("SplitT", bound=SourceSplit)
 
 
 class InputStatus(Enum):
-    """What :meth:`SourceReader.poll_next` found."""
+    """The result of :meth:`SourceReader.poll_next`."""
 
     MORE_AVAILABLE = auto()
     """Poll again at once."""
     NOTHING_AVAILABLE = auto()
-    """Wait for :meth:`SourceReader.is_available` first."""
+    """Wait for :meth:`SourceReader.is_available` before the next poll."""
     END_OF_INPUT = auto()
-    """Nothing will ever follow; every further poll says the same."""
+    """No record will ever follow; every further poll returns the same."""
 
 
 class SourceReaderContext(ABC):
-    """What a reader may ask of its surroundings; its methods may be called from any thread."""
+    """A reader's view of the task that runs it; its methods may be called from any thread."""
 
     @property
     @abstractmethod
@@ -41,21 +41,21 @@ class SourceReaderContext(ABC):
     @property
     @abstractmethod
     def current_parallelism(self) -> int:
-        """How many readers there are in all."""
+        """The number of readers of the job."""
 
     @property
     @abstractmethod
     def local_host_name(self) -> str:
-        """The host it runs on, as split requests name it."""
+        """The host that the reader runs on, as split requests name it."""
 
     @property
     @abstractmethod
     def configuration(self) -> Mapping[str, str]:
-        """Options of the job, as texts."""
+        """Options of the job, as strings."""
 
     @abstractmethod
     def send_split_request(self) -> None:
-        """Ask the enumerator for a split; it answers with one, or with no more splits."""
+        """Request a split; the enumerator answers with one or with no more splits."""
 
     @abstractmethod
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
@@ -63,53 +63,54 @@ class SourceReaderContext(ABC):
 
 
 class SourceReader(ABC, Generic[T, SplitT]):
-    """Reads splits; every method is called by one thread, the task's own, and must not block.
+    """Reads splits. The task's thread calls every method, and no method may block.
 
-    Order: ``start`` once, then ``add_splits``, ``poll_next`` and the others in any order, ``close``.
+    Call order: ``start`` once, then ``add_splits``, ``poll_next`` and the others in any order,
+    then ``close``.
     """
 
     @abstractmethod
     def start(self) -> None:
-        """Begin; called once, before any split is added."""
+        """Start; called once, before any split is added."""
 
     @abstractmethod
     def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
-        """Emit the next element, at most one, and say whether to poll again.
+        """Emit at most one element and return when to poll again.
 
-        After ``END_OF_INPUT`` it says so for ever. It must never say ``END_OF_INPUT`` before
-        :meth:`notify_no_more_splits`.
+        Once it has returned ``END_OF_INPUT``, it always does. It must not return ``END_OF_INPUT``
+        before :meth:`notify_no_more_splits`.
         """
 
     @abstractmethod
     def is_available(self) -> Future[None]:
-        """Return a future that is done when polling is worth while.
+        """Return a future that completes when the reader may have data.
 
-        It may be done without need, but must not stay open when there is data, nor be done all the
-        time when there is none.
+        A spurious completion is allowed. The future must not stay pending while there is data, and
+        must not always be complete while there is none.
         """
 
     @abstractmethod
     def add_splits(self, splits: Sequence[SplitT]) -> None:
-        """Take splits from the enumerator."""
+        """Add splits that the enumerator assigned."""
 
     @abstractmethod
     def notify_no_more_splits(self) -> None:
-        """Learn that no split will ever be added again."""
+        """Handle the enumerator's signal that no split will be added any more."""
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int) -> list[SplitT]:
-        """Return the unfinished splits, each as it stands after the records that were *emitted*.
+        """Return the unfinished splits, each at its position after the last *emitted* record.
 
-        What was fetched and not emitted is read again after a restore.
+        Records that were fetched but not emitted are read again after a restore.
         """
 
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[str], splits_to_resume: Sequence[str]
     ) -> None:
-        """Stop and continue reading single splits, by their ids, to align watermarks.
+        """Pause and resume single splits, by their ids, to align watermarks.
 
         Raises:
-            NotBuiltError: this reader cannot.
+            NotBuiltError: this reader cannot pause single splits.
         """
         raise NotBuiltError(
             f"{type(self).__name__} cannot pause single splits",
@@ -118,19 +119,19 @@ class SourceReader(ABC, Generic[T, SplitT]):
         )
 
     def handle_source_event(self, event: SourceEvent) -> None:
-        """Take an event from the enumerator.
+        """Handle an event from the enumerator.
 
         Raises:
-            NotBuiltError: this reader knows no events.
+            NotBuiltError: this reader takes no events.
         """
         raise NotBuiltError(f"{type(self).__name__} has no use for event {event.name!r}")
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint is stored for good."""
+        """Handle the completion of a checkpoint."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint came to nothing."""
+        """Handle the abort of a checkpoint."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything; may be called twice, and at any moment."""
+        """Release all resources; may be called twice, and at any moment."""

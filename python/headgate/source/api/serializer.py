@@ -1,4 +1,4 @@
-"""Versioned serializers: what makes splits and checkpoints bytes, and reads older bytes again."""
+"""Versioned serializers of splits and checkpoints, which also read older versions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Upgrade = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 class SimpleVersionedSerializer(ABC, Generic[T]):
-    """Turns values into bytes of a version, and bytes of this or an older version into values."""
+    """Writes values in its own version, and reads them in this or an older version."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """The version of what :meth:`serialize` writes; stored beside the bytes."""
+        """The version that :meth:`serialize` writes; stored beside the bytes."""
 
     @abstractmethod
     def serialize(self, value: T) -> bytes:
@@ -29,19 +29,19 @@ class SimpleVersionedSerializer(ABC, Generic[T]):
 
     @abstractmethod
     def deserialize(self, version: int, data: bytes) -> T:
-        """Return the value that ``serialize`` of that version was given.
+        """Return the value that ``serialize`` of that version wrote.
 
         Raises:
-            StateVersionError: the version is unknown, or the bytes are not of it.
+            StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
 
 
 class JsonSerializer(SimpleVersionedSerializer[T]):
-    """Serializes a dataclass of plain values (numbers, texts, lists, dicts, None) as JSON.
+    """Serializes a dataclass of plain values (numbers, strings, lists, dicts, None) as JSON.
 
     Args:
         kind: the dataclass.
-        version: of its fields as they are now.
+        version: the version of its current fields.
         upgrades: old version -> a function from its fields to those of the *next* version.
     """
 
@@ -56,7 +56,7 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
 
     @property
     def version(self) -> int:
-        """The version of the fields."""
+        """The version of the current fields."""
         return self._version
 
     def serialize(self, value: T) -> bytes:
@@ -65,12 +65,12 @@ class JsonSerializer(SimpleVersionedSerializer[T]):
         return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
 
     def deserialize(self, version: int, data: bytes) -> T:
-        """Return the value, its fields upgraded from an older version one step at a time.
+        """Return the value, with fields of an older version upgraded one version at a time.
 
-        Lists come back as tuples where they are fields, so that frozen dataclasses stay hashable.
+        A field that is a list becomes a tuple, so that frozen dataclasses stay hashable.
 
         Raises:
-            StateVersionError: the version is unknown, or the bytes are not of it.
+            StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
         asked, have = f"version {version}", f"{self._kind.__name__} of version {self._version}"
         try:

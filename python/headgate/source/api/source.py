@@ -24,84 +24,84 @@ CheckpointT = TypeVar("CheckpointT")
 
 
 class Boundedness(Enum):
-    """Whether a source ends by itself."""
+    """Bounded sources end; unbounded ones run until they are stopped."""
 
     BOUNDED = auto()
     CONTINUOUS_UNBOUNDED = auto()
 
 
 class Source(ABC, Generic[T, SplitT, CheckpointT]):
-    """Describes what is read; travels to the workers by pickle, so it holds no open thing.
+    """Describes the data to read. It is pickled to the workers, so it holds no open resources.
 
-    ``T`` is what readers emit: on Spark a ``pyarrow.RecordBatch`` of :attr:`schema`.
+    ``T`` is the type of the records: on Spark a ``pyarrow.RecordBatch`` of :attr:`schema`.
     """
 
     @property
     @abstractmethod
     def boundedness(self) -> Boundedness:
-        """Whether it ends by itself."""
+        """``BOUNDED`` if the source ends by itself."""
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of the batches that readers emit; None where records are no batches.
+        """The schema of the batches that readers emit; None if records are not batches.
 
-        May look at the data (a file's footer), so it is asked on the driver only.
+        May read data, such as a file's footer, so only the driver asks for it.
         """
         return None
 
     @property
     def name(self) -> str:
-        """What errors, logs and progress call it."""
+        """The name of the source in errors, logs and progress reports."""
         return type(self).__name__
 
     @abstractmethod
     def create_enumerator(
         self, context: SplitEnumeratorContext[SplitT]
     ) -> SplitEnumerator[SplitT, CheckpointT]:
-        """Return an enumerator that begins at the beginning."""
+        """Return an enumerator that starts from the beginning."""
 
     @abstractmethod
     def restore_enumerator(
         self, context: SplitEnumeratorContext[SplitT], checkpoint: CheckpointT
     ) -> SplitEnumerator[SplitT, CheckpointT]:
-        """Return an enumerator that goes on from a checkpoint."""
+        """Return an enumerator that continues from a checkpoint."""
 
     @abstractmethod
     def create_reader(self, context: SourceReaderContext) -> SourceReader[T, SplitT]:
-        """Return a reader; called in the process and thread that will poll it."""
+        """Return a reader; called in the process and the thread that will poll it."""
 
     @property
     @abstractmethod
     def split_serializer(self) -> SimpleVersionedSerializer[SplitT]:
-        """Makes splits bytes."""
+        """The serializer of splits."""
 
     @property
     @abstractmethod
     def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[CheckpointT]:
-        """Makes the enumerator's checkpoints bytes."""
+        """The serializer of the enumerator's checkpoints."""
 
-    # What a source may offer beyond Flink's interface, for plans that know what they need.
+    # Optional, and not part of Flink's interface: options by name, column and filter pushdown.
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the source that texts describe, as ``spark.read.format("headgate")`` has them.
+        """Return the source that string options describe, as in ``spark.read.option(...)``.
 
         Args:
-            options: by names whose case does not count.
+            options: values by name; the case of a name does not matter.
 
         Raises:
-            OptionError: an option that it does not know, lacks or cannot read.
-            NotBuiltError: this source cannot be described by texts.
+            OptionError: an option is unknown, missing or malformed.
+            NotBuiltError: this source cannot be described by options.
         """
         raise NotBuiltError(f"{cls.__name__} cannot be made of options", asked=f"{dict(options)}")
 
-    def with_columns(self, columns: Sequence[str]) -> Source[T, SplitT, Any] | None:  # noqa: ARG002 - what others look at
-        """Return this source reduced to some columns; None where it cannot leave any out."""
+    def with_columns(self, columns: Sequence[str]) -> Source[T, SplitT, Any] | None:  # noqa: ARG002 - for overrides
+        """Return this source reduced to some columns; None if it cannot drop columns."""
         return None
 
-    def with_filter(self, expression: pc.Expression) -> Source[T, SplitT, Any] | None:  # noqa: ARG002 - what others look at
+    def with_filter(self, expression: pc.Expression) -> Source[T, SplitT, Any] | None:  # noqa: ARG002 - for overrides
         """Return this source without the rows for which ``expression`` is not true.
 
-        None where it cannot promise that *every* such row is left out.
+        None if it cannot promise to drop *every* such row.
         """
         return None

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 class SourceSplit(ABC):
     """A part of a source: a file's row group, a range of numbers, a partition of a topic.
 
-    It says what to read and, in a checkpoint, from where on. Readers get it by value: it crosses
-    process borders as the bytes that the source's ``split_serializer`` makes of it.
+    It names the data to read and, in a checkpoint, the position to continue from. It travels
+    between processes as the bytes that the source's ``split_serializer`` writes.
     """
 
     __slots__ = ()
@@ -17,4 +17,4 @@ class SourceSplit(ABC):
     @property
     @abstractmethod
     def split_id(self) -> str:
-        """Unique within the source, the same before and after a checkpoint; named in errors."""
+        """The name of the split: unique within the source, and the same after a restore."""

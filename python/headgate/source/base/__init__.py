@@ -1,6 +1,6 @@
-"""The high-level half of the Source API: write a split reader, get a reader.
+"""The high-level half of the Source API: implement a split reader, get a reader.
 
-Fetcher threads run split readers, which may block, and put batches into a queue; the reader polls
+Fetcher threads run split readers, which may block, and put batches into a queue. The reader polls
 the queue in the task's thread and never blocks.
 """
 

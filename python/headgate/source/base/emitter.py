@@ -1,4 +1,4 @@
-"""What turns fetched elements into records and moves a split's state on."""
+"""The conversion of fetched elements into records, which also advances a split's state."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ StateT_contra = TypeVar("StateT_contra", contravariant=True)
 
 
 class RecordEmitter(ABC, Generic[E_contra, T, StateT_contra]):
-    """Runs in the reader's thread, once per element."""
+    """Converts elements into records; runs in the reader's thread, once per element."""
 
     @abstractmethod
     def emit_record(
         self, element: E_contra, output: SourceOutput[T], split_state: StateT_contra
     ) -> None:
-        """Emit the records of an element, none or many, and note in the state that they are out.
+        """Emit the records of an element, none or many, and advance the state past it.
 
-        A checkpoint falls between two calls, never into one.
+        A checkpoint is taken between two calls, never during one.
         """

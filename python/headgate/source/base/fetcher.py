@@ -26,23 +26,24 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 SplitT = TypeVar("SplitT", bound=SourceSplit)
 
+#: Splits that an error names; it only counts the others.
 _NAMED = 5
 
 
 class SplitFetcher(Generic[E, SplitT]):
     """Runs tasks first, then fetches while it has splits, else waits. After Flink's SplitFetcher.
 
-    Everything but :meth:`steps` may be called by any thread. One lock guards the tasks, the splits
-    and the flags; no code of others runs under it.
+    Any thread may call any method but :meth:`steps`. One lock guards the tasks, the splits and the
+    flags; no code of a source runs under it.
 
     Args:
-        fetcher_id: its number; also its index among the threads that put into the queue.
-        queue: where batches go.
-        split_reader: what it fetches with; closed by the fetcher's thread.
-        on_error: takes what was raised, in the fetcher's thread, before ``on_end``.
-        on_end: called last, when the split reader is closed.
-        allow_unaligned_splits: let pausing of splits pass that the split reader cannot pause.
-        threads: makes its lock and parker.
+        fetcher_id: the fetcher's number, and its index among the threads that put into the queue.
+        queue: takes the fetched batches.
+        split_reader: reads the splits; the fetcher's thread closes it.
+        on_error: gets an exception, in the fetcher's thread, before ``on_end``.
+        on_end: called last, after the split reader is closed.
+        allow_unaligned_splits: True to ignore a pause that the split reader does not support.
+        threads: makes the lock and the parker.
     """
 
     def __init__(
@@ -71,49 +72,49 @@ class SplitFetcher(Generic[E, SplitT]):
         self._paused = False
         self._closed = False
 
-    # What other threads ask for.
+    # Called by other threads.
 
     def add_splits(self, splits: Sequence[SplitT]) -> None:
         """Read more splits."""
         self._enqueue(AddSplitsTask(splits))
 
     def remove_splits(self, split_ids: Sequence[str]) -> None:
-        """Read splits no further; what was fetched of them is still emitted."""
+        """Stop reading splits; their fetched records are still emitted."""
         self._enqueue(RemoveSplitsTask(split_ids))
 
     def pause_or_resume_splits(self, to_pause: Sequence[str], to_resume: Sequence[str]) -> None:
-        """Pause and resume single splits, by their ids; unknown ones are left out."""
+        """Pause and resume single splits, by their ids; unknown ids are ignored."""
         task: SplitFetcherTask[SplitT] = PauseOrResumeSplitsTask(
             to_pause, to_resume, self._allow_unaligned_splits
         )
         self._enqueue(task)
 
     def wake_up(self) -> None:
-        """Bring the thread out of a fetch, a put or a wait; it goes on afterwards."""
+        """Interrupt a fetch, a put or a wait of the thread, which continues afterwards."""
         self._enqueue(WakeUpTask())
 
     def pause(self) -> None:
-        """Stop after what runs now, tasks too, until :meth:`resume`."""
+        """Run neither fetches nor tasks after the current one until :meth:`resume`."""
         with self._lock:
             self._paused = True
             fetching = self._interrupt()
         self._wake(fetching)
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Continue after :meth:`pause`."""
         with self._lock:
             self._paused = False
         self._parker.unpark()
 
     def shutdown(self) -> None:
-        """End the thread soon, paused or not; a fetched batch that no one took is given back."""
+        """End the thread soon, even if it is paused; a batch outside the queue is recycled."""
         with self._lock:
             self._closed = True
             fetching = self._interrupt()
         self._wake(fetching)
 
     def is_idle(self) -> bool:
-        """Return whether there is neither a split nor a task: all it fetched is in the queue."""
+        """Return True if there is no split and no task: all fetched batches are in the queue."""
         with self._lock:
             return self._running is None and not self._tasks and not self._assigned
 
@@ -122,19 +123,19 @@ class SplitFetcher(Generic[E, SplitT]):
         with self._lock:
             return list(self._assigned)
 
-    # What its thread does.
+    # Runs in the fetcher's thread.
 
     def steps(self) -> Steps[None]:
         """Run until shutdown, then close the split reader.
 
-        After an error it waits for shutdown too: the reader may be emitting a batch whose memory
-        belongs to the split reader, and says by the shutdown that it has none in hand.
+        After an error it waits for the shutdown too: the reader may still emit a batch whose
+        memory belongs to the split reader, and shuts down only after it has recycled the batch.
         """
         try:
             yield from self._loop()
         except GeneratorExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever a reader raises ends the source
+        except BaseException as error:  # noqa: BLE001 - any exception of a reader ends the source
             self._on_error(self._named(error))
         while True:
             yield None
@@ -182,11 +183,11 @@ class SplitFetcher(Generic[E, SplitT]):
                 idle = not self._assigned and not self._tasks
             if idle:
                 yield None
-                # The reader has to look again whether everything is read.
+                # The reader has to check again if everything is read.
                 self._queue.notify_available()
 
     def _next_task(self) -> SplitFetcherTask[SplitT] | FetchTask[E, SplitT] | None:
-        """Return what to do next, None for waiting; under the lock."""
+        """Return the next task, or None to wait; called under the lock."""
         if self._paused:
             return None
         if self._tasks:
@@ -197,12 +198,12 @@ class SplitFetcher(Generic[E, SplitT]):
         return self._fetch
 
     def _run(self, task: Any) -> dict[str, SplitT]:
-        """Run a task and return the splits after it."""
+        """Run a task and return the assigned splits after it."""
         assigned = dict(self._assigned)
         try:
             task.run(self.split_reader, assigned)
         except BaseException:
-            self._assigned = assigned  # for the names in the error
+            self._assigned = assigned  # The error names these splits.
             raise
         return assigned
 
@@ -213,24 +214,28 @@ class SplitFetcher(Generic[E, SplitT]):
         self._wake(fetching)
 
     def _interrupt(self) -> bool | None:
-        """Note that the fetch task, if it runs, is to end; return whether it is in ``fetch()``."""
+        """Mark a running fetch task as woken.
+
+        Returns:
+            True if the task is in ``fetch()``, False if it is in a put, None if it does not run.
+        """
         if self._running is not self._fetch:
             return None
         self._fetch.woken = True
         return self._fetch.is_fetching
 
     def _wake(self, fetching: bool | None) -> None:
-        """Wake what :meth:`_interrupt` found, without the lock: a split reader's code may run."""
+        """Wake the thread; called without the lock, because a split reader's code may run."""
         self._parker.unpark()
         if fetching is None:
             return
         try:
             self._fetch.wake_up(fetching)
-        except BaseException as error:  # noqa: BLE001 - surfaces in the reader, as what fetch raises
+        except BaseException as error:  # noqa: BLE001 - raised by the reader
             self._on_error(self._named(error))
 
     def _named(self, error: BaseException) -> SourceError:
-        """Return the error with the names of the splits at work, the original as its cause."""
+        """Return an error that names the assigned splits and has the original as its cause."""
         if isinstance(error, SourceError):
             return error
         splits = self.assigned_splits()

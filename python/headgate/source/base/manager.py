@@ -1,4 +1,4 @@
-"""Creates, feeds and ends fetchers for one reader, and keeps what they raised."""
+"""Creates, feeds and shuts down the fetchers of one reader, and keeps their errors."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ SplitT = TypeVar("SplitT", bound=SourceSplit)
 
 _LOG: Final = logging.getLogger("headgate.source")
 
-#: Seconds that close waits for fetchers.
+#: Longest wait of close for the fetchers, in seconds.
 CLOSE_TIMEOUT: Final = 30.0
 #: Seconds between two wake-ups of a fetcher that close waits for.
 _WAKE_AGAIN: Final = 0.1
 
 
 class SplitFetcherManager(ABC, Generic[E, SplitT]):
-    """Owns the element queue and the fetchers of a reader. All methods belong to the reader's thread.
+    """Owns the element queue and the fetchers of a reader. Only the reader's thread calls it.
 
     Args:
         split_reader_supplier: makes a split reader for each fetcher.
         queue_capacity: batches that may wait for the reader, at least 1.
-        allow_unaligned_splits: let pausing of splits pass that a split reader cannot pause.
-        name: of its threads, after ``headgate-fetcher``; the reader's number, say.
+        allow_unaligned_splits: True to ignore a pause that a split reader does not support.
+        name: suffix of the threads' names, such as the reader's number.
         threads: makes locks, parkers and threads.
     """
 
@@ -57,7 +57,8 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
         self._allow_unaligned_splits = allow_unaligned_splits
         self._name = "-".join(filter(None, ("headgate-fetcher", name)))
         self._threads = threads
-        self._lock = threads.lock()  # guards what the fetchers' threads change too
+        #: Guards ``_fetchers`` and ``_error``, which the fetchers' threads change too.
+        self._lock = threads.lock()
         self._fetchers: dict[int, SplitFetcher[E, SplitT]] = {}
         self._error: SourceError | None = None
         self._workers: list[tuple[SplitFetcher[E, SplitT], Worker]] = []
@@ -66,17 +67,17 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
 
     @abstractmethod
     def add_splits(self, splits: Sequence[SplitT]) -> None:
-        """Give splits to fetchers."""
+        """Assign splits to fetchers."""
 
     @abstractmethod
     def remove_splits(self, split_ids: Sequence[str]) -> None:
-        """Take splits from fetchers."""
+        """Remove splits from fetchers."""
 
     def pause_or_resume_splits(self, to_pause: Sequence[str], to_resume: Sequence[str]) -> None:
-        """Pause and resume single splits, by their ids, in whatever fetcher has them.
+        """Pause and resume single splits, by their ids, in the fetchers that have them.
 
         Raises:
-            NotBuiltError: a split reader cannot, and that is not allowed.
+            NotBuiltError: a split reader cannot pause splits, and unaligned splits are not allowed.
         """
         for fetcher in self.fetchers():
             reader = fetcher.split_reader
@@ -86,12 +87,12 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
                 raise cannot_pause_splits(type(reader).__name__, to_pause, to_resume)
 
     def fetchers(self) -> list[SplitFetcher[E, SplitT]]:
-        """Return the fetchers that are neither shut down nor ended by an error."""
+        """Return the fetchers that were not shut down and have not failed."""
         with self._lock:
             return list(self._fetchers.values())
 
     def create_split_fetcher(self) -> SplitFetcher[E, SplitT]:
-        """Return a new fetcher with a new split reader; it does not run yet."""
+        """Return a new fetcher with a new split reader, not yet started."""
         return SplitFetcher(
             next(self._numbers),
             self.queue,
@@ -103,7 +104,7 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
         )
 
     def start_fetcher(self, fetcher: SplitFetcher[E, SplitT]) -> None:
-        """Run a fetcher in a thread of its own."""
+        """Run a fetcher in its own thread."""
         self._workers = [(f, w) for f, w in self._workers if not w.join(0)]
         with self._lock:
             self._fetchers[fetcher.fetcher_id] = fetcher
@@ -111,14 +112,14 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
         self._workers.append((fetcher, worker))
 
     def maybe_shutdown_finished_fetchers(self) -> bool:
-        """Shut idle fetchers down; to be called when the reader has no batch in hand.
+        """Shut idle fetchers down; called while the reader holds no batch.
 
-        A fetcher that is idle puts nothing more, so an empty queue *after* that says that all its
-        batches were emitted and given back. Only then may its split reader, which may own their
-        memory, be closed.
+        An idle fetcher puts no more batches, so if the queue is empty *after* the fetcher is idle,
+        all its batches were emitted and recycled. Only then may its split reader be closed, which
+        may own their memory.
 
         Returns:
-            Whether no fetcher is left.
+            True if no fetcher is left.
         """
         for fetcher in self.fetchers():
             if fetcher.is_idle() and self.queue.is_empty():
@@ -129,21 +130,21 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
             return not self._fetchers
 
     def check_errors(self) -> None:
-        """Raise what a fetcher raised first; what others raised later is in its notes."""
+        """Raise the first error of a fetcher; its notes contain later ones."""
         if self._error is not None:
             raise self._error
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End all fetchers; wait for them at most ``timeout`` seconds, then log which still run.
+        """Shut all fetchers down, wait at most ``timeout`` seconds, and log those that still run.
 
-        Batches that are left in the queue are given back.
+        Batches that are left in the queue are recycled.
         """
         self._closed = True
         for fetcher, _ in self._workers:
             fetcher.shutdown()
         deadline = time.monotonic() + timeout
         for fetcher, worker in self._workers:
-            # A split reader may miss a wake-up that comes just before it blocks: once more, then.
+            # A split reader may miss a wake-up that comes just before it blocks: wake it again.
             while not worker.join(min(_WAKE_AGAIN, max(0.0, deadline - time.monotonic()))):
                 if time.monotonic() >= deadline:
                     _LOG.warning(
@@ -165,7 +166,7 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
             if first is None:
                 self._error = error
             elif first is not error:
-                first.add_note(f"suppressed, of another fetcher or of its end: {error!r}")
+                first.add_note(f"suppressed, raised later by a fetcher: {error!r}")
         self.queue.notify_available()
         if self._closed:
             _LOG.warning("a fetcher failed while its reader closed: %s", error.summary)
@@ -178,10 +179,10 @@ class SplitFetcherManager(ABC, Generic[E, SplitT]):
 
 
 class SingleThreadFetcherManager(SplitFetcherManager[E, SplitT]):
-    """One fetcher for all splits, created when there is none."""
+    """Uses one fetcher for all splits, and creates it when there is none."""
 
     def add_splits(self, splits: Sequence[SplitT]) -> None:
-        """Give splits to the fetcher."""
+        """Assign splits to the fetcher."""
         running = self.fetchers()
         fetcher = running[0] if running else self.create_split_fetcher()
         fetcher.add_splits(splits)
@@ -189,6 +190,6 @@ class SingleThreadFetcherManager(SplitFetcherManager[E, SplitT]):
             self.start_fetcher(fetcher)
 
     def remove_splits(self, split_ids: Sequence[str]) -> None:
-        """Take splits from the fetcher, if there is one."""
+        """Remove splits from the fetcher, if there is one."""
         for fetcher in self.fetchers():
             fetcher.remove_splits(split_ids)

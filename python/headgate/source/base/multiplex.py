@@ -25,11 +25,12 @@ class SingleThreadMultiplexSourceReaderBase(SourceReaderBase[E, T, SplitT, State
     """A reader whose splits are all read by one split reader, in one fetcher thread.
 
     Args:
-        split_reader_supplier: makes the split reader; again after an idle one was shut down.
-        record_emitter: turns elements into records.
-        context: the reader's surroundings.
+        split_reader_supplier: makes the split reader, and a new one after an idle one was shut
+            down.
+        record_emitter: converts elements into records.
+        context: the reader's context.
         queue_capacity: batches that may wait for the reader, at least 1.
-        allow_unaligned_splits: let pausing of splits pass that the split reader cannot pause.
+        allow_unaligned_splits: True to ignore a pause that the split reader does not support.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The queue between fetchers and reader: the fetchers' side blocks, the reader's side never does."""
+"""The queue between fetchers and reader: a put may block, a poll never does."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ def _done() -> Future[None]:
     return future
 
 
-#: The one future for "available already", so that the usual case is a comparison of identities.
+#: A completed future, shared, so that the usual case is a comparison of identities.
 AVAILABLE: Final[Future[None]] = _done()
 
 
 class _Putter:
-    """A thread that had to wait to put: its parker, and whether it was woken meanwhile."""
+    """A thread that puts.
+
+    Attributes:
+        parker: parks the thread while the queue is full.
+        woken: True if the thread's put has to return False.
+    """
 
     __slots__ = ("parker", "woken")
 
@@ -35,23 +40,24 @@ class _Putter:
 
 
 class FutureCompletingBlockingQueue(Generic[E]):
-    """A bounded queue of many putting threads and one reader, which waits on a future.
+    """A bounded queue with many putting threads and one reader, which waits on a future.
 
-    The future is done exactly when the queue holds an element or :meth:`notify_available` was
-    called since the last :meth:`poll` that left it empty. After Flink's class of the same name.
+    The future is done exactly while the queue holds an element or :meth:`notify_available` was
+    called since the last :meth:`poll` that left the queue empty. After Flink's class of the same
+    name.
 
     Args:
         capacity: in elements, at least 1.
-        threads: makes its lock and parkers.
+        threads: makes the lock and the parkers.
 
     Raises:
-        OptionError: a capacity below 1.
+        OptionError: the capacity is below 1.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY, *, threads: Threads = THREADS) -> None:
         if capacity < 1:
             raise OptionError(
-                "the element queue needs room for one batch at least",
+                "the element queue needs room for at least one batch",
                 asked=f"queue_capacity={capacity}",
                 remedy=f"queue_capacity={DEFAULT_CAPACITY}",
             )
@@ -60,7 +66,7 @@ class FutureCompletingBlockingQueue(Generic[E]):
         self._lock = threads.lock()
         self._elements: deque[E] = deque()
         self._available = False
-        self._future: Future[None] | None = None  # made when it is asked for
+        self._future: Future[None] | None = None  # Created on request.
         self._putters: dict[int, _Putter] = {}
         self._waiting: deque[_Putter] = deque()
 
@@ -68,12 +74,12 @@ class FutureCompletingBlockingQueue(Generic[E]):
         """Append an element; block while the queue is full.
 
         Returns:
-            False when :meth:`wake_up_putting_thread` came while it was full: nothing was appended.
+            False if :meth:`wake_up_putting_thread` interrupted the wait; nothing is appended then.
         """
         return drive(self.put_steps(thread_index, element))
 
     def put_steps(self, thread_index: int, element: E) -> Steps[bool]:
-        """Do what :meth:`put` does, as steps."""
+        """Return the steps of :meth:`put`."""
         while True:
             with self._lock:
                 putter = self._putters.get(thread_index)
@@ -98,7 +104,7 @@ class FutureCompletingBlockingQueue(Generic[E]):
         return True
 
     def wake_up_putting_thread(self, thread_index: int) -> None:
-        """Make the thread's put return False: the waiting one, or the next that finds it full."""
+        """Make the thread's waiting put, or else its next put into a full queue, return False."""
         with self._lock:
             putter = self._putters.get(thread_index)
             if putter is None:
@@ -107,12 +113,12 @@ class FutureCompletingBlockingQueue(Generic[E]):
         putter.parker.unpark()
 
     def forget_putting_thread(self, thread_index: int) -> None:
-        """Drop what is kept about a thread that has ended."""
+        """Drop the state of a thread that has ended."""
         with self._lock:
             self._putters.pop(thread_index, None)
 
     def poll(self) -> E | None:
-        """Take the first element, or None; leaves a new open future when it leaves nothing."""
+        """Take the first element, or None; reset the future if the queue is empty afterwards."""
         with self._lock:
             if not self._elements:
                 self._available = False
@@ -136,33 +142,37 @@ class FutureCompletingBlockingQueue(Generic[E]):
             return len(self._elements)
 
     def is_empty(self) -> bool:
-        """Return whether there is no element."""
+        """Return True if there is no element."""
         return self.size() == 0
 
     def remaining_capacity(self) -> int:
-        """Return how many elements fit in now."""
+        """Return the number of elements that can be put without waiting."""
         with self._lock:
             return self._capacity - len(self._elements)
 
     def get_availability_future(self) -> Future[None]:
-        """Return a future that is done when :meth:`poll` is worth while."""
+        """Return a future that completes when :meth:`poll` may return an element."""
         with self._lock:
             if self._available:
                 return AVAILABLE
             if self._future is None:
                 self._future = Future()
-                self._future.set_running_or_notify_cancel()  # who waits cannot cancel it
+                self._future.set_running_or_notify_cancel()  # Nobody can cancel it now.
             return self._future
 
     def notify_available(self) -> None:
-        """Complete the future though there may be no element: the reader has a reason to look."""
+        """Complete the future, even without an element, so that the reader polls."""
         with self._lock:
             future = self._make_available()
         if future is not None:
             future.set_result(None)
 
     def _make_available(self) -> Future[None] | None:
-        """Note availability; return the future to complete after the lock: it runs callbacks."""
+        """Set availability under the lock.
+
+        Returns:
+            The future to complete without the lock, because completing it runs callbacks.
+        """
         self._available = True
         future, self._future = self._future, None
         return future

@@ -1,4 +1,4 @@
-"""The reader that polls what fetchers fetched: the half of a source that needs no threads."""
+"""The reader that polls the batches of fetchers; it runs in the task's thread alone."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _END = InputStatus.END_OF_INPUT
 
 
 class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
-    """A reader on top of fetchers; a subclass says what a split's state is. After Flink's class.
+    """A reader on top of fetchers; a subclass defines a split's state. After Flink's class.
 
-    Each :meth:`poll_next` emits one element. The mutable state of a split moves on as its elements
-    are emitted, so that a snapshot covers exactly what was emitted.
+    Each :meth:`poll_next` emits one element. The mutable state of a split advances as its elements
+    are emitted, so that a snapshot covers exactly the emitted ones.
 
     Args:
-        fetcher_manager: runs the split readers; its queue is polled.
-        record_emitter: turns elements into records.
-        context: the reader's surroundings.
+        fetcher_manager: runs the split readers and owns the queue.
+        record_emitter: converts elements into records.
+        context: the reader's context.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         self._ended = False
         self._closed = False
 
-    # What a subclass says.
+    # Implemented by a subclass.
 
     @abstractmethod
     def initialized_state(self, split: SplitT) -> StateT:
@@ -70,27 +70,30 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
 
     @abstractmethod
     def to_split_type(self, split_id: str, state: StateT) -> SplitT:
-        """Return the split that goes on where the state stands; the state may change afterwards."""
+        """Return a split that continues at the state, which may change afterwards."""
 
     @abstractmethod
     def on_split_finished(self, finished: Mapping[str, StateT]) -> None:
-        """Learn of splits that ended, after their last record was emitted; ask for more, say."""
+        """Handle splits that ended, for example by a request for another one.
 
-    # What the task calls.
+        Called after the last record of the splits was emitted.
+        """
+
+    # Called by the task.
 
     def start(self) -> None:
-        """Begin; a subclass that works on request asks for its first split here."""
+        """Start; a subclass that requests its splits requests the first one here."""
 
     @property
     def number_of_currently_assigned_splits(self) -> int:
-        """How many splits are unfinished."""
+        """The number of unfinished splits."""
         return len(self._states)
 
     def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
-        """Emit the next element and say whether to poll again; never blocks.
+        """Emit the next element and return when to poll again; never blocks.
 
         Raises:
-            SourceError: a fetcher or the emitter failed, or a batch names a split that was not added.
+            SourceError: a fetcher or the emitter failed, or a batch names an unknown split.
             ClosedError: the reader is closed.
         """
         if self._ended:
@@ -114,14 +117,14 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
                 batch = None
 
     def is_available(self) -> Future[None]:
-        """Return a future that is done when there is a batch, or a reason to look."""
+        """Return a future that completes when there is a batch or another reason to poll."""
         return AVAILABLE if self._batch is not None else self._queue.get_availability_future()
 
     def add_splits(self, splits: Sequence[SplitT]) -> None:
-        """Take splits and read them.
+        """Add splits and start to read them.
 
         Raises:
-            SourceError: one of them is being read already, or the input has ended.
+            SourceError: one of the splits was added before, or the input has ended.
             ClosedError: the reader is closed.
         """
         if self._closed:
@@ -133,7 +136,7 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
                 raise SourceError(
                     f"split {split_id} was added "
                     + ("after the end of input" if self._ended else "twice"),
-                    remedy="an enumerator that assigns each split once, and none after "
+                    remedy="in the enumerator, assign each split once, and none after "
                     "signal_no_more_splits()",
                 )
             states[split_id] = self.initialized_state(split)
@@ -143,27 +146,27 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
             self._manager.add_splits(splits)
 
     def notify_no_more_splits(self) -> None:
-        """Learn that no split follows."""
+        """Handle the enumerator's signal that no split follows."""
         self._no_more_splits = True
         self._queue.notify_available()
 
     def snapshot_state(self, checkpoint_id: int) -> list[SplitT]:
-        """Return the unfinished splits as they stand after the emitted records."""
+        """Return the unfinished splits at their positions after the emitted records."""
         del checkpoint_id
         return [self.to_split_type(split_id, state) for split_id, state in self._states.items()]
 
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[str], splits_to_resume: Sequence[str]
     ) -> None:
-        """Pause and resume single splits; what was fetched of them is still emitted.
+        """Pause and resume single splits; records that are fetched already are still emitted.
 
         Raises:
-            NotBuiltError: the split reader cannot.
+            NotBuiltError: the split reader cannot pause single splits.
         """
         self._manager.pause_or_resume_splits(splits_to_pause, splits_to_resume)
 
     def close(self) -> None:
-        """End the fetchers; waits up to 30 s for them."""
+        """Shut the fetchers down and wait for them, up to 30 s."""
         if self._closed:
             return
         self._closed = True
@@ -174,10 +177,10 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
         finally:
             self._manager.close()
 
-    # One poll, in parts.
+    # The steps of a poll.
 
     def _create_outputs(self, output: ReaderOutput[T]) -> None:
-        """Create outputs when splits are added: one without records holds the watermark back."""
+        """Create the outputs of added splits, which hold the watermark back before any record."""
         if output is not self._output:
             self._output = output
             self._without_output = list(self._states)
@@ -235,21 +238,21 @@ class SourceReaderBase(SourceReader[T, SplitT], Generic[E, T, SplitT, StateT]):
             batch.recycle()
 
     def _finished_or_available_later(self) -> InputStatus:
-        # The empty poll may have taken back the notification of an error: look again, after it.
+        # The empty poll may have reset the notification of an error: check again after it.
         self._manager.check_errors()
-        # Unlike Flink, an idle fetcher is kept while splits may follow: asked for one by one, each
-        # would cost a thread and a split reader, with all that it has opened.
+        # Unlike Flink, keep an idle fetcher while splits may follow: if splits are requested one
+        # by one, each would otherwise cost a thread and a split reader with its open resources.
         if not self._no_more_splits or not self._manager.maybe_shutdown_finished_fetchers():
             return _NOTHING
         if not self._queue.is_empty():
-            return _MORE  # what a fetcher put before it ended
+            return _MORE  # A fetcher put a batch before it ended.
         self._ended = True
         return _END
 
     def _unregistered(self, split_id: str) -> SourceError:
         return SourceError(
-            f"a batch names split {split_id!r}, which this reader was not given",
+            f"a batch names split {split_id!r}, which this reader does not have",
             have=f"splits {sorted(self._states)}",
-            remedy="a split reader that uses the ids of its splits, and finishes each once",
+            remedy="in the split reader, use the ids of its splits and finish each split once",
             details={"splits": [split_id]},
         )

@@ -1,4 +1,4 @@
-"""What one ``fetch()`` returns: records of some splits, and which splits ended."""
+"""The result of a ``fetch()``: records by split, and the splits that ended."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ E = TypeVar("E")
 
 
 class RecordsWithSplitIds(ABC, Generic[E]):
-    """A batch of elements, split after split, in the order in which they are to be emitted."""
+    """A batch of elements, split by split, in the order of their emission."""
 
     @abstractmethod
     def next_split(self) -> str | None:
-        """Move to the next split and return its id; None when there is no further one."""
+        """Move to the next split and return its id; None after the last one."""
 
     @abstractmethod
     def next_record_from_split(self) -> E | None:
-        """Return the next element of the current split; None when there is no further one."""
+        """Return the next element of the current split; None after the last one."""
 
     @abstractmethod
     def finished_splits(self) -> frozenset[str]:
-        """Return the splits that end with this batch; they need not have records in it."""
+        """Return the splits that end with this batch, with or without records in it."""
 
     def recycle(self) -> None:
-        """Give back what the batch held; called once, after its last element was emitted.
+        """Release the batch's resources; called once, after its last element was emitted.
 
-        When a reader is closed early, batches that it has not emitted are given back as well, and
-        that may be after the split reader was closed.
+        A reader that is closed early also recycles batches that it has not emitted, possibly after
+        the split reader was closed.
         """
 
 
 class RecordsBySplits(RecordsWithSplitIds[E]):
-    """A batch that holds its elements in sequences.
+    """A batch whose elements are in sequences.
 
     Args:
-        records: split id -> its elements; no element may be None.
+        records: split id -> elements of the split; no element may be None.
         finished: ids of the splits that end with this batch.
     """
 

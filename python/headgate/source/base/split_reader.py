@@ -1,4 +1,4 @@
-"""The part of a source that does the blocking I/O, in a fetcher's thread."""
+"""The blocking part of a source, which runs in a fetcher's thread."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class SplitsChange(Generic[SplitT]):
     """A change of the splits that a split reader reads.
 
     Attributes:
-        splits: the splits that the change is about.
+        splits: the splits that are added or removed.
     """
 
     splits: tuple[SplitT, ...]
 
 
 class SplitsAddition(SplitsChange[SplitT]):
-    """Splits to read, each from the position that it carries."""
+    """Splits to read, each from its own position."""
 
 
 class SplitsRemoval(SplitsChange[SplitT]):
-    """Splits to read no further."""
+    """Splits to stop reading."""
 
 
 class SplitReader(ABC, Generic[E, SplitT]):
@@ -43,33 +43,33 @@ class SplitReader(ABC, Generic[E, SplitT]):
     def fetch(self) -> RecordsWithSplitIds[E]:
         """Return the next records; may block until there are some.
 
-        It is called only while there are splits that are neither finished nor all paused by pausing
-        the fetcher. After a wake-up it returns soon, with what it has, or with nothing; it must not
-        lose what it read. What it raises ends the reader.
+        Called only while the fetcher has unfinished splits and is not paused. After a wake-up it
+        returns soon, with the records it has or with none, and must not lose any that it has read.
+        An exception ends the reader.
         """
 
     @abstractmethod
     def handle_splits_changes(self, change: SplitsChange[SplitT]) -> None:
-        """Take a :class:`SplitsAddition` or a :class:`SplitsRemoval`; must not block.
+        """Handle a :class:`SplitsAddition` or a :class:`SplitsRemoval`; must not block.
 
-        A removed split may have ended in a batch that was fetched and is not in the queue yet.
+        A removed split may already have ended in a fetched batch that is not in the queue yet.
         """
 
     @abstractmethod
     def wake_up(self) -> None:
         """Make :meth:`fetch` return; called by other threads, at any moment, even after close.
 
-        A wake-up that comes when no ``fetch()`` runs holds for the next one: it may be about to
-        block. An event that ``fetch()`` waits for, and clears when it returns, does that.
+        A wake-up while no ``fetch()`` runs applies to the next one, which may be about to block.
+        To get this, let ``fetch()`` wait for an event and clear the event when it returns.
         """
 
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[SplitT], splits_to_resume: Sequence[SplitT]
     ) -> None:
-        """Stop and continue reading single splits.
+        """Pause and resume single splits.
 
         Raises:
-            NotBuiltError: this split reader cannot.
+            NotBuiltError: this split reader cannot pause single splits.
         """
         raise cannot_pause_splits(
             type(self).__name__,
@@ -79,13 +79,13 @@ class SplitReader(ABC, Generic[E, SplitT]):
 
     @abstractmethod
     def close(self) -> None:
-        """Free everything; called once, when no fetch runs."""
+        """Release all resources; called once, while no fetch runs."""
 
 
 def cannot_pause_splits(
     reader: str, to_pause: Sequence[str], to_resume: Sequence[str]
 ) -> NotBuiltError:
-    """Return the error of a split reader without ``pause_or_resume_splits``, by ids of splits."""
+    """Return the error for a split reader without ``pause_or_resume_splits``."""
     return NotBuiltError(
         f"{reader} cannot pause single splits",
         asked=f"pause {list(to_pause)}, resume {list(to_resume)}",

@@ -1,4 +1,4 @@
-"""What a fetcher does one after another: change its splits, pause some, fetch."""
+"""The tasks of a fetcher, which it runs one at a time: change splits, pause splits, fetch."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ SplitT = TypeVar("SplitT", bound=SourceSplit)
 
 
 class SplitFetcherTask(ABC, Generic[SplitT]):
-    """A short task that other threads give a fetcher; runs in the fetcher's thread."""
+    """A short task that other threads enqueue; runs in the fetcher's thread."""
 
     @abstractmethod
     def run(self, reader: SplitReader[Any, SplitT], assigned: dict[str, SplitT]) -> None:
-        """Do it.
+        """Run the task.
 
         Args:
             reader: the fetcher's split reader.
-            assigned: the fetcher's splits, by their ids; the task changes it.
+            assigned: the fetcher's splits, by their ids, which the task updates.
         """
 
 
 class AddSplitsTask(SplitFetcherTask[SplitT]):
-    """Gives the split reader more splits."""
+    """Adds splits to the split reader."""
 
     def __init__(self, splits: Sequence[SplitT]) -> None:
         self._splits = tuple(splits)
 
     def run(self, reader: SplitReader[Any, SplitT], assigned: dict[str, SplitT]) -> None:
-        """Note the splits first, so that an error can name them."""
+        """Register the splits first, so that an error can name them."""
         assigned.update((split.split_id, split) for split in self._splits)
         reader.handle_splits_changes(SplitsAddition(self._splits))
 
 
 class RemoveSplitsTask(SplitFetcherTask[SplitT]):
-    """Takes splits from the split reader; those that it has finished already are left out."""
+    """Removes splits from the split reader; ignores those that have finished."""
 
     def __init__(self, split_ids: Sequence[str]) -> None:
         self._split_ids = tuple(split_ids)
 
     def run(self, reader: SplitReader[Any, SplitT], assigned: dict[str, SplitT]) -> None:
-        """Tell the reader, then forget the splits."""
+        """Remove the splits from the reader, then from ``assigned``."""
         splits = tuple(assigned[i] for i in self._split_ids if i in assigned)
         if splits:
             reader.handle_splits_changes(SplitsRemoval(splits))
@@ -60,7 +60,7 @@ class RemoveSplitsTask(SplitFetcherTask[SplitT]):
 
 
 class PauseOrResumeSplitsTask(SplitFetcherTask[SplitT]):
-    """Pauses and resumes single splits; those that are finished or unknown are left out."""
+    """Pauses and resumes single splits; ignores finished and unknown ones."""
 
     def __init__(
         self, to_pause: Sequence[str], to_resume: Sequence[str], allow_unaligned_splits: bool
@@ -70,9 +70,9 @@ class PauseOrResumeSplitsTask(SplitFetcherTask[SplitT]):
         self._allow_unaligned_splits = allow_unaligned_splits
 
     def run(self, reader: SplitReader[Any, SplitT], assigned: dict[str, SplitT]) -> None:
-        """Tell the reader; one that cannot pause is an error unless that is allowed.
+        """Pause and resume the splits; fail if the reader cannot, unless that is allowed.
 
-        The ids are looked up here and not by the caller: splits may have been added just before.
+        The ids are resolved here, not by the caller, because a task before this one may add splits.
         """
         to_pause = [assigned[i] for i in self._to_pause if i in assigned]
         to_resume = [assigned[i] for i in self._to_resume if i in assigned]
@@ -86,17 +86,22 @@ class PauseOrResumeSplitsTask(SplitFetcherTask[SplitT]):
 
 
 class WakeUpTask(SplitFetcherTask[SplitT]):
-    """Does nothing: the fetcher has come out of its fetch to run it."""
+    """Does nothing; its arrival in the queue interrupts the fetch."""
 
     def run(self, reader: SplitReader[Any, SplitT], assigned: dict[str, SplitT]) -> None:
         """Do nothing."""
 
 
 class FetchTask(Generic[E, SplitT]):
-    """Fetches a batch and puts it into the queue; keeps a batch whose put was woken.
+    """Fetches a batch and puts it into the queue; keeps a batch whose put was interrupted.
 
-    The fetcher's lock guards ``woken``, ``records`` and ``is_fetching``: who wakes the fetcher sets
-    ``woken`` under it and learns whether to wake the split reader or the put.
+    Attributes:
+        woken: True once another thread has interrupted the task.
+        is_fetching: True while the task is in ``fetch()``, False while it is in the put.
+        records: the fetched batch until it is in the queue.
+
+    The fetcher's lock guards all three. A thread that wakes the fetcher sets ``woken`` under the
+    lock and reads ``is_fetching`` to wake either the split reader or the put.
     """
 
     def __init__(
@@ -115,12 +120,12 @@ class FetchTask(Generic[E, SplitT]):
         self.records: RecordsWithSplitIds[E] | None = None
 
     def begin(self) -> None:
-        """Note that the task runs; called under the fetcher's lock."""
+        """Start the task; called under the fetcher's lock."""
         self.woken = False
         self.is_fetching = self.records is None
 
     def wake_up(self, was_fetching: bool) -> None:
-        """Wake what blocks; called without the lock, after ``woken`` was set."""
+        """Wake the fetch or the put; called without the lock, after ``woken`` was set."""
         if was_fetching:
             self._reader.wake_up()
         else:
@@ -130,7 +135,7 @@ class FetchTask(Generic[E, SplitT]):
         """Fetch unless there is a kept batch, then put.
 
         Returns:
-            The splits that ended with the batch; none when the put was woken.
+            The splits that ended with the batch; none if the put was interrupted.
         """
         if self.is_fetching:
             yield AT_FETCH
@@ -149,7 +154,7 @@ class FetchTask(Generic[E, SplitT]):
         batch = self.records
         if batch is None:
             return frozenset()
-        # Asked before the put: with it the batch goes over to the reader's thread.
+        # Before the put, after which the batch belongs to the reader's thread.
         finished = batch.finished_splits()
         yield None
         if not (yield from self._queue.put_steps(self._thread_index, batch)):

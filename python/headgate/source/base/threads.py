@@ -1,8 +1,8 @@
-"""What fetchers need of threads, behind one interface, so that a test can be the scheduler.
+"""Locks, parkers and threads for fetchers, behind one interface that a test can replace.
 
-Code that may block is a generator: it yields what it waits for, or ``None`` where another thread may
-come in between, and never while it holds a lock. A thread runs it with :func:`drive`; a simulator
-runs many of them in one thread, in any order that it likes.
+Code that may block is a generator. It yields a parker to wait for, or ``None`` at a point where
+another thread may run, and never yields while it holds a lock. A thread runs the generator with
+:func:`drive`; a simulator runs many of them in one thread, in an order of its choice.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Any, Final, Protocol, TypeVar
 
 
 class Parker(Protocol):
-    """Lets one thread wait; a binary semaphore, as Java's LockSupport has it."""
+    """Blocks one thread; a binary semaphore like Java's ``LockSupport``."""
 
     def park(self) -> None:
-        """Wait for a permit and take it; may return without need."""
+        """Wait for the permit and take it; may return spuriously."""
 
     def unpark(self) -> None:
-        """Leave a permit, at most one; from any thread, before or after ``park``."""
+        """Make the permit available; from any thread, before or after ``park``."""
 
 
 R = TypeVar("R")
 
-#: What blocking code is: it yields what to wait for, ``None`` for nothing, and returns an R.
+#: Blocking code: yields a parker to wait for or None, and returns an R.
 Steps = Generator[Parker | None, None, R]
 
 
 class _AtFetch:
-    """Not waited for: marks the step that calls ``fetch()``, which may block by itself."""
+    """Marks the step that calls ``fetch()``, which may block by itself; never waits."""
 
     def park(self) -> None:
-        """Go on at once."""
+        """Return at once."""
 
     def unpark(self) -> None:
         """Do nothing."""
@@ -55,7 +55,7 @@ def drive(steps: Steps[R]) -> R:
 
 
 class ThreadParker:
-    """A parker of a real thread: a lock that is free while there is a permit."""
+    """A parker for a real thread: a lock that is unlocked while the permit is available."""
 
     __slots__ = ("_permit",)
 
@@ -64,22 +64,22 @@ class ThreadParker:
         self._permit.acquire()
 
     def park(self) -> None:
-        """Wait for a permit and take it."""
+        """Wait for the permit and take it."""
         self._permit.acquire()
 
     def unpark(self) -> None:
-        """Leave a permit."""
+        """Make the permit available."""
         try:
             self._permit.release()
         except RuntimeError:
-            return  # there is one already
+            return  # The permit is available already.
 
 
 class Worker(Protocol):
     """A running thread."""
 
     def join(self, timeout: float) -> bool:
-        """Wait for its end, at most ``timeout`` seconds; return whether it has ended."""
+        """Wait at most ``timeout`` seconds; return True if the thread has ended."""
 
 
 class _ThreadWorker:
@@ -95,7 +95,7 @@ class _ThreadWorker:
 
 
 class Threads:
-    """Makes locks, parkers and threads; this one makes real ones."""
+    """Makes real locks, parkers and threads."""
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return a mutex that is not re-entrant."""
@@ -106,7 +106,7 @@ class Threads:
         return ThreadParker()
 
     def start(self, steps: Steps[None], name: str) -> Worker:
-        """Run steps in a new daemon thread: one that hangs for ever must not hold the process."""
+        """Run steps in a new daemon thread, which does not delay the exit of the process."""
         return _ThreadWorker(steps, name)
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's half of a source: enumerators, on one thread, and the account of splits."""
+"""The coordinator's half of a source: enumerators on one thread, and their assigned splits."""
 
 from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
 from headgate.source.coordination.context import Gateway, check_event

@@ -1,4 +1,4 @@
-"""The coordinator's part of watermark alignment: how far ahead a reader may be."""
+"""The coordinator's part of watermark alignment: it computes the limit of the readers."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ K = TypeVar("K", bound=Hashable)
 
 
 class WatermarkAggregator(Generic[K]):
-    """The least of the watermarks last reported, by whoever reports them."""
+    """The minimum of the latest watermarks, by reporter."""
 
     def __init__(self) -> None:
         self._watermarks: dict[K, int] = {}
 
     def report(self, key: K, watermark: int) -> None:
-        """Take a watermark in ms; the least one says nothing and is left out."""
+        """Take a watermark in ms; ignore ``MIN_WATERMARK``."""
         if watermark > MIN_WATERMARK:
             self._watermarks[key] = min(watermark, MAX_WATERMARK)
 
     def forget(self, key: K) -> None:
-        """Leave out one that is gone: it must hold nobody back."""
+        """Remove a reporter, which must not hold the others back."""
         self._watermarks.pop(key, None)
 
     @property
     def keys(self) -> KeysView[K]:
-        """Who has reported."""
+        """The reporters."""
         return self._watermarks.keys()
 
     @property
     def minimum(self) -> int | None:
-        """The least watermark in ms; None before any report."""
+        """The minimum in ms; None before the first report."""
         return min(self._watermarks.values(), default=None)
 
 
 class AlignmentGroups:
-    """The alignment groups of a job: sources that name the same group wait for one another.
+    """The alignment groups of a job: sources that name the same group wait for each other.
 
-    Each source reports the least watermark of its readers.
+    Each source reports the minimum watermark of its readers.
     """
 
     def __init__(self) -> None:
@@ -50,12 +50,12 @@ class AlignmentGroups:
         self._groups.setdefault(group, WatermarkAggregator()).report(id(source), watermark)
 
     def forget(self, group: str, source: object) -> None:
-        """Leave out a source whose readers are all gone."""
+        """Remove a source that has no readers any more."""
         if group in self._groups:
             self._groups[group].forget(id(source))
 
     def max_allowed(self, group: str, max_drift: int) -> int | None:
-        """Return the watermark in ms that no reader of a group may pass; None if nobody knows."""
+        """Return the highest watermark allowed in a group, in ms; None before the first report."""
         known = self._groups.get(group)
         least = known.minimum if known else None
         return None if least is None else min(least + max_drift, MAX_WATERMARK)

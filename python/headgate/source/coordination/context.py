@@ -1,4 +1,4 @@
-"""What an enumerator may ask of its coordinator, and what the coordinator knows of readers."""
+"""The coordinator's side of an enumerator's context, with the state of its readers."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 SplitT = TypeVar("SplitT", bound=SourceSplit)
 WorkT = TypeVar("WorkT")
 
-#: Limits of what enumerators and readers say to each other.
+#: Limits of a source event: characters of the name, bytes of the payload.
 MAX_EVENT_NAME: Final = 200
 MAX_EVENT_PAYLOAD: Final = 32 * 1024
 
 
 class Gateway(Protocol):
-    """The way to the readers. Called on the coordinator's thread, so nothing here may block."""
+    """Sends messages to the readers. The coordinator's thread calls it, so no method may block."""
 
     def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
-        """Give splits to a reader: their ids, and their bytes as the serializer of that version."""
+        """Assign splits to a reader: their ids, and their bytes in a version of the serializer."""
 
     def no_more_splits(self, subtask: int) -> None:
         """Tell a reader that no split follows."""
@@ -37,19 +37,31 @@ class Gateway(Protocol):
         """Send an event to a reader."""
 
     def align(self, subtask: int, max_allowed_ms: int) -> None:
-        """Tell a reader the watermark that it must not pass."""
+        """Send a reader the limit of its watermark."""
 
     def failed(self, error: HeadgateError) -> None:
-        """End the job: the enumerator failed. Comes once, and nothing after it."""
+        """End the job, because the enumerator failed. Called once, and no other call follows."""
 
 
 class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
     """Readers, their splits and the asynchronous calls of one enumerator.
 
     Args:
-        run: runs a callback of the enumerator, named for errors; drops it when all is over.
-        is_over: whether the enumerator was closed or has failed.
-        hurry: run what ``start()`` delays at once; a plan does not wait for a period.
+        source: the source of the enumerator.
+        parallelism: the number of readers.
+        gateway: sends messages to the readers.
+        thread: runs the enumerator.
+        run: runs a callback, with its name for errors; drops it if ``is_over()``.
+        is_over: returns True once the enumerator was closed or has failed.
+        hurry: True to run at once the work that ``start()`` delays, for a plan.
+
+    Attributes:
+        is_starting: True until the enumerator's ``start()`` has returned.
+        tracker: the assigned splits since the last complete checkpoint.
+        readers: the registered readers, by their numbers.
+        told_no_more: the readers that were told that no split follows.
+        held: reader -> ids of its unfinished splits, in the order of assignment.
+        is_processing_backlog: True while readers catch up on old data.
     """
 
     def __init__(
@@ -80,16 +92,16 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
 
     @property
     def current_parallelism(self) -> int:
-        """How many readers there will be."""
+        """The number of readers."""
         return self._parallelism
 
     @property
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
-        """The readers that are there now."""
+        """The readers that are registered now."""
         return MappingProxyType(self.readers)
 
     def assign_splits(self, assignment: Mapping[int, Sequence[SplitT]]) -> None:
-        """Give splits to readers: all of them or, with an error, none."""
+        """Assign splits to readers: all of them or, if there is an error, none."""
         if self._is_silent("assign_splits"):
             return
         for subtask in assignment:
@@ -111,7 +123,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
                 self._gateway.assign(subtask, version, parts)
 
     def signal_no_more_splits(self, subtask_id: int) -> None:
-        """Tell a reader that it gets no further split."""
+        """Tell a reader that no split follows."""
         if self._is_silent("signal_no_more_splits"):
             return
         self._check_registered(subtask_id)
@@ -134,7 +146,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         initial_delay: float = 0.0,
         period: float | None = None,
     ) -> None:
-        """Run ``work`` on the pool and ``handler`` here, once or periodically."""
+        """Run ``work`` on the pool and ``handler`` on this thread, once or periodically."""
         if self._is_silent("call_async"):
             return
         is_running = False
@@ -169,15 +181,15 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         self._thread.execute(lambda: self._run("run_in_coordinator_thread", action))
 
     def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
-        """Take note of whether what is read now is old."""
+        """Set the flag that readers catch up on old data."""
         self.is_processing_backlog = is_processing_backlog
 
     def every(self, period: float, action: Callable[[], None]) -> None:
-        """Run an action of the coordinator's own periodically, until all is over."""
+        """Run an action of the coordinator periodically, until it is closed or fails."""
         self._timers.add(self._thread.schedule(period, period, action))
 
     def cancel_timers(self) -> None:
-        """End everything periodic and delayed."""
+        """Cancel all periodic and delayed calls."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()

@@ -1,4 +1,4 @@
-"""The coordinator of one source: its enumerator, and what readers tell it."""
+"""The coordinator of one source: runs the enumerator and handles the readers' messages."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ _VERSION_BYTES: Final = 4
 
 
 class SourceCoordinator(Generic[SplitT, CheckpointT]):
-    """Drives one enumerator on the coordinator's thread, and keeps the account of its splits.
+    """Drives one enumerator on the coordinator's thread, and tracks its assigned splits.
 
-    Every method may be called from any thread and returns at once; what it says is done on the
-    coordinator's thread, in the order of the calls. An exception of the enumerator reaches
-    ``gateway.failed`` once, and ends everything but :meth:`close`.
+    Every method may be called from any thread and returns at once. Its work runs on the
+    coordinator's thread, in the order of the calls. An exception of the enumerator is passed to
+    ``gateway.failed`` once; afterwards only :meth:`close` has an effect.
 
     Args:
-        source: whose enumerator it is.
-        parallelism: how many readers there will be, numbered from 0.
-        gateway: the way to the readers.
-        thread: may be shared with other coordinators.
-        watermarks: aligns the readers if the strategy says so.
-        groups: the alignment groups of the job, where several of its sources are to be aligned.
-        hurry: run at once what the enumerator's ``start()`` asks to be run later.
+        source: creates the enumerator.
+        parallelism: the number of readers; they are numbered from 0.
+        gateway: sends messages to the readers.
+        thread: runs the enumerator; coordinators may share it.
+        watermarks: aligns the readers if the strategy has an alignment group.
+        groups: the alignment groups of the job, if several of its sources are aligned.
+        hurry: True to run at once the work that the enumerator's ``start()`` delays.
 
     Raises:
-        OptionError: a parallelism of less than 1.
+        OptionError: the parallelism is less than 1.
     """
 
     def __init__(
@@ -87,61 +87,62 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._failure: HeadgateError | None = None
         self._ended = threading.Event()
         self._waiting: dict[object, CheckpointCallback] = {}
-        self._finished: set[tuple[int, str]] = set()  # since the last complete checkpoint
+        #: Splits, with their readers, that ended since the last complete checkpoint.
+        self._finished: set[tuple[int, str]] = set()
         self._finished_before: dict[int, frozenset[tuple[int, str]]] = {}
         self._finished_for_good = 0
         self._total: int | None = None
         self._at = ""
 
-    # What progress and errors want to know; from any thread.
+    # For progress reports and errors; from any thread.
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are in all, as the enumerator said last; None if it cannot."""
+        """The number of splits as the enumerator last reported it; None if it is not known."""
         return self._total
 
     @property
     def finished_splits(self) -> int:
-        """How many splits were read to their end; a lost reader's since the checkpoint do not count."""
+        """The number of finished splits, without a lost reader's since the last checkpoint."""
         return self._finished_for_good + len(self._finished)
 
     @property
     def is_processing_backlog(self) -> bool:
-        """Whether the enumerator says that what is read now is old."""
+        """True while the enumerator reports that readers catch up on old data."""
         return self._context.is_processing_backlog
 
     @property
     def callback_at_work(self) -> str:
-        """The enumerator's callback that runs now, or an empty text."""
+        """The enumerator's callback that runs now, or an empty string."""
         return self._at
 
     def assigned_of(self, subtask: int) -> list[str]:
-        """Return the ids of the splits that a reader was given and has not finished."""
+        """Return the ids of the splits that are assigned to a reader and not finished."""
         return list(self._context.held.get(subtask, ()))
 
-    # What the job and its readers say; from any thread.
+    # Called by the job and its readers; from any thread.
 
     def start(self, checkpoint: bytes | None = None) -> None:
-        """Create the enumerator, at the beginning or from what :meth:`checkpoint` gave; start it."""
+        """Create the enumerator, or restore it from a :meth:`checkpoint`, and start it."""
         self._thread.add_closer(self, self._close_now)
         self._post("start", lambda: self._start(checkpoint))
 
     def register_reader(self, subtask: int, location: str) -> None:
-        """Take a reader in; one of that number that is still there counts as lost first.
+        """Register a reader; a registered reader with the same number counts as lost first.
 
         Raises:
-            ValueError: a number outside the parallelism.
+            ValueError: the number is not below the parallelism.
         """
         if not 0 <= subtask < self._parallelism:
             raise ValueError(f"reader {subtask} of {self._parallelism} readers")
         self._post("add_reader", lambda: self._register(ReaderInfo(subtask, location)))
 
     def reader_lost(self, subtask: int) -> None:
-        """Take a reader out; the enumerator gets back what it was given since the last checkpoint."""
+        """Remove a reader; its splits since the last checkpoint return to the enumerator."""
         self._post("add_splits_back", lambda: self._lose(subtask))
 
     def request_split(self, subtask: int, hostname: str | None) -> None:
-        """Pass a reader's request on, unless it is gone or was told that no more splits come."""
+        """Pass on a request, unless the reader is lost or was told that no split follows."""
 
         def request() -> None:
             if subtask in self._context.readers and subtask not in self._context.told_no_more:
@@ -150,7 +151,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._post("handle_split_request", request)
 
     def source_event(self, subtask: int, event: SourceEvent) -> None:
-        """Pass a reader's event on, unless it is gone."""
+        """Pass on a reader's event, unless the reader is lost."""
 
         def pass_on() -> None:
             if subtask in self._context.readers:
@@ -159,15 +160,15 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._post("handle_source_event", pass_on)
 
     def report_watermark(self, subtask: int, watermark_ms: int) -> None:
-        """Take note of how far a reader is; the greatest watermark says that it is idle."""
+        """Record a reader's watermark; ``MAX_WATERMARK`` means that the reader is idle."""
         self._post("report_watermark", lambda: self._align(subtask, watermark_ms))
 
     def splits_finished(self, subtask: int, split_ids: Sequence[str]) -> None:
-        """Take note of splits that a reader has read to their end."""
+        """Record the splits that a reader has finished."""
 
         def finish() -> None:
             if subtask not in self._context.readers:
-                return  # its splits went back: they are read again
+                return  # Its splits returned to the enumerator and are read again.
             held = self._context.held.get(subtask, {})
             for split_id in split_ids:
                 held.pop(split_id, None)
@@ -176,12 +177,13 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._post("splits_finished", finish)
 
     def checkpoint(self, checkpoint_id: int, callback: CheckpointCallback) -> None:
-        """Take a checkpoint; ids begin at 1 and grow.
+        """Take a checkpoint; ids start at 1 and grow.
 
         Args:
-            checkpoint_id: its number.
+            checkpoint_id: the checkpoint's number.
             callback: gets the bytes or the error, exactly once, on the coordinator's thread; or on
-                the caller's, when all is over. Nothing is assigned between the bytes and it.
+                the caller's thread if the coordinator is closed or has failed. No split is
+                assigned between the snapshot and the callback.
         """
         token = object()
         self._waiting[token] = callback
@@ -195,7 +197,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             self._answer_waiting()
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint is stored for good: what it covers never goes back."""
+        """Complete a checkpoint: splits that it covers never return to the enumerator."""
 
         def complete() -> None:
             self._context.tracker.complete(checkpoint_id)
@@ -208,18 +210,18 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         self._post("notify_checkpoint_complete", complete)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Learn that a checkpoint came to nothing; a later one covers what it would have."""
+        """Abort a checkpoint; a later one covers its splits."""
         self._post(
             "notify_checkpoint_aborted",
             lambda: self._running.notify_checkpoint_aborted(checkpoint_id),
         )
 
     def close(self, timeout: float = 30.0) -> None:
-        """Close the enumerator; from now on nothing is said to readers. May be called twice.
+        """Close the enumerator; no message is sent to readers afterwards. May be called twice.
 
         Args:
-            timeout: seconds to wait for a callback that runs now, and for the enumerator; 0 not to
-                wait at all.
+            timeout: seconds to wait for the running callback and for the enumerator's close; 0 to
+                return at once.
         """
         self._is_closed = True
         if self._thread.is_current:
@@ -227,9 +229,12 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         elif (
             self._thread.execute(self._close_now) and timeout > 0 and not self._ended.wait(timeout)
         ):
-            at = self._at or "the way of another"
+            at = self._at or "a callback of another enumerator on the same thread"
             _LOG.warning(
-                "%g s after its close the enumerator of %s is in %s", timeout, self._name, at
+                "the enumerator of %s did not close within %g s; running: %s",
+                self._name,
+                timeout,
+                at,
             )
         self._answer_waiting()
 
@@ -256,7 +261,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             action()
             if self._enumerator is not None:
                 self._total = self._enumerator.total_splits
-        except BaseException as error:  # noqa: BLE001 - told to the gateway
+        except BaseException as error:  # noqa: BLE001 - passed to the gateway
             self._fail(callback, error)
         finally:
             self._at = ""
@@ -275,7 +280,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
     def _restored(self, checkpoint: bytes) -> CheckpointT:
         if len(checkpoint) < _VERSION_BYTES:
             raise StateVersionError(
-                f"{len(checkpoint)} bytes are no checkpoint of an enumerator of {self._name}"
+                f"a checkpoint of {len(checkpoint)} bytes is too short for {self._name}"
             )
         version = int.from_bytes(checkpoint[:_VERSION_BYTES], "big")
         serializer = self._source.enumerator_checkpoint_serializer
@@ -353,7 +358,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         return failure
 
     def _answer_waiting(self) -> None:
-        """Tell whoever waits for a checkpoint that none comes."""
+        """Answer all waiting checkpoints with an error."""
         error = self._failure or ClosedError(f"the coordinator of {self._name} is closed")
         while self._waiting:
             try:
@@ -373,7 +378,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         try:
             if enumerator is not None:
                 enumerator.close()
-        except BaseException:  # noqa: BLE001 - logged, and the thread is not its own
+        except BaseException:  # noqa: BLE001 - logged; other coordinators share this thread
             _LOG.exception("the enumerator of %s failed in close", self._name)
         finally:
             self._at = ""

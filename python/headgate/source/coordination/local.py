@@ -1,4 +1,4 @@
-"""A coordinator and its readers in one process: their way to each other, and their checkpoint."""
+"""A coordinator and its readers in one process: their messages, and their checkpoint."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from headgate.source.coordination.coordinator import SourceCoordinator
     from headgate.source.runtime.operator import SourceOperator
 
-#: What a checkpoint begins with: its kind and the version of this layout.
+#: The first bytes of a checkpoint: its kind, and the version of its layout.
 _MAGIC: Final = b"HGLR\x01"
 _NUMBER: Final = struct.Struct(">Q")
 
 
 @dataclass(frozen=True, slots=True)
 class LocalCheckpoint:
-    """What the enumerator has not given away, and what readers have not handed out.
+    """The state of the enumerator, and the unfinished splits of the readers.
 
     Attributes:
         enumerator: the coordinator's checkpoint.
-        split_version: of the split serializer that wrote the splits.
+        split_version: the version of the split serializer that wrote the splits.
         splits: ids and bytes of the readers' unfinished splits.
     """
 
@@ -42,7 +42,8 @@ class LocalCheckpoint:
     def to_bytes(self) -> bytes:
         """Return magic, split version, number of parts; then each part after its length.
 
-        All numbers are 8 bytes, big-endian. Parts: the enumerator's, then id and bytes of each split.
+        All numbers have 8 bytes, big-endian. The first part is the enumerator's; id and bytes of
+        each split follow.
         """
         parts = [self.enumerator]
         for split_id, data in self.splits:
@@ -52,16 +53,16 @@ class LocalCheckpoint:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LocalCheckpoint:
-        """Return what :meth:`to_bytes` was given.
+        """Return the checkpoint that :meth:`to_bytes` wrote.
 
         Raises:
-            StateVersionError: the bytes are something else, or not complete.
+            StateVersionError: the bytes are not a checkpoint, or not a complete one.
         """
         if data[: len(_MAGIC)] != _MAGIC:
             raise StateVersionError(
                 "these bytes are no checkpoint of a local read",
                 have=f"{len(data)} bytes that begin with {bytes(data[:8])!r}",
-                remedy="what LocalRead.checkpoint() returned",
+                remedy="pass the bytes that LocalRead.checkpoint() returned",
             )
         try:
             at = len(_MAGIC)
@@ -80,13 +81,13 @@ class LocalCheckpoint:
             raise StateVersionError(
                 "this checkpoint of a local read is not complete",
                 have=f"{len(data)} bytes",
-                remedy="what LocalRead.checkpoint() returned",
+                remedy="pass the bytes that LocalRead.checkpoint() returned",
             ) from error
         return cls(parts[0], version, list(zip(ids, parts[2::2], strict=True)))
 
 
 class LocalReaderContext(SourceReaderContext):
-    """The surroundings of a reader in the process of its coordinator."""
+    """The context of a reader that runs in the coordinator's process."""
 
     def __init__(
         self, coordinator: SourceCoordinator[Any, Any], subtask: int, parallelism: int
@@ -103,7 +104,7 @@ class LocalReaderContext(SourceReaderContext):
 
     @property
     def current_parallelism(self) -> int:
-        """How many readers there are."""
+        """The number of readers."""
         return self._parallelism
 
     @property
@@ -113,11 +114,11 @@ class LocalReaderContext(SourceReaderContext):
 
     @property
     def configuration(self) -> Mapping[str, str]:
-        """Nothing: there is no job around."""
+        """Empty, because there is no job."""
         return MappingProxyType({})
 
     def send_split_request(self) -> None:
-        """Ask the enumerator for a split."""
+        """Request a split from the enumerator."""
         self._coordinator.request_split(self._subtask, self._host)
 
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:
@@ -128,15 +129,15 @@ class LocalReaderContext(SourceReaderContext):
 
 @dataclass
 class LocalGateway:
-    """Passes on what the enumerator says; holds it back while a checkpoint is being taken.
+    """Passes the enumerator's messages to the readers; holds them back during a checkpoint.
 
-    What an enumerator gives away after its own snapshot must not reach a reader before that
-    reader's: it would be in both. Flink closes its gateways in the same way.
+    A split that is assigned after the enumerator's snapshot must not reach a reader before the
+    reader's own snapshot, or both contain it. Flink closes its gateways in the same way.
 
     Attributes:
         wake_up: wakes the thread that polls the readers.
-        operators: the readers, by their numbers.
-        error: why the enumerator has failed.
+        operators: the operators of the readers, by their numbers.
+        error: the enumerator's failure.
     """
 
     wake_up: Callable[[], None]
@@ -146,7 +147,7 @@ class LocalGateway:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def assign(self, subtask: int, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
-        """Give splits to a reader."""
+        """Assign splits to a reader."""
         self._pass_on(lambda: self.operators[subtask].add_splits(version, splits))
 
     def no_more_splits(self, subtask: int) -> None:
@@ -158,24 +159,24 @@ class LocalGateway:
         self._pass_on(lambda: self.operators[subtask].source_event(event))
 
     def align(self, subtask: int, max_allowed_ms: int) -> None:
-        """Tell a reader the watermark that it must not pass."""
+        """Send a reader the limit of its watermark."""
         self._pass_on(lambda: self.operators[subtask].align(max_allowed_ms))
 
     def failed(self, error: HeadgateError) -> None:
-        """Let the next record be this error."""
+        """Store the error, which is raised in place of the next record."""
         self.error = error
         self.wake_up()
 
     def checkpoint(
         self, coordinator: SourceCoordinator[Any, Any], checkpoint_id: int
     ) -> Future[bytes]:
-        """Ask for the coordinator's checkpoint; from its moment on all is held back."""
+        """Request the coordinator's checkpoint; messages after its snapshot are held back."""
         asked: Future[bytes] = Future()
 
         def answer(data: bytes | None, error: HeadgateError | None) -> None:
             with self._lock:
                 if not asked.set_running_or_notify_cancel():
-                    return  # nobody waits any more
+                    return  # The caller was interrupted.
                 self._held = []
             if data is not None:
                 asked.set_result(data)
@@ -186,7 +187,7 @@ class LocalGateway:
         return asked
 
     def go_on(self, asked: Future[bytes]) -> None:
-        """Pass on what was held back for a checkpoint, whether or not that has come."""
+        """Pass on the held messages, even if the checkpoint has not been taken."""
         with self._lock:
             asked.cancel()
             held, self._held = self._held, None

@@ -1,7 +1,7 @@
-"""The one thread of control of all enumerators of a process, its timers and its pool.
+"""The thread that runs all enumerators of a process, with its timers and its pool.
 
-What several threads say to it goes through a ``SimpleQueue``, whose ``put`` may be called anywhere,
-in the middle of a garbage collection too; everything else belongs to the thread alone.
+Other threads send it actions through a ``SimpleQueue``, whose ``put`` is safe anywhere, even during
+a garbage collection. All other state belongs to the thread alone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LOG: Final = logging.getLogger("headgate.source")
 WorkT = TypeVar("WorkT")
 Action = Callable[[], None]
 
-#: Most threads that run what may block.
+#: Most threads for work that may block.
 POOL: Final = 4
-#: Longest wait in seconds; a lock takes no longer ones everywhere.
+#: Longest wait in seconds; some platforms do not support longer timeouts of a lock.
 _LONGEST: Final = 3600.0
 
 
 class Scheduled:
-    """An action that runs later, once or again and again; only its thread looks into it."""
+    """An action that runs later, once or periodically; used by the coordinator's thread only."""
 
     __slots__ = ("action", "due", "is_cancelled", "period")
 
@@ -38,18 +38,19 @@ class Scheduled:
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """Never run it again; may be called from any thread, twice too."""
+        """Cancel all further runs; may be called from any thread, and twice."""
         self.is_cancelled = True
 
 
 class CoordinatorThread:
-    """Runs actions one after the other in a thread named ``headgate-enumerators``.
+    """Runs actions one at a time in a daemon thread named ``headgate-enumerators``.
 
-    It is a daemon, started by the first action. An exception that escapes an action is logged and
-    ends nothing: other coordinators live here too.
+    The first action starts the thread. An exception that escapes an action is logged, because
+    other coordinators share the thread.
 
     Args:
-        clock: seconds, for timers; after moving one of a test's own, :meth:`execute` something.
+        clock: in seconds, for timers. A test that advances its own clock has to call
+            :meth:`execute` afterwards.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,19 +68,19 @@ class CoordinatorThread:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed; it runs nothing any more then."""
+        """True once the thread was closed; it runs no further action then."""
         return self._is_closed
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is this thread."""
+        """True if the caller runs on this thread."""
         return threading.current_thread() is self._thread
 
     def execute(self, action: Action) -> bool:
-        """Run an action, after all that were given before; from any thread.
+        """Run an action after all earlier ones; from any thread.
 
         Returns:
-            False if this thread is closed: the action is dropped.
+            False if the action was dropped because this thread is closed.
         """
         if self._is_closed:
             return False
@@ -89,12 +90,12 @@ class CoordinatorThread:
         return True
 
     def schedule(self, delay: float, period: float | None, action: Action) -> Scheduled:
-        """Run an action in ``delay`` seconds, then every ``period`` seconds; None for once.
+        """Run an action in ``delay`` seconds, then every ``period`` seconds; None to run it once.
 
-        Times that have passed while the thread was busy are left out.
+        Runs that were missed while the thread was busy are skipped.
 
         Raises:
-            ValueError: a period that is not positive.
+            ValueError: the period is not positive.
         """
         if period is not None and not period > 0:
             raise ValueError(f"period={period}: a period is a number of seconds greater than 0")
@@ -107,33 +108,36 @@ class CoordinatorThread:
         work: Callable[[], WorkT],
         callback: Callable[[WorkT | None, BaseException | None], None],
     ) -> None:
-        """Run ``work`` on the pool, then ``callback(result, error)`` here; dropped once closed."""
+        """Run ``work`` on the pool, then ``callback(result, error)`` on this thread.
+
+        Both are dropped once the thread is closed.
+        """
         if self.is_current:
             self._submit(work, callback)
         else:
             self.execute(lambda: self._submit(work, callback))
 
     def call_when_idle(self, action: Action) -> None:
-        """Run an action as soon as nothing waits here and nothing runs on the pool.
+        """Run an action once no action waits on this thread and no work runs on the pool.
 
         Timers that are not due do not count.
         """
         self.execute(lambda: self._idlers.append(action))
 
     def add_closer(self, key: object, action: Action) -> None:
-        """Let an action run when this thread ends; called on this thread."""
+        """Add an action to run when this thread ends; called on this thread."""
         self._closers[key] = action
 
     def remove_closer(self, key: object) -> None:
-        """Take a closer away; called on this thread."""
+        """Remove a closer; called on this thread."""
         self._closers.pop(key, None)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Drop what waits, run the closers, end the thread and the pool; may be called twice.
+        """Drop waiting actions, run the closers, end the thread and the pool; may be called twice.
 
         Args:
-            timeout: seconds to wait for both; a longer action or work is named in the log and left
-                to end by itself. On this thread itself nothing is waited for.
+            timeout: seconds to wait for the threads; those that still run are logged and end by
+                themselves. A call on this thread does not wait.
         """
         with self._starting:
             self._is_closed = True
@@ -149,7 +153,7 @@ class CoordinatorThread:
         for one in waited:
             one.join(max(0.0, deadline - time.monotonic()))
         if late := [one.name for one in waited if one.is_alive()]:
-            _LOG.warning("still at work %g s after it was closed: %s", timeout, ", ".join(late))
+            _LOG.warning("still running %g s after close: %s", timeout, ", ".join(late))
 
     def _start(self) -> None:
         with self._starting:
@@ -166,7 +170,7 @@ class CoordinatorThread:
                 break
             if action is not None:
                 _run_logged(action)
-                del action  # what it holds must not live until the next one
+                del action  # Its objects must not live until the next action.
             self._run_timers()
         for closer in list(self._closers.values()):
             _run_logged(closer)
@@ -175,7 +179,7 @@ class CoordinatorThread:
         self._idlers.clear()
 
     def _next(self) -> Action | None:
-        """Wait for an action, or for the first timer."""
+        """Wait for an action; return None when the first timer is due."""
         wait = min(_LONGEST, self._timers[0][0] - self._clock()) if self._timers else _LONGEST
         if self._idlers and not self._outstanding and self._inbox.empty() and wait > 0:
             return self._idlers.pop(0)
@@ -213,7 +217,7 @@ class CoordinatorThread:
         def run() -> None:
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001 - the callback's to judge
+            except BaseException as error:  # noqa: BLE001 - passed to the callback
                 failure = error
                 self.execute(lambda: done(None, failure))
             else:
@@ -223,7 +227,7 @@ class CoordinatorThread:
 
 
 class _Pool:
-    """Daemon threads for work that may block; unlike an executor's, no exit waits for them."""
+    """Daemon threads for work that may block; unlike an executor's, they do not delay an exit."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -233,7 +237,7 @@ class _Pool:
         self.threads: list[threading.Thread] = []
 
     def run(self, work: Action) -> None:
-        """Run it soon; called by one thread."""
+        """Run work on a thread of the pool; called by one thread."""
         if self._is_ended:
             return
         self._work.put(work)
@@ -245,7 +249,7 @@ class _Pool:
             thread.start()
 
     def end(self) -> None:
-        """Drop what waits; threads end after what they are at."""
+        """Drop waiting work; the threads end after their current work."""
         self._is_ended = True
         self._work.put(None)
 
@@ -254,11 +258,11 @@ class _Pool:
             work()
             del work
             self._idle.release()
-        self._work.put(None)  # for the next thread
+        self._work.put(None)  # Ends the next thread.
 
 
 def _run_logged(action: Action) -> None:
     try:
         action()
-    except BaseException:  # noqa: BLE001 - logged, and others live on this thread
+    except BaseException:  # noqa: BLE001 - logged; other coordinators share this thread
         _LOG.exception("an action of the coordinator failed")

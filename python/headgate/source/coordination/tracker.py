@@ -1,4 +1,4 @@
-"""Which splits were assigned since which checkpoint: what goes back when a reader is lost."""
+"""The splits assigned since each checkpoint, which return to the enumerator with a lost reader."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class SplitAssignmentTracker(Generic[T]):
-    """Remembers what readers were given, until a checkpoint that covers it is complete.
+    """Keeps the assigned splits until a checkpoint that covers them is complete.
 
-    Flink's ``SplitAssignmentTracker``: assignments since the last checkpoint, and one such set per
-    checkpoint that is taken and not complete.
+    Flink's ``SplitAssignmentTracker``: the assignments since the last checkpoint, and those of each
+    checkpoint that is not complete.
     """
 
     def __init__(self) -> None:
@@ -22,19 +22,19 @@ class SplitAssignmentTracker(Generic[T]):
 
     @property
     def complete_checkpoint(self) -> int:
-        """The latest checkpoint that is complete; 0 before the first."""
+        """The latest complete checkpoint; 0 before the first."""
         return self._complete
 
     def record(self, assignment: Mapping[int, Iterable[T]]) -> None:
-        """Remember splits given to readers, by their numbers."""
+        """Record the splits assigned to readers, by their numbers."""
         for subtask, splits in assignment.items():
             self._latest.setdefault(subtask, []).extend(splits)
 
     def snapshot(self, checkpoint_id: int) -> None:
-        """Begin a checkpoint: what was assigned until now belongs to it.
+        """Start a checkpoint, which covers all assignments so far.
 
         Raises:
-            ValueError: a number that is not greater than those before.
+            ValueError: the number is not greater than all before.
         """
         if checkpoint_id <= max(self._by_checkpoint, default=self._complete):
             raise ValueError(f"checkpoint {checkpoint_id} does not follow the one before")
@@ -42,19 +42,19 @@ class SplitAssignmentTracker(Generic[T]):
         self._latest = {}
 
     def complete(self, checkpoint_id: int) -> None:
-        """Forget what this checkpoint and the ones before cover: readers have it in their states."""
+        """Drop the assignments that a checkpoint covers; they are in the readers' states."""
         for old in [i for i in self._by_checkpoint if i <= checkpoint_id]:
             del self._by_checkpoint[old]
         self._complete = max(self._complete, checkpoint_id)
 
     def reset(self, subtask: int, checkpoint_id: int) -> list[T]:
-        """Return and forget what a reader got after a checkpoint, in the order of assignment."""
+        """Remove and return a reader's splits since a checkpoint, in the order of assignment."""
         later = (i for i in sorted(self._by_checkpoint) if i > checkpoint_id)
         back = [s for i in later for s in self._by_checkpoint[i].pop(subtask, ())]
         return back + self._latest.pop(subtask, [])
 
     def assigned_since(self, checkpoint_id: int) -> Mapping[int, Sequence[T]]:
-        """Return what all readers got after a checkpoint, without forgetting it."""
+        """Return all readers' splits since a checkpoint, without removing them."""
         assigned: dict[int, list[T]] = {}
         for later in (i for i in sorted(self._by_checkpoint) if i > checkpoint_id):
             for subtask, splits in self._by_checkpoint[later].items():

@@ -1,4 +1,7 @@
-"""Makes the batches of a file the batches of the source: columns, order, types, rows."""
+"""Conforms the batches of a file to the source's schema, and filters their rows.
+
+ADR 0001 says why ``pyarrow.dataset`` does not do this.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from headgate.errors import OptionError, SchemaMismatchError, UnknownColumnError
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-#: Types between which a column is cast, when no value changes by it.
+#: Groups of types. A column is cast within its group as long as no value changes.
 _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
     pt.is_integer,
     pt.is_floating,
@@ -36,7 +39,7 @@ _FAMILIES: Final[tuple[Callable[[Any], bool], ...]] = (
 
 
 def plain_schema(schema: pa.Schema, whose: str) -> pa.Schema:
-    """Return a schema without metadata; a dictionary's type is that of its values.
+    """Return a schema without metadata, and with the types of values in place of dictionaries.
 
     Raises:
         SchemaMismatchError: two columns have the same name.
@@ -63,7 +66,7 @@ def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
     """Return the columns of a schema, in the order of ``columns``.
 
     Raises:
-        UnknownColumnError: one that it has not, or has twice.
+        UnknownColumnError: the schema has no such column, or more than one.
     """
     for name in columns:
         found = len(schema.get_all_field_indices(name))
@@ -82,20 +85,21 @@ def select(schema: pa.Schema, columns: Sequence[str], whose: str) -> pa.Schema:
 def conformer(
     file: pa.Schema, wanted: pa.Schema, path: str, fixed: Mapping[str, pa.Scalar] | None = None
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return what makes a batch of a file one of the wanted schema.
+    """Return a function that converts a file's batches to the wanted schema.
 
-    A column that the file has not is all null where it may be, an error otherwise. A column of
-    another type is cast within its family (a wider integer, another unit of time) as long as no
+    A column that the file lacks is all null if it is nullable, and an error otherwise. A column of
+    another type is cast within its group (a wider integer, another unit of time) as long as no
     value changes.
 
     Args:
         file: the schema of the file's batches.
-        wanted: the schema to give.
-        path: of the file, for errors.
-        fixed: columns that have one value in all rows, whatever the file says.
+        wanted: the schema of the result.
+        path: the file's path, for errors.
+        fixed: columns with one value in all rows; they replace the file's own.
 
     Raises:
-        SchemaMismatchError: names file and column; at once, or when a value does not fit.
+        SchemaMismatchError: a column does not fit. The error names file and column; it is raised
+            at once, or by the function for a value that does not fit.
     """
     makers = [
         _repeated(fixed[field.name])
@@ -111,14 +115,14 @@ def conformer(
 
 
 class RowFilter:
-    """Leaves out the rows for which an expression is not true.
+    """Drops the rows for which an expression is not true.
 
     Args:
-        expression: of columns by name.
-        schema: what the batches have; more columns than the expression needs may be in it.
+        expression: refers to columns by name.
+        schema: the schema of the batches; the expression need not use all columns.
 
     Raises:
-        OptionError: the expression is not one of booleans over these columns.
+        OptionError: the expression does not fit the schema, or is not boolean.
     """
 
     def __init__(self, expression: pc.Expression, schema: pa.Schema) -> None:
@@ -136,11 +140,11 @@ class RowFilter:
             raise OptionError(
                 f"filter {expression} is of type {kind}, not bool",
                 asked=f"filter={expression}",
-                remedy='a comparison such as pyarrow.compute.field("n") > 5',
+                remedy='give a comparison such as pyarrow.compute.field("n") > 5',
             )
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows for which the expression is true; the batch itself when all are."""
+        """Return the rows for which the expression is true; the batch itself if that is all."""
         mask = self._evaluate(pa.Table.from_batches([batch])).combine_chunks()
         if mask.true_count == batch.num_rows:
             return batch
@@ -159,7 +163,7 @@ class RowFilter:
 
 
 def filter_columns(expression: pc.Expression, schema: pa.Schema) -> list[str]:
-    """Return the columns that an expression may use: its text names them, and at worst others."""
+    """Return the columns that an expression may use: all whose names occur in its text."""
     text = str(expression)
     if "FieldPath(" in text:
         return list(schema.names)
@@ -206,7 +210,7 @@ def _column(file: pa.Schema, wanted: pa.Field, path: str) -> Callable[[pa.Record
                 summary = f"column {wanted.name!r} of {path} does not fit {wanted.type}: {error}"
                 raise _mismatch(summary, path, wanted, str(given)) from error
         if not wanted.nullable and column.null_count:
-            summary = f"column {wanted.name!r} of {path} has nulls where none may be"
+            summary = f"column {wanted.name!r} of {path} has nulls, but is declared not null"
             raise _mismatch(summary, path, wanted, f"{given} with nulls")
         return column
 

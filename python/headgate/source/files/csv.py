@@ -1,4 +1,4 @@
-"""CSV: a file is one split, or ranges of bytes where values are known to have no newlines."""
+"""CSV: a file is one split, or several byte ranges if its values have no newlines."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: How much of a file is read for its names and to infer its types.
+#: Bytes of a file that are read for the names and types of its columns.
 _SAMPLE: Final = 1024 * 1024
 
 
 class CsvFormat(FileFormat):
-    """Reads values by the names of their columns, as pyarrow's CSV reader does.
+    """Reads values by the names of their columns, with pyarrow's CSV reader.
 
     Args:
-        options: how the files are written.
+        options: the dialect of the files.
     """
 
     name = "csv"
@@ -36,18 +36,18 @@ class CsvFormat(FileFormat):
         self._options = options
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema of the first MiB, as pyarrow infers it."""
+        """Return the schema that pyarrow infers from the first MiB."""
         return inferred(self._inferred(files, file.path))
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - the size says enough
-        """Return ranges of bytes, or the whole file."""
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+        """Return byte ranges, or the whole file."""
         whole = self._options.newlines_in_values or is_compressed(file.path)
         return byte_ranges(file, self.name, cut, whole=whole)
 
     def read(
         self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as batches; columns that nobody wants are not converted."""
+        """Yield the rows as batches; unwanted columns are not converted."""
         names = self._names_of(files, split)
         present = pa.schema([field for field in wanted if field.name in names])
         convert = self._convert(present or pa.schema([(names[0], pa.string())]))
@@ -90,7 +90,7 @@ class CsvFormat(FileFormat):
         return replace(split, start=max(split.start, end))
 
     def _names_of(self, files: Files, split: FileSplit) -> list[str]:
-        """Return the names of a file's columns: files need not have them in the same order."""
+        """Return the names of a file's columns, whose order may differ between files."""
         return list(self._inferred(files, split.path).names)
 
     def _inferred(self, files: Files, path: str) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""How CSV files are written. Apart from what reads them, which takes long to import."""
+"""The dialect of CSV files, apart from the CSV reader, which is slow to import."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from headgate.source.arguments import refuse
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    r"""How CSV files are written.
+    r"""The dialect of CSV files.
 
     Attributes:
-        delimiter: one character between values.
-        quote_char: one character around values; None where there are no quotes.
-        double_quote: whether a quote within quotes is written twice.
-        escape_char: one character before one that stands for itself; None for none.
-        header: whether the first line of each file has the names of its columns.
-        column_names: the names where there is no header; ``f0``, ``f1``, ... without both.
-        newlines_in_values: whether quoted values may have newlines. Then a file is one split;
-            False lets several readers read one file, and is wrong data where it is not true.
-        null_values: texts that stand for null; None for those of pyarrow (empty, ``NA``, ...).
-        strings_can_be_null: whether they do in columns of texts too.
+        delimiter: the character between values.
+        quote_char: the character around values; None if values are not quoted.
+        double_quote: True if a quote within quotes is doubled.
+        escape_char: the character before an escaped one; None for no escapes.
+        header: True if the first line of each file has the names of the columns.
+        column_names: the names of the columns if there is no header; by default ``f0``, ``f1``...
+        newlines_in_values: True if quoted values may contain newlines; a file is one split then.
+            False lets several readers read one file, but corrupts values that do contain newlines.
+        null_values: strings that mean null; None for pyarrow's (empty, ``NA``, ...).
+        strings_can_be_null: True if ``null_values`` apply to columns of strings too.
 
     Raises:
-        OptionError: a delimiter, quote or escape of another length than one character.
+        OptionError: the delimiter, quote or escape is not one character.
     """
 
     delimiter: str = ","

@@ -1,4 +1,4 @@
-"""The enumerator of files: lists, cuts into splits off its thread, hands out on request."""
+"""The enumerator of files: lists them and plans splits off its thread, and assigns on request."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from headgate.source.api import SplitEnumerator, SplitEnumeratorContext
 from headgate.source.files.pending import PendingSplits
 from headgate.source.files.split import FileCheckpoint, FileSplit, ListedFile
 
-#: Files that are cut into splits in one piece of work: enough to be worth a thread, few enough
-#: that the first splits come soon.
+#: Files that one asynchronous call plans: enough for the cost of a call, few enough that the
+#: first splits come soon.
 _FILES_AT_ONCE: Final = 16
-#: Splits per reader that files are cut into when they are small: the last ones to end are short.
+#: Splits per reader of small inputs, so that all readers end at about the same time.
 _SPLITS_PER_READER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FileWork:
-    """What may take long, and so runs outside the enumerator's thread.
+    """Work that may block, and so runs outside the enumerator's thread.
 
     Attributes:
-        list: returns the files that there are.
-        plan: returns the splits of files; is given the bytes that a split should weigh, so that
-            there are enough of them for all readers.
+        list: returns the files.
+        plan: returns the splits of files; its second argument is the size of a split, in bytes,
+            at which there are enough splits for all readers.
         interval: seconds between two listings; None to list once.
     """
 
@@ -35,9 +35,9 @@ class FileWork:
 
 
 class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
-    """Hands out the splits of files, the largest first, those on the reader's host before others.
+    """Assigns the splits of files: those on the reader's host first, and large ones before small.
 
-    A request that comes before there are splits is answered when there are.
+    A request that comes before there are splits waits for them.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         self._waiting: dict[int, str | None] = {}
 
     def start(self) -> None:
-        """Go on with what a checkpoint left, and list."""
+        """Plan the files that a checkpoint left, and list the paths."""
         self._plan(list(self._unplanned.values()))
         if self._work.interval is not None:
             self._context.call_async(self._work.list, self._on_listed, 0.0, self._work.interval)
@@ -62,32 +62,32 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
             self._context.call_async(self._work.list, self._on_listed)
 
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Answer now, or when the files are listed."""
+        """Answer now, or when there are splits."""
         self._waiting[subtask_id] = requester_hostname
         self._answer()
 
     def add_splits_back(self, splits: Sequence[FileSplit], subtask_id: int) -> None:
-        """Give what a lost reader had to the next that asks."""
+        """Keep the splits of a lost reader for the next request."""
         self._waiting.pop(subtask_id, None)
         self._pending.add(splits)
         self._answer()
 
     def add_reader(self, subtask_id: int) -> None:
-        """Wait for its request."""
+        """Do nothing until the reader requests a split."""
 
-    def snapshot_state(self, checkpoint_id: int) -> FileCheckpoint:  # noqa: ARG002 - the state does not depend on it
-        """Return what has not been handed out."""
+    def snapshot_state(self, checkpoint_id: int) -> FileCheckpoint:  # noqa: ARG002 - unused
+        """Return the splits and files that are not assigned."""
         unplanned = tuple(self._unplanned.values())
         known = tuple(sorted(self._known))
         return FileCheckpoint(self._listed, self._made, self._pending.all(), unplanned, known)
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are, once all files are cut; None for a growing folder."""
+        """The number of splits, once all files are planned; None with a discovery interval."""
         return self._made if self._is_complete else None
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Drop the waiting requests."""
         self._waiting.clear()
 
     @property
@@ -129,7 +129,7 @@ class FileEnumerator(SplitEnumerator[FileSplit, FileCheckpoint]):
         self._answer()
 
     def _answer(self) -> None:
-        """Give splits to those who wait, in the order of their requests."""
+        """Answer the waiting requests in order, as far as there are splits."""
         for subtask_id, host in list(self._waiting.items()):
             if subtask_id not in self._context.registered_readers:
                 del self._waiting[subtask_id]

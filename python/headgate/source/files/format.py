@@ -1,4 +1,4 @@
-"""What a file source asks of a format: its schema, its parts, and their rows."""
+"""The interface of file formats: schema, splits and rows of a file."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ if TYPE_CHECKING:
 
     from headgate.source.files.listing import Files
 
-#: Bytes that a batch should have where nobody says how many rows: large ones cost less per row,
-#: and a reader holds a few at a time.
+#: Target bytes of a batch if ``batch_rows`` is not given: large batches cost less per row, and a
+#: reader holds only a few at a time.
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
-#: Below this a split costs more to hand out than to read.
+#: Bytes below which the assignment of a split costs more than its reading.
 _SMALLEST_SPLIT: Final = 1024 * 1024
 _FEWEST_ROWS: Final = 1024
 _MOST_ROWS: Final = 1024 * 1024
-#: What a value is taken for whose type does not say how wide it is.
+#: Assumed bytes of a value of variable width.
 _WIDTH_OF_A_TEXT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How files are cut into splits.
+    """The parameters for cutting files into splits.
 
     Attributes:
-        columns: names of the columns that are read; what they weigh is the size of a split.
-        schema: the source's own, all columns.
+        columns: names of the columns to read; their bytes are the size of a split.
+        schema: the source's schema, with all columns.
         filter: rows for which it is not true need not be read; None for all rows.
-        bytes: what a split weighs at most, where it can be cut so small.
-        fixed: columns that the file's folders say, and the value; its own of that name do not
-            count.
-        share: bytes of a whole file that make a split when all readers shall get some.
+        bytes: largest size of a split, unless the file cannot be cut so small.
+        share: bytes of whole files per split at which there are enough splits for all readers.
+        fixed: values of the columns in the file's folders, which replace the file's own.
     """
 
     columns: Sequence[str]
@@ -51,22 +50,22 @@ class Cut:
     fixed: Mapping[str, pa.Scalar] = field(default_factory=dict)
 
     def limit(self, fraction: float = 1.0) -> int:
-        """Return what a split weighs at most when that fraction of a file's bytes is read."""
+        """Return the largest size of a split if only a fraction of the file's bytes is read."""
         return max(1, int(min(self.bytes, max(self.share * fraction, _SMALLEST_SPLIT))))
 
 
 class FileFormat(ABC):
-    """A format of files. Without state, so that it may be pickled and shared by threads."""
+    """A format of files. Stateless, so that it can be pickled and shared by threads."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema of a file; reads as little of it as it can."""
+        """Return the schema of a file, and read as little of it as possible."""
 
     @abstractmethod
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
-        """Return the splits of a file, in its order."""
+        """Return the splits of a file, in the order of the file."""
 
     @abstractmethod
     def read(
@@ -76,22 +75,22 @@ class FileFormat(ABC):
 
         Args:
             files: opens the file.
-            split: what to read.
-            wanted: the columns that are needed; those that the file has not are left out, and
-                others may be there.
+            split: the split to read.
+            wanted: the columns to read. The batches may lack columns that the file lacks, and may
+                have others.
             batch_rows: rows in a batch, at most; None for about 4 MiB.
         """
 
 
 def rows_per_batch(batch_rows: int | None, bytes_per_row: float) -> int:
-    """Return how many rows a batch should have."""
+    """Return the number of rows of a batch."""
     if batch_rows is not None:
         return batch_rows
     return int(min(max(BATCH_BYTES / max(bytes_per_row, 1), _FEWEST_ROWS), _MOST_ROWS))
 
 
 def width(kind: pa.DataType) -> int:
-    """Return the bytes of a value in memory, roughly where its type does not say."""
+    """Return the bytes of a value in memory; an estimate for types of variable width."""
     if pt.is_boolean(kind) or pt.is_null(kind):
         return 1
     try:
@@ -118,11 +117,11 @@ def split_of(file: ListedFile, kind: str, start: int, end: int, size: int) -> Fi
 
 
 def grouped(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield neighbouring parts put together up to a limit, as ``(start, end, size)``.
+    """Group adjacent parts up to a limit, and yield each group as ``(start, end, size)``.
 
     Args:
-        sizes: of the parts; a negative one is a part that is left out.
-        limit: what a group weighs at most, unless it is a single part.
+        sizes: sizes of the parts; a part with a negative size is skipped.
+        limit: largest size of a group of more than one part.
     """
     start, total = 0, 0
     for place, size in enumerate(sizes):

@@ -1,4 +1,4 @@
-"""Arrow IPC files (Feather 2): a split is some record batches that follow each other."""
+"""Arrow IPC files (Feather 2): a split is one or more adjacent record batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from headgate.source.files.split import FileSplit, ListedFile
 
 _MAGIC: Final = b"ARROW1"
-#: Of the footer's table (File.fbs of the Arrow format): version, schema, dictionaries, recordBatches.
+#: Place of recordBatches in the table Footer (File.fbs), after version, schema and dictionaries.
 _RECORD_BATCHES_SLOT: Final = 3
 #: struct Block { offset: long; metaDataLength: int; bodyLength: long }, padded to 24 bytes.
 _BLOCK: Final = struct.Struct("<qi4xq")
 
 
 class ArrowFormat(FileFormat):
-    """Reads record batches by their numbers; columns that nobody wants are not read."""
+    """Reads record batches by their numbers; unwanted columns are not read."""
 
     name = "arrow"
 
@@ -33,9 +33,9 @@ class ArrowFormat(FileFormat):
             return ipc.open_file(opened).schema
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
-        """Return splits of neighbouring record batches."""
+        """Return splits of adjacent record batches."""
         with files.filesystem.open_input_file(file.path) as opened:
-            ipc.open_file(opened)  # says what is wrong with a file that is none
+            ipc.open_file(opened)  # Raises a clear error for other files.
             sizes = batch_sizes(opened, file.size)
         return [
             split_of(file, self.name, start, end, size)
@@ -45,7 +45,7 @@ class ArrowFormat(FileFormat):
     def read(
         self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, large ones in slices."""
+        """Yield the batches, with large ones in slices."""
         with files.filesystem.open_input_file(split.path) as opened:
             schema = ipc.open_file(opened).schema
             places = [place for place, name in enumerate(schema.names) if name in wanted.names]
@@ -60,11 +60,11 @@ class ArrowFormat(FileFormat):
 def batch_sizes(opened: Any, file_size: int) -> list[int]:
     """Return the bytes of each record batch in an Arrow IPC file, from its footer.
 
-    The footer is a flatbuffer; pyarrow reads it but does not tell what is in it. Its tables begin
-    with a signed distance *back* to a vtable, whose entries are distances to the fields.
+    The footer is a flatbuffer, whose sizes pyarrow does not expose. Each table starts with the
+    signed offset *back* to its vtable, whose entries are the offsets of the fields.
 
     Args:
-        opened: the file, for reading at any place.
+        opened: the file, open for random access.
         file_size: in bytes.
 
     Raises:
@@ -72,7 +72,7 @@ def batch_sizes(opened: Any, file_size: int) -> list[int]:
     """
     end = bytes(opened.read_at(10, file_size - 10))
     if end[4:] != _MAGIC:
-        raise ValueError("no Arrow IPC file: it does not end with ARROW1")
+        raise ValueError("not an Arrow IPC file: it does not end with ARROW1")
     length = int.from_bytes(end[:4], "little")
     footer = bytes(opened.read_at(length, file_size - 10 - length))
     (table,) = struct.unpack_from("<I", footer, 0)

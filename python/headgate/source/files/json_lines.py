@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: How much of a file is read to infer a schema.
+#: Bytes of a file that are read to infer its schema.
 _SAMPLE: Final = 1024 * 1024
 
 
@@ -27,24 +27,24 @@ class JsonLinesFormat(FileFormat):
     name = "json"
 
     def schema(self, files: Files, file: ListedFile) -> pa.Schema:
-        """Return the schema of the first MiB of lines, as pyarrow infers it."""
+        """Return the schema that pyarrow infers from the first MiB of lines."""
         whole = split_of(file, self.name, 0, file.size, file.size)
         for chunk in line_chunks(files, whole, _SAMPLE):
             if chunk.strip():
                 return inferred(_parse(chunk, paj.ParseOptions()).schema)
         return pa.schema([])
 
-    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - the size says enough
-        """Return ranges of bytes."""
+    def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:  # noqa: ARG002 - unused
+        """Return byte ranges."""
         return byte_ranges(file, self.name, cut, whole=is_compressed(file.path))
 
     def read(
         self, files: Files, split: FileSplit, wanted: pa.Schema, batch_rows: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the objects as batches; fields that nobody wants are not kept."""
+        """Yield the objects as batches, without unwanted fields."""
         options = paj.ParseOptions(
             explicit_schema=pa.schema([_parsed_as(field) for field in wanted]),
-            # Without any column there would be no rows.
+            # A table without columns would have no rows.
             unexpected_field_behavior="ignore" if len(wanted) else "infer",
         )
         parsed = (
@@ -57,7 +57,7 @@ class JsonLinesFormat(FileFormat):
 
 
 def inferred(schema: pa.Schema) -> pa.Schema:
-    """Return an inferred schema; a column of nulls only is one of texts, as in Spark."""
+    """Return an inferred schema in which columns of nulls are columns of strings, as in Spark."""
     return pa.schema(
         pa.field(field.name, pa.string() if pt.is_null(field.type) else field.type)
         for field in schema
@@ -77,7 +77,7 @@ def _with_times(table: pa.Table, wanted: pa.Schema) -> pa.Table:
 
 
 def _parsed_as(field: pa.Field) -> pa.Field:
-    """Return the field as JSON has it: dates and times are written as texts."""
+    """Return the type to parse a field as: JSON has dates and times as strings."""
     if pt.is_date(field.type) or pt.is_time(field.type):
         return pa.field(field.name, pa.string())
     return pa.field(field.name, field.type)

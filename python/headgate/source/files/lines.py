@@ -1,4 +1,4 @@
-"""Byte ranges of text files, cut at ends of lines: every line belongs to exactly one range."""
+"""Byte ranges of text files. Each line belongs to the range in which it starts."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: Endings of names by which pyarrow detects compression.
+#: Suffixes of names by which pyarrow detects compression.
 _COMPRESSED: Final = (".bz2", ".gz", ".lz4", ".zst")
-#: How far a search for the end of a line reads at once.
+#: Bytes of one read in the search for the end of a line.
 _SEARCH: Final = 64 * 1024
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the name says that the file is compressed as a whole, as pyarrow detects it."""
+    """Return True if the name has the suffix of a compressed file, as pyarrow detects it."""
     return path.endswith(_COMPRESSED)
 
 
 def byte_ranges(file: ListedFile, kind: str, cut: Cut, *, whole: bool) -> list[FileSplit]:
-    """Return splits of about equal ranges of bytes; one when the file cannot be cut."""
+    """Return splits of about equal byte ranges; one split if the file must stay whole."""
     if file.size == 0:
         return []
     parts = 1 if whole else -(-file.size // cut.limit())
@@ -33,7 +33,7 @@ def byte_ranges(file: ListedFile, kind: str, cut: Cut, *, whole: bool) -> list[F
 
 
 def line_chunks(files: Files, split: FileSplit, chunk: int = BATCH_BYTES) -> Iterator[bytes]:
-    """Yield the lines that begin within a split, whole lines together in about ``chunk`` bytes."""
+    """Yield the lines that start within a split, in chunks of about ``chunk`` bytes."""
     if is_compressed(split.path):
         with files.filesystem.open_input_stream(split.path, compression="detect") as stream:
             yield from _stream_chunks(stream, chunk)
@@ -48,7 +48,7 @@ def line_chunks(files: Files, split: FileSplit, chunk: int = BATCH_BYTES) -> Ite
 
 
 def line_start(opened: Any, offset: int, size: int) -> int:
-    """Return where the first line begins that begins at ``offset`` or later; ``size`` for none."""
+    """Return the start of the first line at or after ``offset``; ``size`` if there is none."""
     at = offset - 1
     if at < 0:
         return 0

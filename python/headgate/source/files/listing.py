@@ -1,4 +1,7 @@
-"""Which files there are, and opening one in the state in which it was listed."""
+"""Lists the files of a source, and checks that a file has not changed since.
+
+ADR 0001 says why ``pyarrow.dataset`` does not do this.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from headgate.errors import OptionError, SourceError
 from headgate.source.files.partitions import folder_values
 from headgate.source.files.split import FileSplit, ListedFile
 
-#: Files and folders whose names begin so are not data: work of writers, markers, checksums.
+#: Prefixes of names that are not data: staged files, markers, checksums.
 IGNORED: Final = ("_", ".")
 
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class Files:
-    """The files of a source: below folders, by patterns, or one by one.
+    """The files of a source, given as folders, patterns or single files.
 
     Args:
-        paths: files, folders (with all folders in them) or patterns (``*`` and ``?`` within a
-            name, ``**`` over folders).
-        filesystem: a ``pyarrow.fs.FileSystem``, a URI such as ``"s3://bucket"``, or None: the one
-            of the paths' own URIs, else the local one.
+        paths: files, folders (recursively) or patterns (``*`` and ``?`` within a name, ``**``
+            across folders).
+        filesystem: a ``pyarrow.fs.FileSystem``, a URI such as ``"s3://bucket"``, or None for the
+            file system of the paths' URIs, or else the local one.
 
     Raises:
-        OptionError: no path, or paths of several file systems.
+        OptionError: there is no path, or the paths are on several file systems.
     """
 
     def __init__(self, paths: Any, filesystem: Any = None) -> None:
@@ -47,17 +50,17 @@ class Files:
 
     @property
     def is_local(self) -> bool:
-        """Whether reading costs no round trips."""
+        """True for the local file system, where a read costs no round trip."""
         return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def listed(self, *, missing_ok: bool) -> list[ListedFile]:
-        """Return the files, sorted by path, each once; may take long.
+        """Return the files, each once, sorted by path. May take long.
 
         Args:
-            missing_ok: whether a path that is not there counts as an empty folder.
+            missing_ok: True to treat a missing path as an empty folder.
 
         Raises:
-            SourceError: a path that is not there, or that cannot be listed.
+            SourceError: a path is missing or cannot be listed.
         """
         found: dict[str, ListedFile] = {}
         for path in self.paths:
@@ -66,14 +69,14 @@ class Files:
         return [found[path] for path in sorted(found)]
 
     def folder_values(self, path: str) -> dict[str, str | None]:
-        """Return the columns that the folders of a file say: ``day=2026-01-31``."""
+        """Return the columns in the names of a file's folders, such as ``day=2026-01-31``."""
         return folder_values(path, self._roots)
 
     def check(self, split: FileSplit) -> None:
-        """Make sure that a split's file is the one that was listed.
+        """Check that a split's file has not changed since it was listed.
 
         Raises:
-            SourceError: it is gone, or has another size or time; names the split.
+            SourceError: the file is gone, or its size or time differs; the error names the split.
         """
         info = self.filesystem.get_file_info(split.path)
         if info.type != pafs.FileType.File:
@@ -99,7 +102,7 @@ class Files:
                 raise SourceError(
                     f"there is no file or folder {path}",
                     asked=path,
-                    remedy="give a path that is there, on the driver and on all executors",
+                    remedy="give a path that exists on the driver and on all executors",
                     details={"path": path},
                 )
             return self._list_folder(path)
@@ -133,14 +136,14 @@ def _given(paths: Any) -> list[Any]:
         raise OptionError(
             f"paths: {wrong[0]!r} is a {type(wrong[0]).__name__}, not a path",
             asked=f"paths={paths!r}",
-            have="paths takes a path, or several",
+            have="paths takes one path or several",
             remedy='"/data" · ["/data/a", "/data/b"]',
         )
     return given
 
 
 def failed(split: FileSplit, what: str, remedy: str = "") -> SourceError:
-    """Return the error of a split, which names it and its file."""
+    """Return an error that names a split and its file."""
     return SourceError(
         f"{split.path} {what}; split {split.split_id}",
         asked=split.split_id,
@@ -165,13 +168,13 @@ def _resolve(texts: list[str], filesystem: Any) -> tuple[Any, list[str]]:
     if filesystem is not None:
         return filesystem, texts
     if not any("://" in text for text in texts):
-        return pafs.LocalFileSystem(), [os.path.abspath(text) for text in texts]  # noqa: PTH100 - Path would fold ".." after links
+        return pafs.LocalFileSystem(), [os.path.abspath(text) for text in texts]  # noqa: PTH100 - as given
     resolved = [_from_uri(text) for text in texts]
     if any(known != resolved[0][0] for known, _ in resolved):
         raise OptionError(
             "the paths are in more than one file system",
             asked=f"paths={texts!r}",
-            remedy="one source for each file system",
+            remedy="use one source for each file system",
         )
     return resolved[0][0], [path for _, path in resolved]
 
@@ -181,7 +184,7 @@ def _from_uri(uri: str) -> tuple[Any, str]:
         known, path = pafs.FileSystem.from_uri(uri)
     except (ValueError, OSError) as error:
         raise OptionError(
-            f"{uri!r} names no file system: {error}",
+            f"{uri!r} is not the URI of a file system: {error}",
             asked=uri,
             remedy='"s3://bucket/folder" · filesystem=a pyarrow.fs.FileSystem',
         ) from error
@@ -194,7 +197,7 @@ def _fixed_folder(pattern: str) -> str:
 
 
 def _regex(pattern: str) -> str:
-    """Return the regular expression of a pattern; ``*`` stays within a name, ``**`` does not."""
+    """Return the regular expression of a pattern: ``*`` does not match ``/``, ``**`` does."""
     parts = re.split(r"(\*\*/?|\*|\?|\[[^]]+\])", pattern)
     known = {"*": "[^/]*", "?": "[^/]", "**": ".*", "**/": "(?:.*/)?"}
     return "".join(

@@ -1,4 +1,4 @@
-"""A file source described by texts, as ``spark.read.format("headgate")`` has them."""
+"""The arguments of a file source, parsed from string options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _KNOWN: Final = (
     *_CSV,
 )
 
-#: Names of types as Spark's DDL has them, beside Arrow's own.
+#: Names of types in Spark's DDL -> Arrow's names.
 _SPARK_TYPES: Final = {
     "byte": "int8",
     "tinyint": "int8",
@@ -60,13 +60,13 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of a file source.
 
     Raises:
-        OptionError: an option that is not known or cannot be read, or no path.
+        OptionError: an option is unknown or malformed, or there is no path.
     """
     texts = Texts(source, options, _KNOWN)
     path, paths = texts.text("path"), texts.texts("paths")
     if (path is None) == (paths is None):
         raise OptionError(
-            f"{source} needs path or paths, one of them",
+            f"{source} needs either path or paths",
             asked=", ".join(f"{name}={text!r}" for name, text in options.items()),
             remedy='option("path", "/data") · option("paths", \'["/a", "/b"]\')',
         )
@@ -74,7 +74,7 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
     of_csv = [name for name in _CSV if texts.text(name) is not None]
     if of_csv and kind != "csv":
         raise OptionError(
-            f"{of_csv[0]} has no use with format={kind!r}: it is for CSV files",
+            f"{of_csv[0]} is an option of CSV files, not of format={kind!r}",
             asked=", ".join(f"{name}={texts.text(name)!r}" for name in of_csv),
             have=f"format={kind!r}",
             remedy=f'option("source", "csv") · leave {" and ".join(of_csv)} out',
@@ -98,10 +98,10 @@ def arguments_of(source: str, options: Mapping[str, str]) -> dict[str, Any]:
 def schema_of(text: str) -> pa.Schema:
     """Return the schema of ``"id int64, price decimal(15,2), name string not null"``.
 
-    Types are named as in Arrow or in Spark's DDL; nested ones cannot be written so.
+    Types have their names of Arrow or of Spark's DDL; nested types are not supported.
 
     Raises:
-        ValueError: a field that cannot be read.
+        ValueError: a field is malformed.
     """
     fields = [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
     return pa.schema([_field(part) for part in fields])

@@ -1,4 +1,4 @@
-"""Parquet: a split is a row group, or a few small ones that follow each other."""
+"""Parquet: a split is one row group, or several small adjacent ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: Anything but plain comparisons: statistics of floats leave NaN out, which these can be true for.
+#: Expressions that can be true for NaN, which statistics of floats ignore: all but comparisons.
 _TRUE_FOR_NAN: Final = re.compile(r"!=|\w\(")
 
 
 class ParquetFormat(FileFormat):
-    """Reads row groups, streamed as batches; leaves out those that statistics rule out."""
+    """Reads row groups as a stream of batches; skips those that their statistics rule out."""
 
     name = "parquet"
 
@@ -33,7 +33,7 @@ class ParquetFormat(FileFormat):
             return pq.ParquetFile(opened).schema_arrow
 
     def plan(self, files: Files, file: ListedFile, cut: Cut) -> list[FileSplit]:
-        """Return splits of neighbouring row groups."""
+        """Return splits of adjacent row groups."""
         with files.filesystem.open_input_file(file.path) as opened:
             parquet = pq.ParquetFile(opened)
             footer, schema = parquet.metadata, parquet.schema_arrow
@@ -79,17 +79,17 @@ class ParquetFormat(FileFormat):
 def _possible_row_groups(
     files: Files, file: ListedFile, schema: pa.Schema, cut: Cut
 ) -> set[int] | None:
-    """Return the row groups that may have rows for the filter; None when that cannot be said."""
+    """Return the row groups in which rows may pass the filter; None if it is not known."""
     if cut.filter is None:
         return None
     plain = not _TRUE_FOR_NAN.search(str(cut.filter))
     for name in filter_columns(cut.filter, cut.schema):
-        # What the statistics are compared with must be of the type that the filter was made for.
+        # Statistics can only be used if the file's column has the type that the filter expects.
         kinds = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         if not kinds:
             schema = schema.append(cut.schema.field(name))
         elif (
-            name in cut.fixed  # the file's own column is another one
+            name in cut.fixed  # The filter means the folder's column, not the file's.
             or kinds != [cut.schema.field(name).type]
             or (not plain and pt.is_floating(kinds[0]))
         ):
@@ -107,7 +107,7 @@ def _weight(row_group: Any, leaves: Sequence[int]) -> int:
 
 
 def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
-    """Return the places of the leaf columns that belong to top-level columns."""
+    """Return the indices of the leaf columns of some top-level columns."""
     names = set(columns)
     found = []
     for place in range(footer.num_columns):
@@ -118,7 +118,7 @@ def _leaves(footer: Any, columns: Sequence[str]) -> list[int]:
 
 
 def _even_rows(parquet: Any, groups: Sequence[int], columns: Sequence[str]) -> int:
-    """Return how many rows a batch should have, so that the last one is as large as the others."""
+    """Return the rows of a batch, such that the last batch is as large as the others."""
     footer = parquet.metadata
     rows: int = sum(footer.row_group(group).num_rows for group in groups)
     batches = -(-rows // rows_per_batch(None, _bytes_per_row(parquet, groups, columns, rows)))
@@ -133,6 +133,6 @@ def _bytes_per_row(parquet: Any, groups: Sequence[int], columns: Sequence[str], 
         for group in groups
         for leaf in leaves
     )
-    # Encoded columns are narrower than what they become; fixed widths are known.
+    # Encoded columns are narrower than decoded ones, so use the fixed widths as a lower bound.
     known = sum(width(field.type) for field in parquet.schema_arrow if field.name in columns)
     return max(stored / max(1, rows), known)

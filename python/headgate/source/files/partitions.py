@@ -1,4 +1,7 @@
-"""Columns that are written in the names of folders, as Hive and Spark do: ``/data/day=2026-01-31/``."""
+"""Columns in the names of folders, as Hive and Spark write them: ``/data/day=2026-01-31/``.
+
+ADR 0001 says which part ``pyarrow.dataset`` does, and why the rest is here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from headgate.errors import SchemaMismatchError
 if TYPE_CHECKING:
     import pyarrow.compute as pc
 
-#: Stands for null in the name of a folder.
+#: The value of a null in the name of a folder.
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
 Values = Mapping[str, str | None]
@@ -25,8 +28,8 @@ def folder_values(path: str, roots: Sequence[str]) -> dict[str, str | None]:
     """Return the columns in the names of the folders between a root and a file.
 
     Args:
-        path: of the file.
-        roots: the paths that the source was given; the names of their own folders do not count.
+        path: the file's path.
+        roots: the paths of the source; folders in these paths do not count.
     """
     above = [root for root in roots if path.startswith(root.rstrip("/") + "/")]
     below = path[max((len(root) for root in above), default=0) :]
@@ -39,14 +42,14 @@ def folder_values(path: str, roots: Sequence[str]) -> dict[str, str | None]:
 
 
 def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schema:
-    """Return a schema with the columns of folders at its end, in place of those of the same name.
+    """Append the columns of folders to a schema; they replace columns with the same names.
 
-    A column is one of 64-bit integers where all its values are written as ``str()`` writes
-    integers, else one of texts.
+    A column has 64-bit integers if all its values are integers in the form that ``str()`` gives
+    them (so not ``07``), else strings.
 
     Args:
-        schema: of the files.
-        values: of each file's folders.
+        schema: the schema of the files.
+        values: the values of each file's folders.
     """
     found: dict[str, list[str]] = {}
     for one in values:
@@ -60,10 +63,10 @@ def with_folder_columns(schema: pa.Schema, values: Sequence[Values]) -> pa.Schem
 
 
 def constants(values: Values, schema: pa.Schema, path: str) -> dict[str, pa.Scalar]:
-    """Return the values of a file's folders in the types of a schema, as far as it has them.
+    """Return the values of a file's folders for the columns of a schema, in its types.
 
     Raises:
-        SchemaMismatchError: a value that is none of its type; names file and column.
+        SchemaMismatchError: a value cannot be cast; the error names file and column.
     """
     found = {}
     for name, value in values.items():
@@ -84,7 +87,7 @@ def constants(values: Values, schema: pa.Schema, path: str) -> dict[str, pa.Scal
 
 
 def guarantee(fixed: Mapping[str, pa.Scalar]) -> pc.Expression | None:
-    """Return the expression that columns have these values; None for no columns."""
+    """Return the expression that is true for these values of columns; None if there is none."""
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only filters need it
 
     known = [
@@ -95,7 +98,7 @@ def guarantee(fixed: Mapping[str, pa.Scalar]) -> pc.Expression | None:
 
 
 def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema: pa.Schema) -> bool:
-    """Whether an expression can be true for a row whose columns have these values."""
+    """Return True if an expression can be true for a row with these values of columns."""
     import pyarrow.dataset as ds  # noqa: PLC0415 - slow to import, and only filters need it
     import pyarrow.fs as pafs  # noqa: PLC0415 - see above
 
@@ -103,7 +106,7 @@ def may_match(expression: pc.Expression, fixed: Mapping[str, pa.Scalar], schema:
     if known is None:
         return True
     kind, nowhere = ds.ParquetFileFormat(), pafs.LocalFileSystem()
-    # Only the partition expression is looked at: no such file is opened.
+    # get_fragments() evaluates the partition expression only, and opens no file.
     fragment = kind.make_fragment("/", nowhere, partition_expression=known)
     dataset = ds.FileSystemDataset([fragment], schema, kind, nowhere)
     return any(True for _ in dataset.get_fragments(expression))

@@ -1,4 +1,4 @@
-"""Splits that wait for a reader: the largest goes first, one on the reader's own host before it."""
+"""Splits that wait for a reader, ordered by host and size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Entry = tuple[int, str]
 class PendingSplits:
     """A set of splits, ordered by size for the whole cluster and for each host.
 
-    Large splits first: the last ones to end are small, so that all readers end at about the same
-    time. An entry that was taken through another order is skipped when it comes up.
+    Large splits come first, so that the last ones are small and all readers end at about the same
+    time. Each split has an entry in several orders; an entry of a taken split is skipped.
     """
 
     def __init__(self, splits: Iterable[FileSplit] = ()) -> None:
@@ -26,11 +26,11 @@ class PendingSplits:
         self.add(splits)
 
     def __len__(self) -> int:
-        """Return how many splits wait."""
+        """Return the number of splits."""
         return len(self._splits)
 
     def add(self, splits: Iterable[FileSplit]) -> None:
-        """Add splits, or put back what a lost reader had."""
+        """Add splits: new ones, or those of a lost reader."""
         for split in splits:
             self._splits[split.split_id] = split
             entry = (-split.size, split.split_id)
@@ -39,12 +39,12 @@ class PendingSplits:
                 heapq.heappush(self._on_host.setdefault(host.lower(), []), entry)
 
     def take(self, host: str | None) -> FileSplit | None:
-        """Remove and return the best split for a reader on ``host``; None when there is none."""
+        """Remove and return the largest split, on ``host`` if possible; None if there is none."""
         local = self._on_host.get(host.lower(), []) if host else []
         return self._pop(local) or self._pop(self._largest)
 
     def all(self) -> tuple[FileSplit, ...]:
-        """Return the splits that wait, in the order of their arrival."""
+        """Return the splits in the order of their arrival."""
         return tuple(self._splits.values())
 
     def _pop(self, order: list[_Entry]) -> FileSplit | None:

@@ -1,4 +1,4 @@
-"""Reads a split: opens it as it was listed, and makes its rows those of the source."""
+"""Reads the rows of a split, and conforms them to the source's schema."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headgate.source.sequential import Positioned
 
 
-#: Types of texts are guessed from the beginning of the first file.
+#: The remedy for CSV and JSON, whose types are inferred from the beginning of the first file.
 _OF_TEXT: Final = "give the schema, where its types were guessed wrong · mend the file"
 
 
@@ -29,13 +29,13 @@ class SplitOpener:
     """Opens splits for one reader.
 
     Args:
-        files: where the files are.
-        kind: how they are written.
-        schema: all columns of the source, without those left out.
-        columns: names of the columns to give, in this order.
-        row_filter: rows for which it is not true are left out; None for all rows.
-        batch_rows: rows in a batch, at most, before the filter; None for about 4 MiB.
-        by_folders: whether the names of folders say columns.
+        files: the files of the source.
+        kind: the format of the files.
+        schema: the source's schema, with all columns.
+        columns: names of the columns to read, in order.
+        row_filter: rows for which it is not true are dropped; None for all rows.
+        batch_rows: rows in a batch before the filter, at most; None for about 4 MiB.
+        by_folders: True if the names of folders contain columns.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class SplitOpener:
         """Yield the batches of a split from its position on, each with the position after it.
 
         Raises:
-            SourceError: the file is gone, changed or damaged; names split and file.
-            SchemaMismatchError: its columns are others; names file and column.
+            SourceError: the file is gone, changed or damaged; the error names split and file.
+            SchemaMismatchError: a column does not fit; the error names file and column.
         """
         try:
             yield from self._batches(split)
@@ -101,7 +101,7 @@ class SplitOpener:
 def columns_to_read(
     schema: pa.Schema, columns: Sequence[str], row_filter: pc.Expression | None
 ) -> list[str]:
-    """Return the columns to give, and after them those that only the filter needs."""
+    """Return the given columns, then those that only the filter uses."""
     if row_filter is None:
         return list(columns)
     also = [name for name in filter_columns(row_filter, schema) if name not in columns]
@@ -125,16 +125,16 @@ def first_schema(files: Files, kind: FileFormat, *, by_folders: bool) -> pa.Sche
         except Exception as error:
             text = str(error).strip().partition("\n")[0]
             raise SourceError(
-                f"{file.path} is no {kind.name} file that can be read: {text}",
+                f"{file.path} cannot be read as a {kind.name} file: {text}",
                 asked=f"format={kind.name!r}",
-                remedy="give the format that the files have · leave the file out",
+                remedy="give the format of the files · leave the file out",
                 details={"path": file.path},
             ) from error
         if not by_folders:
             return schema
         return with_folder_columns(schema, [files.folder_values(one.path) for one in listed])
     raise SourceError(
-        f"no file below {', '.join(files.paths)} says what columns there are",
+        f"there is no file below {', '.join(files.paths)} to take the schema from",
         asked=f"format={kind.name!r}",
-        remedy='schema=pyarrow.schema(...), as option("schema", "id long") · a path with files',
+        remedy='schema=pyarrow.schema(...) · option("schema", "id long") · a path with files',
     )

@@ -46,45 +46,47 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
-    """Files, read in splits that are handed out on request.
+    """Reads files in splits that are assigned on request.
 
-    A Parquet split is a row group (small neighbours go together), an Arrow split some record
-    batches, a JSON lines split a range of bytes cut at ends of lines; a CSV file is one split
-    unless ``csv=CsvOptions(newlines_in_values=False)`` says that it may be cut. Files and folders
-    whose names begin with ``_`` or ``.`` are left out.
+    A Parquet split is one row group or several small adjacent ones, an Arrow split one or more
+    record batches, a JSON lines split a byte range cut at line ends. A CSV file is one split,
+    unless ``csv=CsvOptions(newlines_in_values=False)`` allows byte ranges. Files and folders whose
+    names begin with ``_`` or ``.`` are ignored.
 
-    Every file is cast to one schema: a column that a file has not is null (an error where the
-    schema says not null), one of another type is cast within its family as long as no value
-    changes, a column that the schema has not is left out. Dictionaries come as their values.
+    All files are cast to one schema. A column that a file lacks is null, or an error if the schema
+    says not null. A column of another type is cast to a related type (a wider integer, another
+    unit of time) as long as no value changes. A column that the schema lacks is dropped.
+    Dictionaries become their values.
 
-    With ``discovery_interval`` the source has no end: the paths are listed again and again, and
-    every path is read once, in the state in which it was first listed. So a writer must write a
-    file under another name (``_`` or ``.`` first) or elsewhere and rename it when it is complete;
-    a file that changes after it was listed is an error.
+    With ``discovery_interval`` the source has no end: it lists the paths again and again, and reads
+    every file once, as it was when first listed. A file that changes after its listing is an error,
+    so a writer must write a file under a name with ``_`` or ``.`` first, or elsewhere, and rename
+    it when it is complete.
 
     Args:
         paths: files, folders, patterns (``*``, ``?``, ``**``) or URIs.
         format: ``"parquet"``, ``"arrow"``, ``"csv"`` or ``"json"`` (lines).
-        columns: names of the columns to read, in this order; all when not given.
-        filter: rows for which it is not true are left out, every one of them; it may use columns
-            that ``columns`` has not.
-        filesystem: a ``pyarrow.fs.FileSystem`` or a URI that the paths are below; by default that
-            of the paths.
-        schema: of all columns; by default that of the first file by path, inferred from its first
-            MiB for CSV and JSON. A folder that is empty at the start needs one.
-        split_size: what a split weighs at most (``"64m"``), where it can be cut so small. Splits
-            are smaller when there is little to read, so that all readers get some.
-        batch_rows: rows in a batch, at most; by default as many as make about 4 MiB.
+        columns: names of the columns to read, in order; by default all.
+        filter: every row for which it is not true is dropped; it may use columns that are not in
+            ``columns``.
+        filesystem: a ``pyarrow.fs.FileSystem``, or the URI of a folder that the paths are below;
+            by default the file system of the paths.
+        schema: the schema of all columns; by default that of the first file by path, inferred from
+            its first MiB for CSV and JSON. Required for a folder that is empty at the start.
+        split_size: largest size of a split (``"64m"``), unless a file cannot be cut so small.
+            Splits of small inputs are smaller, so that all readers get some.
+        batch_rows: rows in a batch, at most; by default about 4 MiB.
         discovery_interval: seconds (or ``"5s"``) between two listings; None to list once.
-        partitioning: ``"hive"`` when names of folders below the paths say columns, as
-            ``day=2026-01-31``: these are then columns, in place of a file's own of that name,
-            64-bit integers or texts unless ``schema`` says another type. A filter on them leaves
-            whole files out.
-        hosts: path -> the hosts where reading it is cheap; readers there get those splits first.
-        csv: how CSV files are written.
+        partitioning: ``"hive"`` if the names of folders below the paths contain columns, such as
+            ``day=2026-01-31``. They replace a file's own columns with the same names, and are
+            64-bit integers or strings unless ``schema`` has another type. A filter on them skips
+            whole files.
+        hosts: a function from a path to the hosts on which reading it is cheap; readers on these
+            hosts get its splits first.
+        csv: the dialect of CSV files.
 
     Raises:
-        OptionError: an argument outside its limits.
+        OptionError: an argument is outside its limits.
     """
 
     def __init__(
@@ -107,8 +109,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         self._format = _format(format, csv)
         self._columns = None if columns is None else _names(columns)
         if self._columns == ():
-            takes = "one name or more"
-            raise refuse("columns", columns, "leaves no column, and so no rows", takes)
+            raise refuse("columns", columns, "is empty", "one name or more")
         self._filter = None if filter is None else _expression(filter)
         if not isinstance(schema, pa.Schema | None):
             raise refuse(
@@ -130,28 +131,29 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """Return the source of ``path`` (or ``paths``), ``format`` and the others as texts.
+        """Return the source that string options describe; ``path`` or ``paths`` is required.
 
-        Names are those of the arguments in lower camel case: ``columns``, ``splitSize``,
-        ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``, ``schema`` (as ``"id int64, name
-        string"``); for CSV ``delimiter``, ``quoteChar``, ``escapeChar``, ``header``,
-        ``columnNames``, ``newlinesInValues``, ``nullValues``, ``stringsCanBeNull``.
+        The names are those of the arguments in lower camel case: ``format``, ``columns``,
+        ``splitSize``, ``batchRows``, ``discoveryInterval``, ``partitioning``, ``filesystem``,
+        ``schema`` (as ``"id int64, name string"``); for CSV ``delimiter``, ``quoteChar``,
+        ``doubleQuote``, ``escapeChar``, ``header``, ``columnNames``, ``newlinesInValues``,
+        ``nullValues``, ``stringsCanBeNull``.
 
         Raises:
-            OptionError: another option, none of the paths, or a value that cannot be read.
+            OptionError: an option is unknown or malformed, or there is no path.
         """
         return cls(**arguments_of(cls.__name__, options))
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded without ``discovery_interval``."""
+        """``BOUNDED`` without ``discovery_interval``."""
         if self._interval is None:
             return Boundedness.BOUNDED
         return Boundedness.CONTINUOUS_UNBOUNDED
 
     @property
     def name(self) -> str:
-        """Format and paths, as ``FileSource(parquet, /data)``."""
+        """Format and paths, such as ``FileSource(parquet, /data)``."""
         paths = self._files.paths
         return (
             f"FileSource({self._format.name}, {', '.join(paths[:3])}{', ...' * (len(paths) > 3)})"
@@ -159,13 +161,13 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the batches: the columns asked for, as given or as the first file has them.
+        """The schema of the batches, as given or as in the first file, reduced to ``columns``.
 
-        Once it is known it travels with the source, so ask for it before the source is pickled.
+        It is pickled with the source once it is known, so read it before the source is pickled.
 
         Raises:
-            SourceError: there is no file to ask, or it cannot be read.
-            UnknownColumnError: a column that is not there.
+            SourceError: there is no file, or it cannot be read.
+            UnknownColumnError: there is no such column.
             OptionError: the filter does not fit the columns.
         """
         base = self._all_columns()
@@ -180,7 +182,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     def restore_enumerator(
         self, context: SplitEnumeratorContext[FileSplit], checkpoint: FileCheckpoint
     ) -> SplitEnumerator[FileSplit, FileCheckpoint]:
-        """Return an enumerator that goes on with the files of a checkpoint."""
+        """Return an enumerator that continues with the files of a checkpoint."""
         work = FileWork(self._list, self._plan, self._interval)
         return FileEnumerator(context, checkpoint, work)
 
@@ -192,7 +194,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return BatchSourceReader(lambda: SequentialSplitReader(opener), context)
 
     def split_opener(self) -> SplitOpener:
-        """Return what reads a split by itself: a callable that yields ``(batch, position)``."""
+        """Return a callable that reads a split and yields pairs of batch and position."""
         return SplitOpener(
             self._files,
             self._format,
@@ -214,10 +216,10 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return FileCheckpointSerializer()
 
     def with_columns(self, columns: Sequence[str]) -> FileSource | None:
-        """Return this source reduced to some columns, in the order given; None for none at all.
+        """Return this source reduced to some columns, in this order; None if there are none.
 
         Raises:
-            UnknownColumnError: a column that this source does not give.
+            UnknownColumnError: this source has no such column.
         """
         names = _names(columns)
         select(self.schema, names, self.name)
@@ -226,7 +228,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
     def with_filter(self, expression: pc.Expression) -> FileSource:
         """Return this source without the rows for which ``expression`` is not true.
 
-        It may use every column of the files, and is added to the filter that there is.
+        It may use every column of the files, and is combined with the present filter by "and".
 
         Raises:
             OptionError: the expression does not fit the columns.
@@ -240,7 +242,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make a lock of this process."""
+        """Restore the state with a new lock."""
         self.__dict__.update(state)
         self._lock = threading.Lock()
 
@@ -289,7 +291,7 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
         return splits
 
     def _cut_of(self, file: ListedFile, cut: Cut) -> Cut | None:
-        """Return how the files of a folder are cut; None if no row of them can pass the filter."""
+        """Return the parameters for a file's folder; None if no row in it can pass the filter."""
         if not self._by_folders:
             return cut
         fixed = constants(self._files.folder_values(file.path), cut.schema, file.path)
@@ -299,37 +301,37 @@ class FileSource(Source[pa.RecordBatch, FileSplit, FileCheckpoint]):
 
 
 def _format(name: str, csv: CsvOptions | None) -> FileFormat:
-    """Return a format; imports what reads it, and no other."""
+    """Return a format, and import the reader of no other."""
     if csv is not None and name != "csv":
         raise OptionError(
-            f"csv=CsvOptions(...) has no use with format={name!r}",
+            f"csv=CsvOptions(...) is not allowed with format={name!r}",
             asked=f"format={name!r}, csv={csv!r}",
             remedy='format="csv" · leave csv out',
         )
     match name:
         case "parquet":
-            from headgate.source.files.parquet import ParquetFormat  # noqa: PLC0415 - see above
+            from headgate.source.files.parquet import ParquetFormat  # noqa: PLC0415 - slow
 
             return ParquetFormat()
         case "arrow":
-            from headgate.source.files.ipc import ArrowFormat  # noqa: PLC0415 - see above
+            from headgate.source.files.ipc import ArrowFormat  # noqa: PLC0415 - slow
 
             return ArrowFormat()
         case "csv":
-            from headgate.source.files.csv import CsvFormat  # noqa: PLC0415 - see above
+            from headgate.source.files.csv import CsvFormat  # noqa: PLC0415 - slow
 
             return CsvFormat(csv or CsvOptions())
         case "json":
-            from headgate.source.files.json_lines import JsonLinesFormat  # noqa: PLC0415 - see above
+            from headgate.source.files.json_lines import JsonLinesFormat  # noqa: PLC0415 - slow
 
             return JsonLinesFormat()
         case _:
             takes = '"parquet" or "arrow" or "csv" or "json"'
-            raise refuse("format", name, "is no format of files", takes)
+            raise refuse("format", name, "is not a format of files", takes)
 
 
 def _expression(given: Any) -> pc.Expression:
-    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and only filters need it
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow, and only filters need it
 
     if not isinstance(given, pc.Expression):
         takes = 'an expression such as pyarrow.compute.field("n") > 5'

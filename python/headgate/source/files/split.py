@@ -1,4 +1,4 @@
-"""What a file source hands out and what it remembers, and how both become bytes."""
+"""Splits and checkpoints of a file source, and their bytes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, Final
 from headgate.errors import StateVersionError
 from headgate.source.api import SimpleVersionedSerializer, SourceSplit
 
-#: What ``start`` and ``end`` of a split count, for its id.
+#: format -> unit of a split's ``start`` and ``end``, for its id.
 UNITS: Final = {"parquet": "row groups", "arrow": "batches", "csv": "bytes", "json": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A file as it was when it was listed.
+    """A file at the time of its listing.
 
     Attributes:
         path: within its file system.
         size: in bytes.
-        modified: ns since 1970; None where the file system does not say.
+        modified: modification time, ns since 1970; None if the file system does not have it.
     """
 
     path: str
@@ -37,14 +37,14 @@ class FileSplit(SourceSplit):
 
     Attributes:
         path: the file, within its file system.
-        format: the format's name; it says what ``start`` and ``end`` count.
+        format: the format's name, which determines the unit of ``start`` and ``end``.
         start: the first row group, record batch or byte.
-        end: the one after the last.
-        size: bytes to read of the columns that are wanted; large splits are handed out first.
-        file_size: of the whole file when it was listed, in bytes.
-        modified: of the file when it was listed, ns since 1970; None when it is not known.
-        hosts: where reading it is cheap; empty when it is not known.
-        position: rows of the split that are done, before the filter.
+        end: the row group, record batch or byte after the last one.
+        size: bytes to read of the wanted columns; large splits are assigned first.
+        file_size: size of the file at its listing, in bytes.
+        modified: modification time at its listing, ns since 1970; None if it is not known.
+        hosts: hosts on which reading the file is cheap; empty if they are not known.
+        position: rows of the split that were read, before the filter.
     """
 
     path: str
@@ -59,20 +59,20 @@ class FileSplit(SourceSplit):
 
     @property
     def split_id(self) -> str:
-        """The file and the part, as ``/data/a.parquet[row groups 0:4]``."""
+        """The file and the range, such as ``/data/a.parquet[row groups 0:4]``."""
         return f"{self.path}[{UNITS.get(self.format, 'parts')} {self.start}:{self.end}]"
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheckpoint:
-    """What an enumerator of files remembers.
+    """The state of an enumerator of files.
 
     Attributes:
-        listed: whether the files have been listed at least once.
-        made: how many splits there have been.
-        pending: splits that no reader has.
-        unplanned: files that are listed and not cut into splits yet.
-        known: paths of all files that are listed, sorted; empty for a source that lists once.
+        listed: True once the files have been listed.
+        made: number of splits created so far.
+        pending: splits that are not assigned.
+        unplanned: listed files that are not cut into splits yet.
+        known: paths of all listed files, sorted; empty for a source that lists once.
     """
 
     listed: bool = False
@@ -83,7 +83,7 @@ class FileCheckpoint:
 
 
 class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
-    """Compressed JSON: the paths of a long list have much in common."""
+    """Writes compressed JSON, because the paths in a long list are similar."""
 
     @property
     def version(self) -> int:
@@ -98,7 +98,7 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
         """Return the checkpoint.
 
         Raises:
-            StateVersionError: the version is unknown, or the bytes are not of it.
+            StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
         asked, have = f"version {version}", f"FileCheckpoint of version {self.version}"
         if version != self.version:
@@ -109,7 +109,7 @@ class FileCheckpointSerializer(SimpleVersionedSerializer[FileCheckpoint]):
             return _checkpoint(json.loads(zlib.decompress(data)))
         except (zlib.error, ValueError, TypeError, KeyError) as error:
             raise StateVersionError(
-                "stored state is no checkpoint of FileSource", asked=asked, have=have
+                "stored state is not a checkpoint of FileSource", asked=asked, have=have
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Sources one after another: files first, say, and then a stream. After Flink's HybridSource."""
+"""A chain of sources, such as files and then a stream. After Flink's HybridSource."""
 
 from headgate.source.hybrid.source import HybridSource, HybridSourceBuilder
 

@@ -1,4 +1,4 @@
-"""The enumerator of a chain of sources: runs one enumerator after another."""
+"""The enumerator of a chain of sources, which runs one source's enumerator at a time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ WorkT = TypeVar("WorkT")
 
 
 class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
-    """Hands the enumerator of each source its requests, and switches when all readers are done.
+    """Passes requests to the current source's enumerator, and switches when all readers are done.
 
-    A reader says :data:`FINISHED` at its beginning and at the end of each source, and is told
-    :data:`SWITCH`. One that asks for splits without having said anything only collects them (a
-    plan); it is taken along from source to source without events.
+    A reader sends :data:`FINISHED` at its start and at the end of each source, and gets
+    :data:`SWITCH`. A reader that requests splits without having sent an event belongs to a plan; it
+    moves from source to source without events.
 
     Args:
         context: the coordinator.
         links: the sources.
-        checkpoint: where to go on; None for the beginning.
+        checkpoint: the checkpoint to restore; None to start at the beginning.
     """
 
     def __init__(
@@ -51,9 +51,13 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
             self._serializer.deserialize(self._serializer.version, data)
             for data in (() if checkpoint is None else checkpoint.earlier)
         ]
+        #: Readers that are at the current source.
         self._admitted: set[int] = set()
+        #: Readers that have finished the current source.
         self._finished: set[int] = set()
+        #: Readers whose splits came back, and which have not registered again.
         self._lost: set[int] = set()
+        #: Readers of a plan, which send no events.
         self._silent: set[int] = set()
         self._requests: dict[int, str | None] = {}
         self._totals: list[int | None] = [None] * self._index
@@ -68,12 +72,12 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
             self._inner = source.restore_enumerator(self._inner_context, state)
 
     def start(self) -> None:
-        """Start the enumerator of the source whose turn it is."""
+        """Start the enumerator of the current source."""
         self._context.set_is_processing_backlog(not self.is_last)
         self._inner.start()
 
     def handle_split_request(self, subtask_id: int, requester_hostname: str | None) -> None:
-        """Pass a request on."""
+        """Pass a request to the current enumerator."""
         if subtask_id not in self._admitted:
             self._silent.add(subtask_id)
             self._admit(subtask_id)
@@ -82,7 +86,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         self._inner.handle_split_request(subtask_id, requester_hostname)
 
     def add_splits_back(self, splits: Sequence[HybridSplit], subtask_id: int) -> None:
-        """Give splits of this source to its enumerator; keep those of earlier sources."""
+        """Return the current source's splits to its enumerator; keep those of earlier sources."""
         self._forget(subtask_id)
         if not splits:
             return
@@ -93,12 +97,12 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
             self._inner.add_splits_back(own, subtask_id)
 
     def add_reader(self, subtask_id: int) -> None:
-        """Wait until it says where it is."""
+        """Wait for the reader's first event or request."""
         self._forget(subtask_id)
         self._lost.discard(subtask_id)
 
     def handle_source_event(self, subtask_id: int, event: SourceEvent) -> None:
-        """Take what a reader says: that it has finished a source, or something for a source."""
+        """Handle a reader's ``FINISHED``, or pass the event to the current enumerator."""
         if event.name == FINISHED:
             if index_of(event) >= self._index:
                 self._finished.add(subtask_id)
@@ -113,7 +117,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
             self._inner.handle_source_event(subtask_id, inner[1])
 
     def snapshot_state(self, checkpoint_id: int) -> HybridCheckpoint:
-        """Return the index and the state of the enumerator whose turn it is."""
+        """Return the index of the current source, and the state of its enumerator."""
         serializer = self._links[self._index].source.enumerator_checkpoint_serializer
         return HybridCheckpoint(
             self._index,
@@ -123,46 +127,46 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         )
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Pass it on."""
+        """Notify the current enumerator."""
         self._inner.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Pass it on."""
+        """Notify the current enumerator."""
         self._inner.notify_checkpoint_aborted(checkpoint_id)
 
     @property
     def total_splits(self) -> int | None:
-        """The splits of all sources, once the last one has begun and all know theirs."""
+        """The number of splits of all sources, once the last one has started; None if unknown."""
         if not self.is_last:
             return None
         known = [total for total in [*self._totals, self._inner.total_splits] if total is not None]
         return sum(known) if len(known) == len(self._links) else None
 
     def close(self) -> None:
-        """Close the enumerator whose turn it is."""
+        """Close the current enumerator."""
         self._inner_context.is_over = True
         self._inner.close()
 
-    # What the context of the source whose turn it is asks of the chain.
+    # Called by the context of the current source.
 
     @property
     def readers(self) -> Mapping[int, ReaderInfo]:
-        """The registered readers that are at this source."""
+        """The registered readers that are at the current source."""
         registered = self._context.registered_readers
         return {subtask: info for subtask, info in registered.items() if subtask in self._admitted}
 
     def assigned(self, subtasks: Sequence[int]) -> None:
-        """Learn that requests have been answered with splits."""
+        """Record that requests were answered with splits."""
         for subtask in subtasks:
             self._requests.pop(subtask, None)
 
     def no_more_splits(self, subtask_id: int) -> None:
-        """Tell a reader that this source has no more splits for it."""
+        """Tell a reader that the current source has no further split."""
         if self.is_last:
             self._context.signal_no_more_splits(subtask_id)
         elif subtask_id in self._silent:
             self._finished.add(subtask_id)
-            # Not now: the enumerator whose call this is would be closed in the middle of it.
+            # Switch later: this is a call of the current enumerator, which the switch closes.
             self._context.run_in_coordinator_thread(self._switch_when_all_are_done)
         else:
             event = index_event(NO_MORE_SPLITS, self._index)
@@ -170,7 +174,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
 
     @property
     def is_last(self) -> bool:
-        """Whether no source follows the one whose turn it is."""
+        """True while the current source is the last one."""
         return self._index == len(self._links) - 1
 
     def _forget(self, subtask_id: int) -> None:
@@ -179,9 +183,9 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         self._requests.pop(subtask_id, None)
 
     def _admit(self, subtask_id: int) -> None:
-        """Let a reader begin with the source whose turn it is, after what is left of earlier ones.
+        """Start a reader with the current source, and assign it the left splits of earlier ones.
 
-        The reader itself reads splits of earlier sources first.
+        The reader reads splits of earlier sources first.
         """
         earlier, self._earlier = self._earlier, []
         if earlier:
@@ -193,7 +197,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
         self._inner.add_reader(subtask_id)
 
     def _switch_when_all_are_done(self) -> None:
-        # A lost reader comes back: until then what it had may be unread.
+        # A lost reader registers again; until then its splits may be unread.
         waits_for = set(self._context.registered_readers) | self._lost
         if self.is_last or not waits_for or not waits_for <= self._finished:
             return
@@ -215,7 +219,11 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
 
 
 class _InnerContext(SplitEnumeratorContext[Any]):
-    """The coordinator as the enumerator of one source sees it; deaf when its turn is over."""
+    """The context of one source's enumerator.
+
+    Attributes:
+        is_over: True once another source is current; all calls are ignored then.
+    """
 
     def __init__(
         self,

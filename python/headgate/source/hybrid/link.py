@@ -17,8 +17,8 @@ class Link:
     """One source of a chain.
 
     Attributes:
-        source: Makes readers and serializers, and the enumerator if there is no factory.
-        factory: Makes the source that creates the enumerator; None for ``source`` itself.
+        source: makes readers and serializers, and the enumerator if there is no factory.
+        factory: makes the source that creates the enumerator; None for ``source`` itself.
     """
 
     source: Source[Any, Any, Any]

@@ -1,4 +1,4 @@
-"""The reader of a chain of sources: reads with the reader of one source after another."""
+"""The reader of a chain of sources, which runs one source's reader at a time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 
 class HybridSourceReader(SourceReader[T, HybridSplit]):
-    """Reads the source that the enumerator names, and splits of earlier ones before it.
+    """Reads the source that the enumerator selects, after splits of earlier sources.
 
-    Splits of a source whose turn has not come are kept: they are part of the state.
+    Splits of a later source are kept until it becomes current, as a part of the state.
 
     Args:
-        sources: of the chain.
-        context: what the reader may ask of its surroundings.
+        sources: the sources of the chain.
+        context: the reader's context.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._available: Future[None] = Future()
 
     def start(self) -> None:
-        """Wait: the first poll says that it is here, unless all its splits have come by then."""
+        """Do nothing; the first poll sends ``FINISHED``, unless all splits have come by then."""
 
     def poll_next(self, output: ReaderOutput[T]) -> InputStatus:
-        """Emit the next element of the source whose turn it is."""
+        """Emit the next element of the current source."""
         if self._has_ended:
             return InputStatus.END_OF_INPUT
         if self._inner is None and not self._begin_next():
             return self._end_or_wait()
-        assert self._inner is not None  # noqa: S101 - for the type checker: it has just begun
+        assert self._inner is not None  # noqa: S101 - for the type checker; set by _begin_next
         if self._output is None or self._output.wrapped is not output:
             self._output = _IndexedOutput(output, self._index)
         status = self._inner.poll_next(self._output)
@@ -74,11 +74,11 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         return InputStatus.MORE_AVAILABLE
 
     def is_available(self) -> Future[None]:
-        """Return the future of the source whose turn it is; else one for the next turn."""
+        """Return the future of the current reader, or one that completes with the next source."""
         return self._available if self._inner is None else self._inner.is_available()
 
     def add_splits(self, splits: Sequence[HybridSplit]) -> None:
-        """Pass splits on to their source's reader, or keep them until its turn."""
+        """Pass splits to the current reader, or keep them until their source is current."""
         own = [split.split for split in splits if split.index == self._index]
         if self._inner is not None and own:
             self._inner.add_splits(own)
@@ -88,14 +88,14 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._notify()
 
     def notify_no_more_splits(self) -> None:
-        """Learn that the last source has no more splits, or that there is nobody to give any."""
+        """Handle the signal that no split follows, of any source."""
         self._no_more_splits = True
         if self._inner is not None:
             self._inner.notify_no_more_splits()
         self._notify()
 
     def snapshot_state(self, checkpoint_id: int) -> list[HybridSplit]:
-        """Return the splits of the reader at work, and those that are kept."""
+        """Return the splits of the current reader, and the kept ones."""
         state = [HybridSplit(index, split) for index, kept in self._kept.items() for split in kept]
         if self._inner is not None:
             own = self._inner.snapshot_state(checkpoint_id)
@@ -105,14 +105,14 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
     def pause_or_resume_splits(
         self, splits_to_pause: Sequence[str], splits_to_resume: Sequence[str]
     ) -> None:
-        """Pass it on to the reader at work, as far as it is about its splits."""
+        """Pause and resume splits of the current reader; ignore all others."""
         if self._inner is not None:
             self._inner.pause_or_resume_splits(
                 self._inner_ids(splits_to_pause), self._inner_ids(splits_to_resume)
             )
 
     def handle_source_event(self, event: SourceEvent) -> None:
-        """Take what the enumerator says."""
+        """Handle an event of the chain, or pass it to the current reader."""
         if event.name == SWITCH:
             self._target = index_of(event)
         elif event.name == NO_MORE_SPLITS:
@@ -129,22 +129,22 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
         self._notify()
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Pass it on."""
+        """Notify the current reader."""
         if self._inner is not None:
             self._inner.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Pass it on."""
+        """Notify the current reader."""
         if self._inner is not None:
             self._inner.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
-        """Close the reader at work."""
+        """Close the current reader."""
         self._has_ended = True
         self._close_inner()
 
     def _begin_next(self) -> bool:
-        """Make the reader of the next source there is something to do for; False for none."""
+        """Create the reader of the next source that has work; return False if there is none."""
         due = [index for index in self._kept if index <= self._target or self._no_more_splits]
         if self._target > self._index:
             due.append(self._target)
@@ -191,9 +191,10 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
 
 
 class _InnerContext(SourceReaderContext):
-    """The surroundings as the reader of one source sees them.
+    """The context of one source's reader.
 
-    A mute one asks for no splits: the enumerator is at another source.
+    Attributes:
+        is_mute: True while the enumerator runs another source; requests and events are dropped.
     """
 
     def __init__(self, context: SourceReaderContext, index: int, *, is_mute: bool) -> None:
@@ -226,7 +227,7 @@ class _InnerContext(SourceReaderContext):
 
 
 class _IndexedOutput(ReaderOutput[T]):
-    """The output, with the ids of the chain's splits."""
+    """The output of one source's reader, which adds the source's index to the ids of splits."""
 
     def __init__(self, wrapped: ReaderOutput[T], index: int) -> None:
         self.wrapped = wrapped

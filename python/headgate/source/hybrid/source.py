@@ -1,4 +1,4 @@
-"""One source after another: files of the past first, say, and then the stream that goes on."""
+"""A chain of sources, read one after another: for example old files, then a live stream."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ T = TypeVar("T")
 
 
 class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
-    """Reads one source to its end, then the next one; only the last may be without end.
+    """Reads one source to its end, then the next one; only the last may be unbounded.
 
-    A source begins when all readers that are registered have finished the one before. A reader
-    that comes late begins with the source that the others are at; splits that a lost reader had of
-    an earlier source are read by the next reader that registers, before it goes on.
+    A source starts when all registered readers have finished the one before. A reader that
+    registers late starts with the current source. If a reader is lost, the next reader that
+    registers first reads the lost reader's splits of earlier sources.
 
     Made by :meth:`builder`::
 
         HybridSource.builder(files).add_source(stream).build()
 
     Args:
-        links: the sources, in their order.
+        links: the sources, in order.
     """
 
     def __init__(self, links: Sequence[Link]) -> None:
@@ -53,20 +53,20 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
 
     @staticmethod
     def builder(first: Source[T, Any, Any]) -> HybridSourceBuilder[T]:
-        """Return what the further sources are added to."""
+        """Return a builder to add further sources to."""
         return HybridSourceBuilder([Link(first)])
 
     @property
     def boundedness(self) -> Boundedness:
-        """That of the last source."""
+        """The boundedness of the last source."""
         return self._links[-1].source.boundedness
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of all sources; None where their records are no batches.
+        """The schema of all sources; None if their records are not batches.
 
         Raises:
-            SchemaMismatchError: they have not the same one.
+            SchemaMismatchError: the sources have different schemas.
         """
         first = self._links[0].source
         for link in self._links[1:]:
@@ -87,35 +87,35 @@ class HybridSource(Source[T, HybridSplit, HybridCheckpoint]):
     def create_enumerator(
         self, context: SplitEnumeratorContext[HybridSplit]
     ) -> SplitEnumerator[HybridSplit, HybridCheckpoint]:
-        """Return an enumerator that begins with the first source."""
+        """Return an enumerator that starts with the first source."""
         return HybridSplitEnumerator(context, self._links)
 
     def restore_enumerator(
         self, context: SplitEnumeratorContext[HybridSplit], checkpoint: HybridCheckpoint
     ) -> SplitEnumerator[HybridSplit, HybridCheckpoint]:
-        """Return an enumerator that goes on with the source that a checkpoint was taken in."""
+        """Return an enumerator that continues with the checkpoint's current source."""
         return HybridSplitEnumerator(context, self._links, checkpoint)
 
     def create_reader(self, context: SourceReaderContext) -> SourceReader[T, HybridSplit]:
-        """Return a reader that makes the reader of each source when its turn comes."""
+        """Return a reader that creates the reader of each source when it becomes current."""
         return HybridSourceReader([link.source for link in self._links], context)
 
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[HybridSplit]:
-        """The number of the source, then its own bytes."""
+        """The source's number, then the bytes of its own serializer."""
         return HybridSplitSerializer([link.source.split_serializer for link in self._links])
 
     @property
     def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[HybridCheckpoint]:
-        """JSON around the bytes of the sources' own serializers."""
+        """JSON that contains the bytes of the sources' own serializers."""
         return HybridCheckpointSerializer()
 
     def with_columns(self, columns: Sequence[str]) -> HybridSource[T] | None:
-        """Return this chain reduced to some columns; None where one of its sources cannot."""
+        """Return this chain reduced to some columns; None if one of its sources cannot do it."""
         return self._with(lambda source: source.with_columns(columns))
 
     def with_filter(self, expression: pc.Expression) -> HybridSource[T] | None:
-        """Return this chain without some rows; None where one of its sources cannot."""
+        """Return this chain without some rows; None if one of its sources cannot do it."""
         return self._with(lambda source: source.with_filter(expression))
 
     def _with(
@@ -134,7 +134,7 @@ class HybridSourceBuilder(Generic[T]):
     """Collects the sources of a chain.
 
     Args:
-        links: those that are there.
+        links: the first sources.
     """
 
     def __init__(self, links: Sequence[Link]) -> None:
@@ -149,20 +149,20 @@ class HybridSourceBuilder(Generic[T]):
         """Add the next source.
 
         Args:
-            source: a source; or a function of the enumerator of the source before, which returns
-                one. It is called when that enumerator is at its end, on the coordinator, and what
-                it returns makes the enumerator: so it can begin where the one before ended.
-            readers: with a function only, and needed there: the source that makes the readers, the
-                serializers, and the enumerator of a restore. Readers are made elsewhere and know
-                only what their splits say; a restored enumerator knows what its checkpoint says.
+            source: a source, or a function from the enumerator of the source before to a source.
+                The coordinator calls the function when that enumerator has ended, and the result
+                creates the next enumerator, which can continue where the one before ended.
+            readers: required with a function, and only allowed there: the source that creates the
+                readers, the serializers and a restored enumerator. These do not see the function's
+                result: readers get their splits only, and an enumerator its checkpoint.
 
         Raises:
-            OptionError: ``readers`` is missing, or has no use.
+            OptionError: ``readers`` is missing, or given beside a source.
         """
         if isinstance(source, Source):
             if readers is not None:
                 raise OptionError(
-                    f"readers={readers.name} has no use beside a source",
+                    f"readers={readers.name} is not allowed beside a source",
                     asked=f"add_source({source.name}, readers={readers.name})",
                     remedy="add_source(source) · add_source(function, readers=source)",
                 )
@@ -170,7 +170,7 @@ class HybridSourceBuilder(Generic[T]):
             return self
         if readers is None:
             raise OptionError(
-                "a function that makes a source needs readers: a source that makes the readers",
+                "a function needs readers=, a source that creates the readers",
                 asked=f"add_source({source!r})",
                 remedy="add_source(function, readers=source)",
             )
@@ -181,15 +181,15 @@ class HybridSourceBuilder(Generic[T]):
         """Return the chain.
 
         Raises:
-            OptionError: a source without end is followed by another one.
+            OptionError: an unbounded source is followed by another one.
         """
         for place, link in enumerate(self._links[:-1]):
             if link.source.boundedness is not Boundedness.BOUNDED:
                 raise OptionError(
                     f"source {place} of the chain, {link.source.name}, has no end, "
-                    "so those after it would never begin",
+                    "so the next one would never start",
                     asked=f"{len(self._links)} sources",
                     have=f"source {place} is {link.source.boundedness.name}",
-                    remedy="put it last · give it an end",
+                    remedy="make it the last source · give it an end",
                 )
         return HybridSource(self._links)

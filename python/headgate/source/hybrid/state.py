@@ -1,4 +1,4 @@
-"""Splits and checkpoints of a chain of sources, their bytes, and what its two ends say."""
+"""Splits, checkpoints and events of a chain of sources, and their bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Final
 from headgate.errors import SourceError, StateVersionError
 from headgate.source.api import SimpleVersionedSerializer, SourceEvent, SourceSplit
 
-#: reader -> enumerator: the index of the source that it has finished, -1 at its beginning
+#: reader -> enumerator: the index of the source that the reader has finished; -1 at its start
 FINISHED: Final = "hybrid.finished"
-#: enumerator -> reader: the index of the source to go on with
+#: enumerator -> reader: the index of the next source
 SWITCH: Final = "hybrid.switch"
-#: enumerator -> reader: the index of a source, not the last one, that has no more splits for it
+#: enumerator -> reader: the index of a source, not the last one, without a further split
 NO_MORE_SPLITS: Final = "hybrid.no_more_splits"
-#: both ways: an event of a source in the chain, its index and name following
+#: both ways: prefix of an event of one source; the source's index and the event's name follow
 _INNER: Final = "hybrid.of."
 
 _HEAD: Final = struct.Struct(">II")
@@ -33,19 +33,19 @@ class HybridSplit(SourceSplit):
 
     @property
     def split_id(self) -> str:
-        """The number of the source and the split's own id, as ``1:numbers[0:100]``."""
+        """The source's index and the split's own id, such as ``1:numbers[0:100]``."""
         return f"{self.index}:{self.split.split_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class HybridCheckpoint:
-    """Where the chain stands.
+    """The state of the chain.
 
     Attributes:
-        index: of the source whose turn it is.
-        version: of ``state``.
-        state: of that source's enumerator, in the bytes of its own serializer.
-        earlier: splits of earlier sources that lost readers had, in the bytes of
+        index: the index of the current source.
+        version: the version of ``state``.
+        state: the state of that source's enumerator, written by its own serializer.
+        earlier: lost readers' splits of earlier sources, written by
             :class:`HybridSplitSerializer`.
     """
 
@@ -56,10 +56,10 @@ class HybridCheckpoint:
 
 
 class HybridSplitSerializer(SimpleVersionedSerializer[HybridSplit]):
-    """The number of the source and the version of its bytes (4 bytes each, big-endian), its bytes.
+    """Writes the source's index, the version of its bytes (4 bytes each, big-endian), and these.
 
     Args:
-        serializers: of the sources, in their order.
+        serializers: the serializers of the sources, in order.
     """
 
     def __init__(self, serializers: Sequence[SimpleVersionedSerializer[Any]]) -> None:
@@ -67,7 +67,7 @@ class HybridSplitSerializer(SimpleVersionedSerializer[HybridSplit]):
 
     @property
     def version(self) -> int:
-        """The version of the bytes around those of the sources."""
+        """The version of this layout."""
         return 1
 
     def serialize(self, value: HybridSplit) -> bytes:
@@ -93,7 +93,7 @@ class HybridSplitSerializer(SimpleVersionedSerializer[HybridSplit]):
 
 
 class HybridCheckpointSerializer(SimpleVersionedSerializer[HybridCheckpoint]):
-    """JSON; the bytes of the sources in it as base 64."""
+    """Writes JSON, with the bytes of the sources in base64."""
 
     @property
     def version(self) -> int:
@@ -114,7 +114,7 @@ class HybridCheckpointSerializer(SimpleVersionedSerializer[HybridCheckpoint]):
         """Return the checkpoint.
 
         Raises:
-            StateVersionError: the version is unknown, or the bytes are not of it.
+            StateVersionError: the version is unknown, or the bytes do not belong to it.
         """
         _check_version(version, self.version)
         try:
@@ -130,21 +130,21 @@ class HybridCheckpointSerializer(SimpleVersionedSerializer[HybridCheckpoint]):
 
 
 def index_event(name: str, index: int) -> SourceEvent:
-    """Return an event of the chain that tells an index."""
+    """Return an event of the chain with an index."""
     return SourceEvent(name, str(index).encode())
 
 
 def index_of(event: SourceEvent) -> int:
-    """Return the index that an event of the chain tells.
+    """Return the index in an event of the chain.
 
     Raises:
-        SourceError: it tells none.
+        SourceError: there is none.
     """
     try:
         return int(event.payload)
     except ValueError:
         raise SourceError(
-            f"event {event.name} of a chain of sources tells no index",
+            f"event {event.name} of a chain of sources has no index",
             have=f"payload {event.payload[:40]!r}",
         ) from None
 
@@ -155,7 +155,7 @@ def inner_event(index: int, event: SourceEvent) -> SourceEvent:
 
 
 def of_inner_event(event: SourceEvent) -> tuple[int, SourceEvent] | None:
-    """Return index and event of one source; None for an event that is none."""
+    """Return the index and the event of one source; None for an event of the chain itself."""
     if not event.name.startswith(_INNER):
         return None
     index, dot, name = event.name[len(_INNER) :].partition(".")

@@ -1,4 +1,4 @@
-"""What drives the reader of a source."""
+"""The operator that drives the reader of a source."""
 
 from headgate.source.runtime.mode import OperatingMode
 from headgate.source.runtime.operator import SourceOperator

@@ -1,4 +1,4 @@
-"""When to ask a reader again that had nothing."""
+"""The time of the next poll of a reader that had no data."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
-#: How often a reader may have nothing right after it said that it had, before it is asked less often.
+#: Spurious completions in a row before polls are delayed.
 PATIENCE: Final = 3
 
-#: Seconds until it is asked again then; doubled each time, up to the longest.
+#: Delay of the next poll in seconds; it doubles each time, up to the longest.
 SHORTEST_DELAY: Final = 0.001
 LONGEST_DELAY: Final = 0.1
 
 
 class Availability:
-    """Waits for the future of a reader; slows down one whose future is done without need.
+    """Waits for the future of a reader; delays polls if the future completes without data.
 
     Args:
-        signal: called when the future is done, on the thread that makes it so.
+        signal: called when the future completes, on the thread that completes it.
 
     Attributes:
-        retry_at: when to ask again although nothing was signalled, by the caller's clock; or None.
+        retry_at: time of the next poll without a signal, by the caller's clock; or None.
     """
 
     def __init__(self, signal: Callable[[Any], None]) -> None:
@@ -32,31 +32,31 @@ class Availability:
         self.retry_at: float | None = None
 
     def is_worthwhile(self, now: float) -> bool:
-        """Whether to poll the reader now."""
+        """True if the reader should be polled now."""
         if self.retry_at is not None:
             return now >= self.retry_at
         return self._future is None or self._future.done()
 
     def had_more(self) -> None:
-        """Learn that the last poll was not for nothing."""
+        """Record that the last poll found data."""
         self._empty = 0
         self._future = None
         self.retry_at = None
 
     def forget(self) -> None:
-        """Poll the reader again whatever its future says: something else has happened."""
+        """Poll the reader again even if its future is pending, because its input has changed."""
         self._future = None
         self.retry_at = None
 
     def had_nothing(self, future: Future[None], now: float) -> None:
-        """Learn that the last poll found nothing, and what the reader gave to wait for."""
+        """Record that the last poll found no data, and the future that the reader returned."""
         self.retry_at = None
         self._future = future
         if not future.done():
             self._empty = 0
             if future is not self._subscribed:
                 self._subscribed = future
-                # Called at once if it has become done meanwhile.
+                # Runs at once if the future has completed meanwhile.
                 future.add_done_callback(self._signal)
             return
         self._empty += 1

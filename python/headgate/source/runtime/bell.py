@@ -1,4 +1,4 @@
-"""What wakes a thread that has nothing to do."""
+"""The wake-up of a waiting thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import queue
 from contextlib import suppress
 from typing import Final
 
-#: Longest sleep in seconds, see Bell.wait.
+#: Longest sleep in seconds; see :meth:`Bell.wait`.
 _NAP: Final = 0.5
 
 
 class Bell:
-    """Wakes one thread that waits, from any other; made of C calls that nothing can interrupt.
+    """Wakes one waiting thread from any other thread, with calls that no signal can interrupt.
 
-    A ``threading.Event`` is Python code with a lock inside: Ctrl-C at the wrong moment leaves it
-    held for ever.
+    A ``threading.Event`` is Python code that holds a lock: Ctrl-C at the wrong moment leaves the
+    lock held for ever. A ``SimpleQueue`` is implemented in C.
     """
 
     __slots__ = ("_rung",)
@@ -24,23 +24,23 @@ class Bell:
 
     @property
     def has_rung(self) -> bool:
-        """Whether it rang since it was last cleared or waited for."""
+        """True if it rang since the last clear or wait."""
         return not self._rung.empty()
 
     def ring(self) -> None:
-        """Wake the thread that waits, or that will next."""
+        """Wake the waiting thread, or end its next wait at once."""
         if self._rung.empty():
             self._rung.put(None)
 
     def clear(self) -> None:
-        """Forget that it rang."""
+        """Reset the bell."""
         while not self._rung.empty():
             self._rung.get()
 
     def wait(self, timeout: float | None) -> None:
         """Wait until it rings, at most ``timeout`` seconds, and never longer than half a second.
 
-        A signal that comes while a thread goes to sleep is only seen when it wakes: so it wakes.
+        Python handles a signal such as Ctrl-C only when the thread wakes, so it wakes regularly.
         """
         with suppress(queue.Empty):
             self._rung.get(timeout=_NAP if timeout is None else min(timeout, _NAP))

@@ -1,4 +1,4 @@
-"""Calls a reader, in one thread: when to poll it, to let it wait, and when it is over."""
+"""Drives a reader in one thread: decides when to poll it, when it waits, and when it has ended."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _ENDED: Final = {
 
 
 class ReaderDriver(Generic[T]):
-    """The reader of a source, its output and its mode; everything in the owner's thread.
+    """The reader of a source, its output and its mode; used by the owner's thread only.
 
     Args:
-        source: whose reader it is.
-        context: given to the reader.
+        source: creates the reader.
+        context: the reader's context.
         strategy: makes the watermarks.
         signal: wakes the owner; called on any thread.
-        report_watermark: told the watermark in ms, each update interval.
-        report_finished: told the ids of splits after their last record was handed out.
-        allow_unaligned_splits: whether a reader that cannot pause single splits may go on without.
+        report_watermark: called with the watermark in ms, each update interval.
+        report_finished: called with the ids of splits after their last record was handed out.
+        allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
         clock: in seconds.
 
     Attributes:
-        mode: what it is at.
-        output: what the reader emits.
-        timers: when to look at watermarks.
-        availability: when to poll a reader again that had nothing.
-        splits: the unfinished splits, in the order in which they came.
-        finished_splits: how many are finished.
+        mode: the current operating mode.
+        output: takes the reader's records.
+        timers: the due times of watermarks.
+        availability: the time of the next poll.
+        splits: the unfinished splits, in the order of their arrival.
+        finished_splits: the number of finished splits.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ReaderDriver(Generic[T]):
         """The reader.
 
         Raises:
-            ClosedError: it was not started.
+            ClosedError: the operator was not started.
         """
         if self._reader is None:
             raise ClosedError(
@@ -105,15 +105,15 @@ class ReaderDriver(Generic[T]):
         self.mode = OperatingMode.READING
 
     def close(self) -> None:
-        """Close the reader if there is one."""
+        """Close the reader if it was created."""
         if self._reader is not None:
             with self.guard("close"):
                 self._reader.close()
 
-    # What the mailbox brings.
+    # Called for messages of the mailbox.
 
     def add_splits(self, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
-        """Create the outputs of new splits, then give the splits to the reader."""
+        """Create the outputs of new splits, then add the splits to the reader."""
         serializer = self._source.split_serializer
         added = []
         for split_id, data in splits:
@@ -121,11 +121,11 @@ class ReaderDriver(Generic[T]):
                 split = serializer.deserialize(version, data)
             if split.split_id != split_id:
                 raise SourceError(
-                    f"{self._source.name} gave split {split_id} back as {split.split_id}",
+                    f"{self._source.name} deserialized split {split_id} as {split.split_id}",
                     have="the split serializer has to keep a split's id",
                 )
             self.splits[split_id] = None
-            # Now, not with its first record: until then the split has to hold the watermark back.
+            # The split has to hold the watermark back even before its first record.
             self.output.create_output_for_split(split_id)
             added.append(split)
         with self.guard("add_splits"):
@@ -133,34 +133,34 @@ class ReaderDriver(Generic[T]):
         self.availability.forget()
 
     def no_more_splits(self) -> None:
-        """Tell the reader that it has all its splits."""
+        """Tell the reader that no split follows."""
         with self.guard("notify_no_more_splits"):
             self.reader.notify_no_more_splits()
         self.availability.forget()
 
     def source_event(self, event: SourceEvent) -> None:
-        """Give the reader an event."""
+        """Pass an event to the reader."""
         with self.guard("handle_source_event"):
             self.reader.handle_source_event(event)
         self.availability.forget()
 
     def align(self, max_allowed_ms: int) -> None:
-        """Take a new limit of the watermark."""
+        """Set a new limit for the watermark."""
         self._alignment.max_allowed = max_allowed_ms
         self._align()
 
     def stop(self, drain: bool) -> None:
-        """Poll the reader no more; the first stop decides."""
+        """Stop polling the reader; a second stop has no effect."""
         if self.mode not in _ENDED:
             self.mode = OperatingMode.SOURCE_DRAINED if drain else OperatingMode.SOURCE_STOPPED
 
-    # What the owner does between two records.
+    # Called by the owner between two records.
 
     def advance(self) -> bool:
-        """Poll the reader once if it is time; called when all it has emitted was handed out.
+        """Poll the reader once if it is due; called when all emitted records were handed out.
 
         Returns:
-            Whether there may be something now; False when the caller has to wait, or it is over.
+            True if there may be a record; False if the caller has to wait, or the input has ended.
         """
         self.timers.caller_is_back()
         if self.output.released:
@@ -188,7 +188,7 @@ class ReaderDriver(Generic[T]):
 
     @contextmanager
     def guard(self, during: str, splits: Sequence[str] | None = None) -> Iterator[None]:
-        """Turn what the source's code raises into an error that names source and splits."""
+        """Convert exceptions of the source's code into errors that name source and splits."""
         try:
             yield
         except Exception as error:
@@ -228,7 +228,7 @@ class ReaderDriver(Generic[T]):
     def _report_released(self) -> None:
         finished, self.output.released = self.output.released, []
         for split_id in finished:
-            # A split may have come again meanwhile.
+            # A split may have been added again meanwhile.
             if split_id not in self.output.splits:
                 self.splits.pop(split_id, None)
         self.finished_splits += len(finished)

@@ -1,4 +1,4 @@
-"""Exceptions of a source's own code, as errors that name it and the splits it was at."""
+"""Conversion of exceptions in a source's code into errors that name the source and its splits."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from headgate.errors import HeadgateError, SourceError
 
-#: Splits that an error names; more are counted.
+#: Splits that an error names; it only counts the others.
 _NAMED = 5
 
 
 def source_failure(
     error: Exception, source: str, during: str, splits: Sequence[str]
 ) -> HeadgateError:
-    """Return the error to raise for what a source's code raised.
+    """Return the error to raise for an exception of a source's code.
 
-    Errors of Headgate pass as they are: they say already what is wrong.
+    Errors of Headgate are returned unchanged, because they explain the problem already.
 
     Args:
-        error: what was raised; becomes the cause.
-        source: its name.
-        during: the method that raised.
-        splits: the unfinished splits of the reader.
+        error: the exception, which becomes the cause.
+        source: the source's name.
+        during: the method that raised it.
+        splits: the reader's unfinished splits.
     """
     if isinstance(error, HeadgateError):
         return error
@@ -37,7 +37,7 @@ def source_failure(
 
 
 def split_names(splits: Sequence[str]) -> str:
-    """Return the splits as an error names them."""
+    """Return the names of splits for an error, at most five."""
     if not splits:
         return "no split at work"
     more = len(splits) - _NAMED

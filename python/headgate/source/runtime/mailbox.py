@@ -1,4 +1,4 @@
-"""How other threads reach the thread that drives a reader: what to do, and that there is something."""
+"""The mailbox of the thread that drives a reader: actions from other threads, and a signal."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Action = Callable[[], None]
 class Mailbox:
     """Actions for one thread, and the signal that wakes it.
 
-    The owner clears the signal *before* it looks at what there is, and others set it *after* they
-    have put something there: so nothing is ever missed.
+    The owner clears the signal *before* it takes actions, and others set it *after* they have
+    posted one, so no action is missed.
     """
 
     def __init__(self) -> None:
@@ -24,16 +24,16 @@ class Mailbox:
 
     @property
     def has_mail(self) -> bool:
-        """Whether an action waits."""
+        """True if an action waits."""
         return bool(self._actions)
 
     @property
     def is_signalled(self) -> bool:
-        """Whether something has happened since the owner last cleared the signal."""
+        """True if the signal was set since the owner last cleared it."""
         return self._bell.has_rung
 
     def post(self, action: Action) -> None:
-        """Put an action for the owner; from any thread."""
+        """Post an action for the owner; from any thread."""
         self._actions.append(action)
         self.signal()
 
@@ -46,20 +46,23 @@ class Mailbox:
             self._wake_up()
 
     def attach(self, wake_up: Action | None) -> None:
-        """Call this, too, with every signal; at once if there is one."""
+        """Call ``wake_up`` with every signal, and at once if the signal is set."""
         self._wake_up = wake_up
         if wake_up is not None and self._bell.has_rung:
             wake_up()
 
     def clear(self) -> None:
-        """Forget the signal; owner only, before it looks."""
+        """Clear the signal; called by the owner before it takes actions."""
         if self._bell.has_rung:
             self._bell.clear()
 
     def take(self) -> Action | None:
-        """Return the next action, or None; owner only."""
+        """Return the next action, or None; called by the owner."""
         return self._actions.popleft() if self._actions else None
 
     def wait(self, timeout: float | None) -> None:
-        """Block until there is a signal, at most ``timeout`` seconds, or a moment; owner only."""
+        """Wait for a signal; called by the owner.
+
+        Returns after ``timeout`` or half a second at the latest, even without a signal.
+        """
         self._bell.wait(timeout)

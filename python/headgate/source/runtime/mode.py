@@ -1,4 +1,4 @@
-"""What an operator is at."""
+"""The operating mode of an operator."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from enum import Enum, auto
 
 
 class OperatingMode(Enum):
-    """What an operator is at. Source: Flink's SourceOperator.OperatingMode."""
+    """The operating mode of an operator. Source: Flink's SourceOperator.OperatingMode."""
 
     OUTPUTS_UNINITIALISED = auto()
-    """Not started: splits and orders wait."""
+    """Not started; splits and messages wait in the mailbox."""
     READING = auto()
-    """Polls the reader."""
+    """The operator polls the reader."""
     WAITING_FOR_ALIGNMENT = auto()
-    """Its watermark is too far ahead of its group's."""
+    """The watermark is too far ahead of the alignment group's."""
     SOURCE_STOPPED = auto()
-    """Asked to end early; the reader is polled no more."""
+    """Stopped early; the reader is not polled any more."""
     SOURCE_DRAINED = auto()
-    """Asked to end early and for good: the last watermark follows the last record."""
+    """At the end of input, or stopped for good: the last watermark follows the last record."""
     DATA_FINISHED = auto()
-    """Nothing follows."""
+    """No record follows."""

@@ -1,4 +1,4 @@
-"""Drives one reader in one thread: splits and orders come in by a mailbox, records go out."""
+"""The operator of a reader: takes splits and messages in a mailbox, and hands out records."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Polls without a record, one after another, before the caller gets the thread back.
+#: Polls in a row without a record before :meth:`SourceOperator.poll` returns.
 _POLLS: Final = 64
 
 
 class SourceOperator(Generic[T]):
-    """Drives the reader of a source. One thread owns it; others reach it through its mailbox.
+    """Drives the reader of a source. One thread owns it; others use its mailbox.
 
-    From any thread: :meth:`add_splits`, :meth:`no_more_splits`, :meth:`source_event`,
-    :meth:`align`, :meth:`stop`, :meth:`fail`. Everything else belongs to the owner: :meth:`start`,
-    then :meth:`records`, or :meth:`poll` where one thread drives several operators, then
+    Any thread may call :meth:`add_splits`, :meth:`no_more_splits`, :meth:`source_event`,
+    :meth:`align`, :meth:`stop` and :meth:`fail`. Only the owner calls the others: :meth:`start`,
+    then :meth:`records`, or :meth:`poll` if one thread drives several operators, then
     :meth:`close`.
 
     Args:
-        source: whose reader it is.
-        context: given to the reader.
-        watermarks: how watermarks are made; None for those that the source emits itself.
-        report_watermark: told the watermark in ms, each update interval of an alignment group.
-        report_finished: told the ids of splits after their last record was handed out.
-        allow_unaligned_splits: whether a reader that cannot pause single splits may go on without.
-        clock: seconds that never go back.
+        source: creates the reader.
+        context: the reader's context.
+        watermarks: makes the watermarks; None for those that the source emits itself.
+        report_watermark: called with the watermark in ms, each update interval of an alignment
+            group.
+        report_finished: called with the ids of splits after their last record was handed out.
+        allow_unaligned_splits: True to continue unaligned if the reader cannot pause splits.
+        clock: a monotonic clock in seconds.
     """
 
     def __init__(
@@ -75,61 +76,61 @@ class SourceOperator(Generic[T]):
     # From any thread.
 
     def add_splits(self, version: int, splits: Sequence[tuple[str, bytes]]) -> None:
-        """Give splits to the reader.
+        """Add splits to the reader.
 
         Args:
-            version: of the split serializer that wrote the bytes.
+            version: the version of the split serializer that wrote the bytes.
             splits: ids and bytes.
         """
         self._mailbox.post(partial(self._driver.add_splits, version, tuple(splits)))
 
     def no_more_splits(self) -> None:
-        """Tell the reader that it gets no further split."""
+        """Tell the reader that no split follows."""
         self._mailbox.post(self._driver.no_more_splits)
 
     def source_event(self, event: SourceEvent) -> None:
-        """Give an event of the enumerator to the reader."""
+        """Pass an event of the enumerator to the reader."""
         self._mailbox.post(partial(self._driver.source_event, event))
 
     def align(self, max_allowed_ms: int) -> None:
-        """Let the watermark run up to a limit, and wait beyond it."""
+        """Set the limit beyond which the reader waits, as a watermark."""
         self._mailbox.post(partial(self._driver.align, max_allowed_ms))
 
     def stop(self, *, drain: bool = False) -> None:
-        """End early: what the reader has emitted is handed out, then the records end.
+        """End early, after the records that the reader has emitted.
 
         Args:
-            drain: whether it is for good, so that the last watermark is emitted.
+            drain: True if the source ends for good, so that the last watermark is emitted.
         """
         self._mailbox.post(partial(self._driver.stop, drain))
 
     def fail(self, error: BaseException) -> None:
-        """Let the owner raise an error in place of its next record."""
+        """Make the owner raise an error instead of its next record."""
         self._mailbox.post(partial(self._fail, error))
 
     @property
     def split_ids(self) -> tuple[str, ...]:
-        """The splits that the reader has and that are not finished."""
+        """The reader's unfinished splits."""
         return tuple(self._driver.splits)
 
     @property
     def finished_splits(self) -> int:
-        """How many splits are finished."""
+        """The number of finished splits."""
         return self._driver.finished_splits
 
     @property
     def current_watermark(self) -> int:
-        """No record at or before it, in ms, follows the last one that was handed out."""
+        """The watermark in ms after the last record that was handed out."""
         return self._output.current
 
     @property
     def mode(self) -> OperatingMode:
-        """What it is at."""
+        """The current operating mode."""
         return self._driver.mode
 
     @property
     def is_finished(self) -> bool:
-        """Whether all records were handed out."""
+        """True once all records were handed out."""
         return self._driver.mode is OperatingMode.DATA_FINISHED and not self._output.queue
 
     # The owner's thread.
@@ -138,13 +139,13 @@ class SourceOperator(Generic[T]):
         """Create and start the reader.
 
         Raises:
-            SourceError: it could not; so for all methods below that reach into the reader.
+            SourceError: the reader failed. All methods below that call the reader raise it too.
         """
         self._check_open()
         self._driver.start()
 
     def records(self) -> Iterator[T]:
-        """Yield records until the end of input or :meth:`stop`; block while there is none."""
+        """Yield records until the end of input or :meth:`stop`; wait while there is none."""
         while True:
             record = self.poll()
             if record is not None:
@@ -155,9 +156,9 @@ class SourceOperator(Generic[T]):
                 self._mailbox.wait(self.timeout())
 
     def poll(self) -> T | None:
-        """Return the next record, or None when there is none now; never block.
+        """Return the next record, or None if there is none now; never block.
 
-        After None look at :attr:`is_finished`, and poll again after a wake-up
+        After None check :attr:`is_finished`, and poll again after a wake-up
         (:meth:`attach_wake_up`) or when :meth:`timeout` has passed.
         """
         output, queue = self._output, self._output.queue
@@ -179,11 +180,11 @@ class SourceOperator(Generic[T]):
         return None
 
     def attach_wake_up(self, wake_up: Callable[[], None] | None) -> None:
-        """Have ``wake_up`` called, on any thread, whenever polling is worth while again."""
+        """Call ``wake_up``, on any thread, whenever the operator should be polled again."""
         self._mailbox.attach(wake_up)
 
     def timeout(self) -> float | None:
-        """Return the seconds after which to poll again although nothing woke it; None for ever."""
+        """Return the seconds until the next poll without a wake-up; None for never."""
         if self.is_finished or self._error is not None:
             return None
         due = self._timers.due
@@ -193,22 +194,22 @@ class SourceOperator(Generic[T]):
         return None if due is None else max(0.0, due - self._clock())
 
     def set_back_pressured(self, is_back_pressured: bool) -> None:
-        """Say whether records cannot be taken now: that time makes no split idle."""
+        """Set to True while the caller cannot take records; that time makes no split idle."""
         self._timers.set_back_pressured(is_back_pressured)
 
     @property
     def pending(self) -> int:
-        """How many records the reader has emitted that were not handed out."""
+        """The number of emitted records that were not handed out yet."""
         return sum(type(item) is not WatermarkMark for item in self._output.queue)
 
     def snapshot(self, checkpoint_id: int) -> list[tuple[str, bytes]]:
-        """Return the unfinished splits, ids and bytes, as they are after the records handed out.
+        """Return ids and bytes of the unfinished splits, at their positions after the last record.
 
         The bytes are of ``source.split_serializer.version``.
 
         Raises:
-            NotBuiltError: one element of the reader became several records, of which some are not
-                handed out yet: there is no state in between.
+            NotBuiltError: one element of the reader became several records, and some were not
+                handed out yet. There is no state between two records of an element.
         """
         self._take_mail()
         if self.pending:
@@ -220,17 +221,17 @@ class SourceOperator(Generic[T]):
         return self._driver.snapshot(checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Tell the reader that a checkpoint is stored for good."""
+        """Tell the reader that a checkpoint is complete."""
         with self._driver.guard("notify_checkpoint_complete"):
             self._driver.reader.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Tell the reader that a checkpoint came to nothing."""
+        """Tell the reader that a checkpoint was aborted."""
         with self._driver.guard("notify_checkpoint_aborted"):
             self._driver.reader.notify_checkpoint_aborted(checkpoint_id)
 
     def close(self) -> None:
-        """Close the reader; a second time does nothing. Later orders are dropped."""
+        """Close the reader, once. Later messages are dropped."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -238,7 +239,7 @@ class SourceOperator(Generic[T]):
         self._driver.close()
 
     def _take_mail(self) -> None:
-        """Do what others asked for; raise what went wrong, now and ever after."""
+        """Run the actions of the mailbox; raise the first error, now and in every later call."""
         self._check_open()
         if self._driver.mode is OperatingMode.OUTPUTS_UNINITIALISED:
             raise ClosedError(

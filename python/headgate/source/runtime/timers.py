@@ -1,4 +1,4 @@
-"""When an operator has to look at its watermarks, and the time that counts for idleness."""
+"""The due times of an operator's watermarks, and the clock of idleness."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ WATERMARK_INTERVAL: Final = 0.2
 class Timers:
     """The two periods of an operator, and the clock of idleness.
 
-    Idleness counts time in which a record could have been read. A caller that keeps a record for
-    long is blocked rather than busy: of each such gap at most one interval counts, whether or not
-    it says that it is back-pressured.
+    Idleness counts only time in which a record could have been read. A caller that keeps a record
+    for long is blocked, so at most one interval of each such gap counts, even if the caller did
+    not report back-pressure.
 
     Args:
-        strategy: what there is to look at.
+        strategy: defines the periods.
         clock: in seconds.
 
     Attributes:
         activity: the clock of idleness.
-        due: when to look next; None for never.
-        has_alignment: whether there is a group to tell.
+        due: time of the next periodic watermark or report; None for never.
+        has_alignment: True if the strategy has an alignment group.
     """
 
     def __init__(self, strategy: WatermarkStrategy, clock: Clock) -> None:
@@ -45,7 +45,7 @@ class Timers:
         self.due = self._next()
 
     def must_emit(self, now: float) -> bool:
-        """Whether periodic watermarks are due; then not again for an interval."""
+        """Return True if periodic watermarks are due, and start the next interval."""
         if self._emit_at is None or now < self._emit_at:
             return False
         self._emit_at = now + WATERMARK_INTERVAL
@@ -53,7 +53,7 @@ class Timers:
         return True
 
     def must_report(self, now: float) -> bool:
-        """Whether the alignment group is to be told; then not again for an interval."""
+        """Return True if a report to the alignment group is due, and start the next interval."""
         if self._report_at is None or self._interval is None or now < self._report_at:
             return False
         self._report_at = now + self._interval
@@ -61,13 +61,13 @@ class Timers:
         return True
 
     def record_handed_out(self) -> None:
-        """Learn that the caller has a record from now on."""
+        """Record that the caller got a record."""
         if self._has_idleness:
             self.caller_is_back()
             self._handed_out_at = self.activity()
 
     def caller_is_back(self) -> None:
-        """Learn that the caller wants the next one."""
+        """Record that the caller asked for the next record."""
         if self._handed_out_at is not None:
             gap = self.activity() - self._handed_out_at
             self._handed_out_at = None
@@ -75,18 +75,18 @@ class Timers:
                 self.activity.skip(gap - WATERMARK_INTERVAL)
 
     def hold(self, reason: str) -> None:
-        """Let the clock of idleness stand still as long as there is any reason."""
+        """Pause the clock of idleness as long as there is any reason."""
         self._holds.add(reason)
         self.activity.pause()
 
     def release(self, reason: str) -> None:
-        """Take a reason back."""
+        """Remove a reason; resume the clock after the last one."""
         self._holds.discard(reason)
         if not self._holds:
             self.activity.resume()
 
     def set_back_pressured(self, is_back_pressured: bool) -> None:
-        """Hold the clock while the caller can take nothing."""
+        """Pause the clock while the caller cannot take records."""
         if is_back_pressured:
             self.hold("back-pressured")
         else:

@@ -1,4 +1,4 @@
-"""What a source under test sees of its surroundings; nothing here has a thread or a clock."""
+"""The contexts of a source under test, without threads and without a clock."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class TestEnumeratorContext(SplitEnumeratorContext[Any]):
 
     Args:
         parallelism: number of readers.
-        assign: takes reader and splits.
-        tell_no_more: takes a reader.
+        assign: called with a reader and its splits.
+        tell_no_more: called with a reader that gets no further split.
     """
 
-    __test__ = False  # pytest shall not take it for a test
+    __test__ = False  # Keeps pytest from collecting it as a test.
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class TestEnumeratorContext(SplitEnumeratorContext[Any]):
 
     @property
     def registered_readers(self) -> Mapping[int, ReaderInfo]:
-        """The readers that are there."""
+        """The registered readers."""
         return dict(self.readers)
 
     def assign_splits(self, assignment: Mapping[int, Sequence[SourceSplit]]) -> None:
-        """Give splits to readers."""
+        """Assign splits to readers."""
         for index in assignment:
             self._check(index)
         for index, splits in assignment.items():
@@ -79,12 +79,12 @@ class TestEnumeratorContext(SplitEnumeratorContext[Any]):
         initial_delay: float = 0.0,
         period: float | None = None,
     ) -> None:
-        """Note a call; it runs when nothing else is to be done, without waiting for its time."""
+        """Queue a call, which runs once there is no other work, without waiting for its delay."""
 
         def call() -> None:
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - the handler gets whatever it is
+            except Exception as error:  # noqa: BLE001 - passed to the handler
                 handler(None, error)
             else:
                 handler(result, None)
@@ -92,21 +92,21 @@ class TestEnumeratorContext(SplitEnumeratorContext[Any]):
         self._push(initial_delay, call, period)
 
     def run_in_coordinator_thread(self, action: Callable[[], None]) -> None:
-        """Run an action soon; from any thread."""
+        """Queue an action; from any thread."""
         self.mail.append(action)
 
     def set_is_processing_backlog(self, is_processing_backlog: bool) -> None:
-        """Take no notice."""
+        """Do nothing."""
 
     def run_mail(self) -> bool:
-        """Run what is to be done now; return whether there was anything."""
+        """Run the queued actions; return True if there were any."""
         count = len(self.mail)
         for _ in range(count):
             self.mail.popleft()()
         return count > 0
 
     def run_async(self) -> bool:
-        """Run the next asynchronous call; return whether there was one that is not periodic."""
+        """Run the next asynchronous call; return True if it is not periodic."""
         if not self._calls:
             return False
         self._now, _, call, period = heapq.heappop(self._calls)
@@ -120,16 +120,18 @@ class TestEnumeratorContext(SplitEnumeratorContext[Any]):
 
     def _check(self, index: int) -> None:
         if index not in self.readers:
-            raise ValueError(f"reader {index} is not registered; there are {sorted(self.readers)}")
+            raise ValueError(
+                f"reader {index} is not registered (registered: {sorted(self.readers)})"
+            )
 
 
 class TestReaderContext(SourceReaderContext):
-    """Puts what the reader asks for into the job's mail; from any thread.
+    """Posts the reader's requests and events to the job; from any thread.
 
     Args:
         index: the reader's number.
-        parallelism: how many readers there are.
-        post: takes what is to be done later.
+        parallelism: the number of readers.
+        post: takes an action to run later.
     """
 
     __test__ = False
@@ -150,7 +152,7 @@ class TestReaderContext(SourceReaderContext):
 
     @property
     def current_parallelism(self) -> int:
-        """How many readers there are."""
+        """The number of readers."""
         return self._parallelism
 
     @property
@@ -164,7 +166,7 @@ class TestReaderContext(SourceReaderContext):
         return {}
 
     def send_split_request(self) -> None:
-        """Ask the enumerator for a split."""
+        """Request a split from the enumerator."""
         self._post(self.on_request)
 
     def send_source_event_to_coordinator(self, event: SourceEvent) -> None:

@@ -21,38 +21,38 @@ from headgate.source.testing.rows import all_rows, difference
 if TYPE_CHECKING:
     from headgate.source.testing.job import ReaderSlot
 
-#: Polls without anything to read after which a reader has to have an open future.
+#: Polls without data after which a reader must return a pending future.
 _IDLE_POLLS = 100
 
 
 class SourceTestBase:
-    """Checks a source against what every source promises; runs in pytest, or in anything like it.
+    """Checks a source against the contract of sources; runs in pytest and similar runners.
 
-    Subclass it as ``class TestMySource(SourceTestBase)`` and say what the source is and what is in
-    it. Where records are ``pyarrow.RecordBatch`` their rows are compared: where a batch ends does not
-    matter. Rows of one split must always come in the same order; splits come in any order.
+    Subclass it as ``class TestMySource(SourceTestBase)`` and define the source and its expected
+    records. Records that are ``pyarrow.RecordBatch`` are compared row by row, so the size of a
+    batch does not matter. Rows of one split must always have the same order; splits may have any.
 
-    An unbounded source is read until all expected rows are there and its readers wait; they must be
-    all that it has.
+    An unbounded source is read until all expected rows have come and its readers wait. The
+    expected rows must be all that it has.
     """
 
-    #: How many splits the source has; None when that is not to be checked.
+    #: Number of splits of the source; None to skip the check.
     num_splits: ClassVar[int | None] = None
-    #: Numbers of readers to try.
+    #: Numbers of readers to test with.
     parallelisms: ClassVar[tuple[int, ...]] = (1, 2, 3)
-    #: Seconds without any progress after which a test fails.
+    #: Seconds without progress after which a test fails.
     timeout: ClassVar[float] = 30.0
 
     @abstractmethod
     def create_source(self) -> Source[Any, Any, Any]:
-        """Return the source under test, each time a new one of the same content."""
+        """Return a new source under test, each time with the same records."""
 
     @abstractmethod
     def expected_records(self) -> Iterable[Any] | pa.Table:
         """Return all records of the source in any order, or one table or batch of all rows."""
 
     def filters(self) -> Iterable[pc.Expression]:
-        """Return filters to try on a source that takes them; by default one per number column."""
+        """Return filters to test with_filter() with; by default one per column of numbers."""
         schema = self.create_source().schema
         rows = all_rows(self.expected_records())
         for place, field in enumerate(schema or ()):
@@ -60,10 +60,10 @@ class SourceTestBase:
             if values and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type)):
                 yield pc.field(field.name) > values[len(values) // 2]
 
-    # All of it, once.
+    # All records.
 
     def test_every_record_comes_once(self) -> None:
-        """Every record once, whatever the number of readers; each split in its one order."""
+        """Every record comes once with any number of readers, and in the order of its split."""
         orders: dict[str, list[Any]] = {}
         for parallelism in self.parallelisms:
             with self._job(parallelism) as job:
@@ -77,16 +77,16 @@ class SourceTestBase:
                     _same_order(job.emitted, orders, f"{parallelism} readers")
 
     def test_it_is_the_same_after_a_pickle(self) -> None:
-        """A pickled copy, as workers get it, has the same records."""
+        """A pickled copy, as the workers get it, has the same records."""
         copy = pickle.loads(pickle.dumps(self.create_source()))  # noqa: S301 - our own bytes
         with Job(copy, timeout=self.timeout) as job:
             self._run_all(job)
             self._compare(job.emitted, "a pickled copy")
 
-    # The end, and nothing.
+    # The end of input, and readers without splits.
 
     def test_the_end_comes_after_no_more_splits_and_stays(self) -> None:
-        """No END_OF_INPUT before notify_no_more_splits(); after the end, the end for ever."""
+        """END_OF_INPUT comes after notify_no_more_splits(), and every later poll repeats it."""
         if not self._is_bounded():
             return
         with self._job() as job:
@@ -97,14 +97,14 @@ class SourceTestBase:
             job.run_to_end()
             for _ in range(3):
                 if job.readers[0].poll() is not InputStatus.END_OF_INPUT:
-                    raise AssertionError("a poll after END_OF_INPUT did not say END_OF_INPUT again")
+                    raise AssertionError("a poll after END_OF_INPUT did not return END_OF_INPUT")
             self._compare(job.emitted, "a reader that ended")
             left = job.readers[0].reader.snapshot_state(1)
             if left:
                 raise AssertionError(f"a reader that has ended still has splits: {left}")
 
     def test_without_splits_it_waits_and_a_split_ends_the_wait(self) -> None:
-        """Without splits NOTHING_AVAILABLE and an open future, which a split completes."""
+        """Without splits a poll has nothing, and the pending future completes with a split."""
         with self._job() as job:
             job.hold_splits = True
             slot = job.readers[0]
@@ -113,7 +113,7 @@ class SourceTestBase:
             job.release()
             if future is None or (self._rows() and not self._completes(job, future)):
                 raise AssertionError(
-                    "the future of is_available() was open when a split was added, and stayed open"
+                    "the future of is_available() stayed pending when a split was added"
                 )
             self._run_all(job)
             self._compare(job.emitted, "a reader that had waited")
@@ -121,7 +121,7 @@ class SourceTestBase:
     # Checkpoints.
 
     def test_a_restored_checkpoint_gives_exactly_the_rest(self) -> None:
-        """Restored after any number of records, in other readers, exactly the rest follows."""
+        """A job restored from a checkpoint after any number of records reads exactly the rest."""
         with self._job(2) as job:
             self._run_all(job)
             count = job.num_elements
@@ -138,7 +138,7 @@ class SourceTestBase:
                     _same_order(job.emitted, orders, where)
 
     def test_a_checkpoint_of_a_restored_job_is_a_checkpoint(self) -> None:
-        """Restored twice, with fewer and then with more readers, nothing is lost or repeated."""
+        """A job restored twice, with fewer and then more readers, loses and repeats no record."""
         count = self._count_elements(3)
         first = self._checkpoint_at(count // 3, parallelism=3)
         with self._job(1, first) as job:
@@ -149,7 +149,7 @@ class SourceTestBase:
             self._compare(job.emitted, "two checkpoints, one after the other")
 
     def test_splits_of_a_lost_reader_are_read_again(self) -> None:
-        """What a lost reader was given is read by others, exactly once in the end."""
+        """Other readers read the splits of a lost one, so that every record comes once."""
         count = self._count_elements(2)
         for point in sorted({1, count // 2, count}):
             if not 0 < point <= count:
@@ -161,7 +161,7 @@ class SourceTestBase:
                 self._compare(job.emitted, f"a reader that was lost after {point} records")
 
     def test_the_bytes_of_splits_and_checkpoints_are_versioned(self) -> None:
-        """Bytes of this version can be read and written again; those of an unknown one cannot."""
+        """Bytes of this version can be read and written again; an unknown version is an error."""
         source = self.create_source()
         checkpoint = self._checkpoint_at(self._count_elements(2) // 2)
         for serializer, stored in (
@@ -184,7 +184,7 @@ class SourceTestBase:
     # Closing.
 
     def test_close_at_any_moment_leaves_no_thread(self) -> None:
-        """Closed before the start, in the middle and at the end, it leaves no thread running."""
+        """A close before the start, in the middle or at the end leaves no thread running."""
         count = self._count_elements(1)
         for point in sorted({0, 1, count // 2, count}):
             before = set(threading.enumerate())
@@ -201,10 +201,10 @@ class SourceTestBase:
             if names:
                 raise AssertionError(f"closed after {point} records, it left threads: {names}")
 
-    # What a source may offer.
+    # Optional methods.
 
     def test_fewer_columns_are_the_same_rows(self) -> None:
-        """If with_columns() gives a source, it has these columns in this order, and all rows."""
+        """A source from with_columns() has these columns in this order, and all rows."""
         schema = self.create_source().schema
         names = list(schema.names) if schema is not None else []
         for wanted in [names[-1:], names[::-1][:2], names]:
@@ -221,7 +221,7 @@ class SourceTestBase:
                 raise AssertionError(f"with_columns({wanted}) has schema {reduced.schema}")
 
     def test_a_filter_leaves_no_other_row(self) -> None:
-        """If with_filter() gives a source, it has exactly the rows for which the filter is true."""
+        """A source from with_filter() has exactly the rows for which the filter is true."""
         schema = self.create_source().schema
         if schema is None:
             return
@@ -255,7 +255,7 @@ class SourceTestBase:
         else:
             total = len(self._rows()) if count is None else count
             job.run(lambda: len(job.emitted) >= total, f"{total} rows")
-            # One row too many is worth waiting for: until the readers have nothing more, too.
+            # Go on until the readers wait, so that a surplus row is found.
             job.run(lambda: len(job.emitted) > total or job.is_idle, "readers to wait")
 
     def _count_elements(self, parallelism: int) -> int:
@@ -264,11 +264,11 @@ class SourceTestBase:
             return job.num_elements
 
     def _left(self, job: Job) -> int:
-        """Return the records that a restored job may still be asked for; each has a row at least."""
+        """Return 1 if a restored job still has a record, else 0; each record has a row at least."""
         return 1 if len(job.emitted) < len(self._rows()) else 0
 
     def _checkpoint_at(self, point: int, parallelism: int = 2) -> Checkpoint:
-        """Return a checkpoint after so many records; the job goes on for a while after it."""
+        """Return a checkpoint after ``point`` records; the job reads further records after it."""
         with self._job(parallelism) as job:
             job.run_elements(point)
             checkpoint = job.checkpoint()
@@ -276,7 +276,7 @@ class SourceTestBase:
             return checkpoint
 
     def _until_idle(self, job: Job, slot: ReaderSlot) -> None:
-        """Run until the reader waits with an open future; it may need a few polls more."""
+        """Run until the reader waits with a pending future, which may take a few polls."""
         polls = 0
 
         def is_idle() -> bool:
@@ -290,8 +290,8 @@ class SourceTestBase:
         job.run(is_over, "a reader without anything to read to wait")
         if not slot.ended and polls > _IDLE_POLLS:
             raise AssertionError(
-                f"is_available() was done {_IDLE_POLLS} times while there was nothing to read: "
-                "who waits for it would turn in a busy loop"
+                f"is_available() was complete {_IDLE_POLLS} times while there was no data: "
+                "a caller that waits for it is in a busy loop"
             )
 
     def _completes(self, job: Job, future: Any) -> bool:
@@ -316,18 +316,18 @@ class SourceTestBase:
                     continue
                 if not record.schema.equals(schema):
                     raise AssertionError(
-                        f"split {split_id} has schema\n{record.schema}\nthe source says\n{schema}"
+                        f"split {split_id} has schema\n{record.schema}\nthe source has\n{schema}"
                     )
 
     def _check_splits(self, job: Job) -> None:
         total = job.enumerator.total_splits
         for said, what in ((self.num_splits, "num_splits"), (total, "total_splits")):
             if said is not None and self._is_bounded() and said != len(job.split_ids):
-                raise AssertionError(f"{what} is {said}, handed out were {len(job.split_ids)}")
+                raise AssertionError(f"{what} is {said}, but {len(job.split_ids)} were assigned")
 
 
 def _by_split(emitted: list[tuple[str | None, Any]]) -> dict[str, list[Any]]:
-    """Return the rows of each split in their order; rows without a split are left out."""
+    """Return the rows of each split in their order, without rows that belong to no split."""
     orders: dict[str, list[Any]] = {}
     for split_id, row in emitted:
         if split_id is not None:
@@ -341,4 +341,4 @@ def _same_order(
     """Compare the order within each split with that of another run."""
     for split_id, rows in _by_split(emitted).items():
         if repr(rows) != repr(orders[split_id]):
-            raise AssertionError(f"{where}: split {split_id} came in another order than before")
+            raise AssertionError(f"{where}: split {split_id} has another order than before")

@@ -1,7 +1,7 @@
 """A small job around one source: an enumerator and readers, all in the caller's thread.
 
-It talks to the interfaces alone, so it says nothing about how Headgate runs a source elsewhere.
-Everything that crosses from enumerator to reader goes through the source's serializers.
+It uses only the interfaces of the Source API, and none of the code that runs a source elsewhere.
+Splits and checkpoints go through the source's serializers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.source.testing.rows import rows_of
 if TYPE_CHECKING:
     from headgate.source.api import SourceOutput, SourceReader, SourceSplit
 
-#: Seconds that the job sleeps when nobody has anything to do, while it waits for a future.
+#: Longest wait for the readers' futures, in seconds, before the job looks for other work.
 _NAP: Final = 0.02
 
 Stored = tuple[int, bytes]
@@ -28,7 +28,13 @@ Stored = tuple[int, bytes]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Enumerator and unfinished splits as bytes with their versions, and the rows emitted before."""
+    """A checkpoint of the job.
+
+    Attributes:
+        enumerator: version and bytes of the enumerator's state.
+        splits: version and bytes of each unfinished split.
+        rows: the rows emitted before the checkpoint, with their splits.
+    """
 
     enumerator: Stored
     splits: tuple[Stored, ...]
@@ -36,7 +42,7 @@ class Checkpoint:
 
 
 class CollectingOutput(ReaderOutput[Any]):
-    """Keeps records, each with its split; the output of a split is one of these, too."""
+    """Keeps the records of a reader or of one split, each with its split."""
 
     def __init__(self, reader: ReaderSlot, split_id: str | None = None) -> None:
         self._reader = reader
@@ -49,37 +55,46 @@ class CollectingOutput(ReaderOutput[Any]):
         del timestamp
         if self._is_released:
             raise AssertionError(
-                f"split {self._split_id} emitted a record after its output was released: "
-                "it was reported finished before its last record"
+                f"split {self._split_id} emitted a record after it was reported finished"
             )
         self._reader.records.append((self._split_id, record))
 
     def release(self) -> None:
-        """Take nothing more."""
+        """Refuse further records."""
         self._is_released = True
 
     def emit_watermark(self, timestamp: int) -> None:
-        """Take no notice: watermarks are no part of this contract."""
+        """Do nothing: watermarks are not part of this contract."""
 
     def mark_idle(self) -> None:
-        """Take no notice."""
+        """Do nothing."""
 
     def mark_active(self) -> None:
-        """Take no notice."""
+        """Do nothing."""
 
     def create_output_for_split(self, split_id: str) -> SourceOutput[Any]:
         """Return the output of a split."""
         return self._outputs.setdefault(split_id, CollectingOutput(self._reader, split_id))
 
     def release_output_for_split(self, split_id: str) -> None:
-        """Take nothing more of a split."""
+        """Refuse further records of a split."""
         output = self._outputs.pop(split_id, None)
         if output is not None:
             output.release()
 
 
 class ReaderSlot:
-    """A reader and what the job knows about it."""
+    """A reader and its state in the job.
+
+    Attributes:
+        index: the reader's number.
+        records: the emitted records, with their splits.
+        given: the assigned splits.
+        waits_for: the future of the last poll, if that poll had no data.
+        knows_no_more: True once the reader was told that no split follows.
+        ended: True once the reader returned ``END_OF_INPUT``.
+        lost: True once the reader was replaced.
+    """
 
     def __init__(self, job: Job, index: int) -> None:
         self.index = index
@@ -97,15 +112,15 @@ class ReaderSlot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for a future that is open, or has ended."""
+        """True while the reader waits for a pending future, and once it has ended."""
         return self.ended or (self.waits_for is not None and not self.waits_for.done())
 
     def poll(self) -> InputStatus:
-        """Poll once and hold the answer against the contract."""
+        """Poll once and check the answer against the contract."""
         status = self.reader.poll_next(self.output)
         if not isinstance(status, InputStatus):
-            raise AssertionError(  # noqa: TRY004 - a test fails, whatever is wrong
-                f"poll_next() returned {status!r}, which is no InputStatus"
+            raise AssertionError(  # noqa: TRY004 - a failed test
+                f"poll_next() returned {status!r}, which is not an InputStatus"
             )
         if status is InputStatus.END_OF_INPUT:
             if not self.knows_no_more:
@@ -120,13 +135,13 @@ class ReaderSlot:
 
 
 class Job:
-    """Runs a source until somebody has seen enough.
+    """Runs a source until a condition is true.
 
     Args:
-        source: what to run.
-        parallelism: number of readers.
-        checkpoint: where to go on; None for the beginning.
-        timeout: seconds without any progress after which it fails.
+        source: the source to run.
+        parallelism: the number of readers.
+        checkpoint: the checkpoint to restore; None to start at the beginning.
+        timeout: seconds without progress after which the job fails.
     """
 
     def __init__(
@@ -159,7 +174,7 @@ class Job:
         self._restored = checkpoint.splits if checkpoint else ()
 
     def start(self) -> Self:
-        """Start everything; restored splits go to readers in turn."""
+        """Start enumerator and readers; the readers get the restored splits in turn."""
         self.enumerator.start()
         for slot in self.readers:
             self._register(slot)
@@ -172,14 +187,14 @@ class Job:
         self.enumerator.add_reader(slot.index)
         slot.reader.start()
 
-    # What comes from the source.
+    # Called by the source.
 
     def post(self, slot: ReaderSlot, action: Callable[[], None]) -> None:
-        """Do something that a reader asked for, later, unless the reader is lost by then."""
+        """Queue an action for a reader, which is dropped if the reader is lost by then."""
         self.context.mail.append(lambda: None if slot.lost else action())
 
     def request(self, slot: ReaderSlot) -> None:
-        """Hand a reader's request to the enumerator, unless it was told that no split follows."""
+        """Pass on a request, unless the reader was told that no split follows."""
         if not slot.knows_no_more:
             self.enumerator.handle_split_request(slot.index, "localhost")
 
@@ -215,18 +230,18 @@ class Job:
             self.post(slot, tell)
 
     def release(self) -> None:
-        """Deliver what was held, and hold nothing further."""
+        """Deliver the held splits and signals, and stop holding them."""
         self.hold_splits = self.hold_no_more = False
         while self._held:
             self._held.popleft()()
 
-    # What drives it.
+    # Called by tests.
 
     def run(self, until: Callable[[], bool], what: str) -> None:
-        """Let everything go on until a condition holds.
+        """Run until a condition is true.
 
         Raises:
-            AssertionError: nothing moved for ``timeout`` seconds.
+            AssertionError: there was no progress for ``timeout`` seconds.
         """
         deadline = time.monotonic() + self.timeout
         while not until():
@@ -258,8 +273,8 @@ class Job:
                 said.append(f"reader {slot.index} has ended")
             elif slot.waits_for is not None and not slot.waits_for.done():
                 said.append(
-                    f"reader {slot.index} said NOTHING_AVAILABLE, and the future of that moment "
-                    "is still open"
+                    f"reader {slot.index} returned NOTHING_AVAILABLE, and its future is still "
+                    "pending"
                 )
             else:
                 said.append(f"reader {slot.index} is polled again and again without a record")
@@ -270,29 +285,29 @@ class Job:
         self.run(lambda: all(slot.ended for slot in self.readers), "the end of all readers")
 
     def run_elements(self, count: int) -> None:
-        """Run until so many records were emitted since this job started."""
+        """Run until this job has emitted ``count`` records."""
         self.run(lambda: self.num_elements >= count, f"record {count}")
 
-    # What came of it.
+    # Results.
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do until a future is done."""
+        """True while there is no work until a future completes."""
         return not self.context.mail and all(slot.is_idle for slot in self.readers)
 
     @property
     def num_elements(self) -> int:
-        """How many records this job's readers have emitted."""
+        """The number of records that this job's readers have emitted."""
         return sum(len(slot.records) for slot in self.readers)
 
     @property
     def emitted(self) -> list[tuple[str | None, Any]]:
-        """The rows with their splits, those before the checkpoint first."""
+        """The rows with their splits; rows before the restored checkpoint come first."""
         records = [one for slot in self.readers for one in slot.records]
         return [*self.before, *((i, row) for i, record in records for row in rows_of(record))]
 
     def checkpoint(self) -> Checkpoint:
-        """Return the state of enumerator and readers at this moment."""
+        """Return a checkpoint of the enumerator and the readers."""
         while self.context.run_mail():
             pass
         self._checkpoint_id += 1
@@ -307,7 +322,7 @@ class Job:
         return Checkpoint((serializer.version, state), stored, tuple(self.emitted))
 
     def lose_reader(self, index: int) -> None:
-        """Forget a reader and all that it emitted, give its splits back, and register a new one."""
+        """Replace a reader: drop its records, return its splits and register a new reader."""
         old = self.readers[index]
         old.lost = True
         old.reader.close()
@@ -317,7 +332,7 @@ class Job:
         self._register(self.readers[index])
 
     def close(self) -> None:
-        """Close readers and enumerator, each twice, as is allowed."""
+        """Close readers and enumerator, each twice, which the contract allows."""
         for _ in range(2):
             for slot in self.readers:
                 slot.reader.close()
@@ -332,5 +347,5 @@ class Job:
             raise
 
     def __exit__(self, *exc: object) -> None:
-        """Close it."""
+        """Close the job."""
         self.close()

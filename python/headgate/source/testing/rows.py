@@ -1,4 +1,4 @@
-"""Records made comparable: batches become rows, so that where a batch ends does not matter."""
+"""Comparison of records row by row, so that the size of a batch does not matter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+#: Rows that a difference shows.
 _SHOWN: Final = 3
 
 
 def rows_of(record: Any) -> list[Any]:
-    """Return the rows of a batch or table as tuples, any other record as the only row."""
+    """Return the rows of a batch or table as tuples, or any other record as the only row."""
     if isinstance(record, pa.RecordBatch | pa.Table):
         columns = [column.to_pylist() for column in record.columns]
         return list(zip(*columns, strict=True)) if columns else [()] * record.num_rows
@@ -27,14 +28,14 @@ def all_rows(records: Any) -> list[Any]:
 
 
 def key_of(row: Any) -> Hashable:
-    """Return what a row is counted by: its text if it is of a batch (NaN, lists) or not hashable."""
+    """Return a key to count a row by: its repr if it is a tuple (NaN, lists) or not hashable."""
     if isinstance(row, tuple):
         return repr(row)
     return row if isinstance(row, Hashable) else repr(row)
 
 
 def difference(found: Iterable[Any], expected: Iterable[Any]) -> str:
-    """Return what is missing and what is too much, in any order; "" when nothing is."""
+    """Return the missing and the surplus rows as a string, which is empty if there are none."""
     have, want = Counter(map(key_of, found)), Counter(map(key_of, expected))
     return " and ".join(
         text

@@ -1,4 +1,4 @@
-"""Watermarks: where records have their times from, and how far time has come."""
+"""Watermarks: timestamps of records, and the progress of event time."""
 
 from headgate.source.watermark.assigner import TimestampAssigner
 from headgate.source.watermark.generator import (

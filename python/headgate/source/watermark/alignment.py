@@ -1,4 +1,4 @@
-"""Waiting for slower members of an alignment group, on the reader's side."""
+"""The reader's part of watermark alignment: it waits for slower members of its group."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headgate.source.watermark.generator import MAX_WATERMARK
 
 
 class SplitAlignment:
-    """Which splits of a reader have to wait, and whether all of it has to.
+    """Decides which splits of a reader have to wait, or if the whole reader has to.
 
     Source: the alignment of Flink's SourceOperator (FLIP-182, FLIP-217).
 
     Attributes:
-        max_allowed: how far watermarks may run, in ms; no limit before the first is told.
-        paused: the splits that wait.
+        max_allowed: highest allowed watermark in ms; no limit before the first report.
+        paused: the paused splits.
     """
 
     def __init__(self) -> None:
@@ -22,16 +22,16 @@ class SplitAlignment:
         self.paused: set[str] = set()
 
     def must_wait(self, watermark: int) -> bool:
-        """Whether a reader of this watermark has run too far ahead."""
+        """True if a reader with this watermark is too far ahead."""
         return self.max_allowed < watermark
 
     def differences(self, watermarks: Mapping[str, int]) -> tuple[list[str], list[str]]:
-        """Return the splits to pause and those to resume; :attr:`paused` stays as it was.
+        """Return the splits to pause and those to resume; :attr:`paused` does not change.
 
-        A single split waits with its reader, so it is never paused, and goes on if it was.
+        A reader's only split waits with its reader, so it is never paused, and resumed if it was.
 
         Args:
-            watermarks: of all splits that are there, in ms.
+            watermarks: the watermarks of all splits, in ms.
         """
         self.paused &= watermarks.keys()
         if not self.paused and self.max_allowed == MAX_WATERMARK:

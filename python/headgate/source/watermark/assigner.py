@@ -1,4 +1,4 @@
-"""Where the time of a record comes from: an Arrow column, looked at as a whole."""
+"""Timestamps of records, computed from a whole Arrow column at once."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from headgate._matches import close_matches
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
 from headgate.source.watermark.generator import MAX_WATERMARK, MIN_WATERMARK
 
-#: How many of a unit make one ms, or how many ms one of it: (multiply by, divide by).
+#: unit -> the factor and the divisor that convert it to ms.
 _UNITS: Final = {"s": (1000, 1), "ms": (1, 1), "us": (1, 1000), "ns": (1, 1_000_000)}
 
-#: Gets a batch, returns an Arrow array of timestamps, or of int64 ms, one per row.
+#: A function from a batch to an Arrow array of timestamps, or of int64 ms, one per row.
 TimestampFunction = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampAssigner:
-    """Finds the latest time of a batch, in ms since 1970 (UTC).
+    """Finds the latest timestamp of a batch, in ms since 1970 (UTC).
 
-    Null timestamps do not count. A record that is no Arrow batch or table keeps the timestamp that
-    the source gave it.
+    Null timestamps do not count. A record that is not an Arrow batch or table keeps the timestamp
+    that the source gave it.
 
     Attributes:
         column: a column of Arrow timestamps (any unit; without a time zone they count as UTC) or
             of int64, or a function from a batch to such an array.
-        unit: what an int64 counts: "s", "ms", "us" or "ns".
+        unit: the unit of int64 values: "s", "ms", "us" or "ns".
     """
 
     column: str | TimestampFunction
     unit: str = "ms"
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a name nor a function, and an unknown unit."""
+        """Check that the column is a name or a function, and that the unit is known."""
         if not isinstance(self.column, str) and not callable(self.column):
             raise OptionError(
                 f"with_timestamp_assigner({self.column!r}) names no column",
@@ -51,15 +51,15 @@ class TimestampAssigner:
             )
 
     def __call__(self, record: Any, timestamp: int | None) -> int | None:
-        """Return the latest time of a record, or None where it has none.
+        """Return the latest timestamp of a record, or None if it has none.
 
         Args:
-            record: what the source emitted.
-            timestamp: what the source says about it, in ms.
+            record: the emitted record.
+            timestamp: the source's own timestamp of the record, in ms.
 
         Raises:
             UnknownColumnError: the batch has no such column.
-            UnsupportedTypeError: the column is neither of timestamps nor of int64.
+            UnsupportedTypeError: the column holds neither timestamps nor int64.
         """
         if not isinstance(record, (pa.RecordBatch, pa.Table)):
             return timestamp
@@ -83,7 +83,7 @@ class TimestampAssigner:
         import pyarrow.compute as pc  # noqa: PLC0415 - slow to import, and few readers need it
 
         latest = pc.max(values)
-        # as_py() would make a datetime, which has no nanoseconds and ends with the year 9999.
+        # as_py() returns a datetime, which has no nanoseconds and ends with the year 9999.
         raw: int | None = latest.value if isinstance(kind, pa.TimestampType) else latest.as_py()
         if raw is None:
             return None
@@ -102,10 +102,10 @@ class TimestampAssigner:
 
     def _unsupported(self, values: Any, kind: Any) -> UnsupportedTypeError:
         named = isinstance(self.column, str)
-        what = f"column {self.column!r}" if named else "what the timestamp function returned"
+        what = f"column {self.column!r}" if named else "the result of the timestamp function"
         have = type(values).__name__ if kind is None else str(kind)
         return UnsupportedTypeError(
-            f"{what} is no Arrow array of times, but of {have}",
+            f"{what} is of type {have}, which is no Arrow type of timestamps",
             asked=f"with_timestamp_assigner({self.column!r})",
             have="a timestamp of any unit, or int64",
             remedy='with_timestamp_assigner(lambda batch: batch["t"].cast("timestamp[ms]"))',

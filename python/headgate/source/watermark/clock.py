@@ -1,4 +1,4 @@
-"""A clock that can be held: idleness must not grow while nobody could have read anything."""
+"""A clock that can be paused, so that idleness does not grow while no record could be read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Clock = Callable[[], float]
 
 
 class PausableClock:
-    """Seconds of another clock, without those for which this one was paused.
+    """Counts the seconds of another clock, except while it is paused.
 
     Source: Flink's PausableRelativeClock (FLINK-35886).
 
     Args:
-        base: the clock that goes on.
+        base: the clock to read.
     """
 
     __slots__ = ("_base", "_lost", "_paused_at")
@@ -24,26 +24,26 @@ class PausableClock:
         self._paused_at: float | None = None
 
     def __call__(self) -> float:
-        """Return the seconds that counted."""
+        """Return the counted seconds."""
         now = self._base() if self._paused_at is None else self._paused_at
         return now - self._lost
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still."""
+        """True while the clock is paused."""
         return self._paused_at is not None
 
     def pause(self) -> None:
-        """Stand still; a second time changes nothing."""
+        """Pause the clock; has no effect on a paused one."""
         if self._paused_at is None:
             self._paused_at = self._base()
 
     def resume(self) -> None:
-        """Go on from where it stood."""
+        """Resume the clock; has no effect on a running one."""
         if self._paused_at is not None:
             self._lost += self._base() - self._paused_at
             self._paused_at = None
 
     def skip(self, seconds: float) -> None:
-        """Take back seconds that counted."""
+        """Subtract seconds that were counted."""
         self._lost += seconds

@@ -1,4 +1,4 @@
-"""What turns the timestamps of records into watermarks."""
+"""Generators, which make watermarks from the timestamps of records."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Final
 
 from headgate.errors import OptionError, UnsupportedTypeError
 
-#: No record is earlier: the watermark before there is one.
+#: The watermark before the first one; no record is earlier.
 MIN_WATERMARK: Final = -(1 << 63)
 
-#: No record is later: the watermark after the last record.
+#: The watermark after the last record; no record is later.
 MAX_WATERMARK: Final = (1 << 63) - 1
 
 
 class WatermarkOutput(ABC):
-    """Where a generator puts its watermarks."""
+    """Takes the watermarks of a generator."""
 
     @abstractmethod
     def emit_watermark(self, timestamp: int) -> None:
-        """Say that no record at or before ``timestamp`` (ms) follows; never goes back."""
+        """Promise that no record at or before ``timestamp`` (ms) follows; ignores a lower one."""
 
     @abstractmethod
     def mark_idle(self) -> None:
-        """Leave this output out of the combined watermark until its next record."""
+        """Exclude this output from the combined watermark until its next record."""
 
     @abstractmethod
     def mark_active(self) -> None:
-        """Count this output in again."""
+        """Include this output in the combined watermark again."""
 
 
 class WatermarkGenerator(ABC):
@@ -36,26 +36,26 @@ class WatermarkGenerator(ABC):
 
     @abstractmethod
     def on_event(self, record: Any, timestamp: int | None, output: WatermarkOutput) -> None:
-        """Look at a record, after it was emitted.
+        """Process a record, after it was emitted.
 
         Args:
-            record: a batch, or what else the source emits.
-            timestamp: its latest time in ms; None where it has none.
+            record: the batch, or other record of the source.
+            timestamp: its latest timestamp in ms; None if it has none.
             output: takes a watermark at once.
         """
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit what is known now; called every 200 ms."""
+        """Emit the current watermark; called every 200 ms."""
 
 
 class BoundedOutOfOrderness(WatermarkGenerator):
-    """The latest time so far, less a bound and one ms more; emitted periodically.
+    """Emits the latest timestamp minus a bound and 1 ms, periodically.
 
     Source: Flink's BoundedOutOfOrdernessWatermarks.
 
     Args:
-        bound_ms: how much later than a record an earlier one may still come.
+        bound_ms: largest expected lag of a record behind the latest timestamp.
     """
 
     __slots__ = ("_bound", "_latest")
@@ -64,22 +64,23 @@ class BoundedOutOfOrderness(WatermarkGenerator):
         self._bound = bound_ms
         self._latest: int | None = None
 
-    def on_event(self, record: Any, timestamp: int | None, output: WatermarkOutput) -> None:  # noqa: ARG002 - what others look at
-        """Remember the latest time."""
+    def on_event(self, record: Any, timestamp: int | None, output: WatermarkOutput) -> None:  # noqa: ARG002 - for others
+        """Update the latest timestamp."""
         if timestamp is not None and (self._latest is None or timestamp > self._latest):
             self._latest = timestamp
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit the latest time less the bound."""
+        """Emit the latest timestamp minus the bound and 1 ms."""
         if self._latest is not None:
             output.emit_watermark(max(self._latest - self._bound - 1, MIN_WATERMARK))
 
 
 class Punctuated(WatermarkGenerator):
-    """Watermarks that the records themselves tell; emitted at once.
+    """Emits watermarks that a function finds in the records, at once.
 
     Args:
-        find: gets a record and its latest time in ms (or None); returns a watermark in ms or None.
+        find: gets a record and its latest timestamp in ms (or None); returns a watermark in ms
+            or None.
     """
 
     __slots__ = ("_find",)
@@ -88,10 +89,10 @@ class Punctuated(WatermarkGenerator):
         self._find = find
 
     def on_event(self, record: Any, timestamp: int | None, output: WatermarkOutput) -> None:
-        """Emit what the function finds.
+        """Emit the function's result.
 
         Raises:
-            UnsupportedTypeError: it returned something else than a whole number or None.
+            UnsupportedTypeError: the result is neither a whole number nor None.
         """
         found = self._find(record, timestamp)
         if found is None:
@@ -106,11 +107,11 @@ class Punctuated(WatermarkGenerator):
         output.emit_watermark(found)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit nothing: everything was emitted with its record."""
+        """Emit nothing: each watermark was emitted with its record."""
 
 
 class TimestampsRequired(WatermarkGenerator):
-    """Guards a generator that needs timestamps against records that have none at all.
+    """Raises an error if a generator that needs timestamps gets a record without one.
 
     Args:
         inner: the generator.
@@ -122,10 +123,10 @@ class TimestampsRequired(WatermarkGenerator):
         self._inner = inner
 
     def on_event(self, record: Any, timestamp: int | None, output: WatermarkOutput) -> None:
-        """Refuse a record without a time.
+        """Process a record that has a timestamp.
 
         Raises:
-            OptionError: the source gives no timestamps, and no assigner was named.
+            OptionError: the record has no timestamp, and there is no assigner.
         """
         if timestamp is None:
             raise OptionError(
@@ -137,5 +138,5 @@ class TimestampsRequired(WatermarkGenerator):
         self._inner.on_event(record, timestamp, output)
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Emit what the generator knows."""
+        """Emit the generator's current watermark."""
         self._inner.on_periodic_emit(output)

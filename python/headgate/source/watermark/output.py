@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class WatermarkMark:
-    """A place between two queued records from which on a watermark holds."""
+    """A watermark in the queue, which applies to the records behind it."""
 
     __slots__ = ("timestamp",)
 
@@ -28,13 +28,13 @@ class WatermarkMark:
 
 
 class PartialOutput(SourceOutput[T]):
-    """The output of one split, or of records that belong to none.
+    """The output of one split, or of the records that belong to no split.
 
     Args:
-        queue: takes records.
-        partial: its watermark.
-        strategy: makes it.
-        clock: of idleness.
+        queue: takes the records.
+        partial: the watermark of this output.
+        strategy: makes the watermark.
+        clock: the clock of idleness.
     """
 
     __slots__ = ("_assigner", "_clock", "_events", "_generator", "_queue", "_timer", "partial")
@@ -56,13 +56,13 @@ class PartialOutput(SourceOutput[T]):
         self._timer = None if timeout is None else IdleTimer(timeout, self._clock)
 
     def collect(self, record: T, timestamp: int | None = None) -> None:
-        """Queue a record, then let the generator look at it.
+        """Queue a record, then pass it to the generator.
 
         Raises:
-            SourceError: the record is None, which stands for no record everywhere.
+            SourceError: the record is None, which everywhere means that there is no record.
         """
         if record is None:
-            raise SourceError("the reader emitted None, which is no record")
+            raise SourceError("the reader emitted None, which is not a record")
         self._queue.append(record)
         self._events += 1
         partial = self.partial
@@ -75,54 +75,54 @@ class PartialOutput(SourceOutput[T]):
             self._generator.on_event(record, timestamp, partial)
 
     def emit_watermark(self, timestamp: int) -> None:
-        """Take the source's own watermark, unless the strategy makes them."""
+        """Take the source's own watermark, unless the strategy makes the watermarks."""
         if self._generator is None:
             self.partial.emit_watermark(timestamp)
 
     def mark_idle(self) -> None:
-        """Leave this output out until its next record or watermark."""
+        """Mark this output idle until its next record or watermark."""
         self.partial.mark_idle()
 
     def mark_active(self) -> None:
-        """Count this output in again."""
+        """Mark this output active."""
         self.partial.mark_active()
 
     def on_periodic_emit(self) -> None:
-        """Emit what the generator knows, unless the split has become idle."""
+        """Emit the generator's watermark, unless the split has become idle."""
         if self._timer is not None and self._timer.is_idle(self._events):
             self.partial.mark_idle()
         elif self._generator is not None:
             self._generator.on_periodic_emit(self.partial)
 
     def pause(self) -> None:
-        """Hold the clock of idleness: nobody reads this split now."""
+        """Pause the clock of idleness while the split is not read."""
         self._clock.pause()
 
     def resume(self) -> None:
-        """Let the clock of idleness go on."""
+        """Resume the clock of idleness."""
         self._clock.resume()
 
 
 class OperatorOutput(ReaderOutput[T], Generic[T]):
-    """Everything a reader emits, in order: records, and between them where watermarks hold.
+    """Queues the records and watermarks of a reader, in order.
 
-    The combined watermark is the minimum over the splits that are not idle, and it never goes
-    back. Records that belong to no split have a watermark of their own, which passes directly: so
-    readers work that never use the outputs of splits. Source: Flink's
-    ProgressiveTimestampsAndWatermarks and WatermarkOutputMultiplexer.
+    The combined watermark is the minimum over the splits that are not idle, and never decreases.
+    The watermark of records that belong to no split is emitted directly, for readers that do not
+    use the outputs of splits. Source: Flink's ProgressiveTimestampsAndWatermarks and
+    WatermarkOutputMultiplexer.
 
     Args:
-        strategy: of every output.
-        clock: of idleness, in seconds.
+        strategy: makes the watermarks of every output.
+        clock: the clock of idleness, in seconds.
 
     Attributes:
         queue: records and :class:`WatermarkMark`, not yet handed out.
-        current: the watermark, in ms, that holds for all records not yet handed out.
-        latest: the watermark that holds for all records not yet emitted.
-        is_idle: whether all outputs are.
-        changes: grows whenever a watermark does, or an output comes, goes, idles or wakes.
-        released: splits whose outputs were released, until somebody takes them away.
-        splits: the outputs of the splits that are there.
+        current: the watermark in ms of all records not yet handed out.
+        latest: the watermark in ms of all records not yet emitted.
+        is_idle: True while all outputs are idle.
+        changes: grows whenever a watermark grows, or an output is added, removed, idle or active.
+        released: splits whose outputs were released; the caller clears it.
+        splits: the outputs of the unfinished splits.
     """
 
     def __init__(self, strategy: WatermarkStrategy, clock: Clock) -> None:
@@ -146,15 +146,15 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         self._main.collect(record, timestamp)
 
     def emit_watermark(self, timestamp: int) -> None:
-        """Take a watermark of the whole reader, unless the strategy makes them."""
+        """Take a watermark of the whole reader, unless the strategy makes the watermarks."""
         self._main.emit_watermark(timestamp)
 
     def mark_idle(self) -> None:
-        """Take what belongs to no split for idle."""
+        """Mark the output of records without a split idle."""
         self._main.mark_idle()
 
     def mark_active(self) -> None:
-        """Take what belongs to no split for active."""
+        """Mark the output of records without a split active."""
         self._main.mark_active()
 
     def create_output_for_split(self, split_id: str) -> SourceOutput[T]:
@@ -169,7 +169,7 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         return output
 
     def release_output_for_split(self, split_id: str) -> None:
-        """Forget a split that is finished; one that is not there changes nothing."""
+        """Remove the output of a finished split; ignore an unknown split."""
         if self.splits.pop(split_id, None) is not None:
             self.released.append(split_id)
             self._combine()
@@ -181,10 +181,10 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
 
     @property
     def watermark_to_align(self) -> int | None:
-        """What an alignment group is told, in ms.
+        """The watermark to report to the alignment group, in ms.
 
-        ``MAX_WATERMARK`` while nothing is at work here, so that others need not wait; None before
-        the first watermark.
+        ``MAX_WATERMARK`` while this reader has nothing to read, so that others need not wait for
+        it; None before the first watermark.
         """
         has_none_left = self._had_splits and not self.splits and not self._main.partial.is_used
         if self.is_idle or has_none_left:
@@ -192,7 +192,7 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         return None if self.latest == MIN_WATERMARK else self.latest
 
     def on_periodic_emit(self) -> None:
-        """Let all generators emit, then combine once."""
+        """Emit the watermarks of all generators, then combine them once."""
         self._is_deferred = True
         try:
             if self._main.partial.is_used:
@@ -204,17 +204,17 @@ class OperatorOutput(ReaderOutput[T], Generic[T]):
         self._combine()
 
     def pause_split(self, split_id: str) -> None:
-        """Hold the clock of idleness of a split that is not read now."""
+        """Pause the clock of idleness of a split that is not read now."""
         if split_id in self.splits:
             self.splits[split_id].pause()
 
     def resume_split(self, split_id: str) -> None:
-        """Let the clock of idleness of a split go on."""
+        """Resume the clock of idleness of a split."""
         if split_id in self.splits:
             self.splits[split_id].resume()
 
     def finish(self) -> None:
-        """Emit the last watermark: nothing follows."""
+        """Emit the last watermark, after which no record follows."""
         self._emit(MAX_WATERMARK)
 
     def _combine(self) -> None:

@@ -1,4 +1,4 @@
-"""The watermarks of the splits of a reader, and what follows from them together."""
+"""The watermarks of a reader's splits, and their combination."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 class PartialWatermark(WatermarkOutput):
-    """The watermark of one output: grows only; an idle one holds nobody back.
+    """The watermark of one output, which only grows.
 
     Args:
         changed: called when this watermark grew, or became idle or active.
 
     Attributes:
-        watermark: in ms; ``MIN_WATERMARK`` before the first.
-        is_idle: whether it is left out.
-        is_used: whether anything ever came of it.
+        watermark: in ms; ``MIN_WATERMARK`` before the first one.
+        is_idle: True while the combined watermark ignores this one.
+        is_used: True once the output had a watermark or was idle.
     """
 
     __slots__ = ("_changed", "is_idle", "is_used", "watermark")
@@ -32,7 +32,7 @@ class PartialWatermark(WatermarkOutput):
         self.is_used = False
 
     def emit_watermark(self, timestamp: int) -> None:
-        """Take a watermark; one that does not grow changes nothing."""
+        """Take a watermark; ignore one that is not higher."""
         if timestamp > self.watermark:
             self.watermark = timestamp
             self.is_idle = False
@@ -40,33 +40,33 @@ class PartialWatermark(WatermarkOutput):
             self._changed()
 
     def mark_idle(self) -> None:
-        """Leave it out until its next record or watermark."""
+        """Mark the output idle until its next record or watermark."""
         self.is_used = True
         if not self.is_idle:
             self.is_idle = True
             self._changed()
 
     def mark_active(self) -> None:
-        """Count it in again."""
+        """Mark the output active."""
         if self.is_idle:
             self.is_idle = False
             self._changed()
 
 
 def combined_watermark(partials: Iterable[PartialWatermark]) -> int | None:
-    """Return the smallest watermark of those that are not idle; None where there is none."""
+    """Return the smallest watermark of the active outputs; None if all are idle."""
     return min((p.watermark for p in partials if not p.is_idle), default=None)
 
 
 class IdleTimer:
-    """Says when nothing has happened for a time.
+    """Detects that no event has happened for a time.
 
-    Source: Flink's WatermarksWithIdleness.IdlenessTimer: the time begins with the first look that
-    finds nothing new, so records cost no look at the clock.
+    Source: Flink's WatermarksWithIdleness.IdlenessTimer. The time begins with the first check that
+    finds no new event, so events do not read the clock.
 
     Args:
         timeout: in seconds.
-        clock: counts only the time in which something could have happened.
+        clock: counts only the time in which an event could have happened.
     """
 
     __slots__ = ("_clock", "_seen", "_since", "_timeout")
@@ -78,7 +78,7 @@ class IdleTimer:
         self._since: float | None = None
 
     def is_idle(self, events: int) -> bool:
-        """Look, and return whether it is idle; ``events`` counts all that ever happened."""
+        """Return True if no event has happened for the timeout; ``events`` is the total so far."""
         if events != self._seen:
             self._seen, self._since = events, None
             return False
