@@ -1,8 +1,9 @@
-//! A thread that sends and hears heartbeats, whatever the interpreter does.
+//! A thread that sends and receives heartbeats, independent of the Python interpreter.
+//! See docs/adr/0007-heartbeats.md.
 //!
-//! A function of the user may hold Python's lock for minutes, so the beats of a process, and its ear
-//! for those of others, cannot live in a Python thread. A beat is one byte of any value; who owns a
-//! socket here has authenticated its peer before.
+//! A user's function may hold the GIL for minutes, so a Python thread can neither send heartbeats in
+//! time nor receive them. A beat is one byte of any value. The peer has been authenticated before its
+//! socket comes here.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
@@ -22,7 +23,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use crate::lock::lock;
 
 const BEAT: [u8; 1] = [0];
-/// Most reads of one socket in one round: a peer that floods is heard, and no more.
+/// Most reads of one socket in a round, so that a peer that floods does not hold up the others.
 const MAX_READS: usize = 16;
 
 #[derive(Default)]
@@ -39,17 +40,17 @@ struct Shared {
     closing: AtomicBool,
 }
 
-/// Beats to and from any number of peers, by one thread that waits for nobody.
+/// Sends heartbeats to any number of peers and watches theirs, in one thread that never blocks on one.
 ///
-/// Sockets come in through a door, a Unix socket: passing a descriptor by `SCM_RIGHTS` makes it ours
-/// without a word of `unsafe`, wherever it came from.
+/// Sockets arrive through a Unix socket, the door: a descriptor passed by `SCM_RIGHTS` becomes an
+/// `OwnedFd` without `unsafe`, wherever it came from.
 pub struct HeartbeatManager {
     shared: Arc<Shared>,
     owner: u32,
     running: Mutex<Option<Running>>,
 }
 
-/// What there is until it is closed.
+/// The thread and the two ends of the door, until the manager is closed.
 struct Running {
     inside: UnixStream,
     outside: UnixStream,
@@ -57,7 +58,7 @@ struct Running {
 }
 
 impl HeartbeatManager {
-    /// Starts the thread; it sleeps while there is nobody to watch.
+    /// Starts the thread, which sleeps while there is no target.
     ///
     /// # Errors
     /// When the process has no descriptors or threads left.
@@ -73,7 +74,7 @@ impl HeartbeatManager {
         Ok(Self { shared, owner: process_id(), running })
     }
 
-    /// A new descriptor of the door; the caller owns it and sends sockets through it.
+    /// Returns a new descriptor of the door. The caller owns it and sends sockets through it.
     ///
     /// # Errors
     /// When the process has no descriptors left; in a forked child, after [`close`](Self::close).
@@ -81,8 +82,8 @@ impl HeartbeatManager {
         self.running(|running| running.outside.try_clone().map(OwnedFd::from))?
     }
 
-    /// Takes the connected socket that was sent through the door, beats on it and listens. Returns
-    /// the number that stands for it.
+    /// Takes the connected socket that was sent through the door and watches its peer. Returns the number
+    /// of the new target.
     ///
     /// # Errors
     /// When no socket was sent; in a forked child, after [`close`](Self::close).
@@ -96,7 +97,7 @@ impl HeartbeatManager {
         })?
     }
 
-    /// Watches a target no longer and closes its socket.
+    /// Stops watching a target and closes its socket.
     ///
     /// # Errors
     /// In a forked child, after [`close`](Self::close).
@@ -109,13 +110,13 @@ impl HeartbeatManager {
         })
     }
 
-    /// How many targets have fallen silent; takes no lock.
+    /// Returns the number of silent targets; takes no lock.
     #[must_use]
     pub fn num_silent(&self) -> usize {
         self.shared.silent.load(Ordering::Acquire)
     }
 
-    /// For how long a target has been silent, if it is taken for lost.
+    /// Returns the time for which a target has been silent, if it counts as lost.
     ///
     /// # Errors
     /// In a forked child, after [`close`](Self::close).
@@ -132,13 +133,13 @@ impl HeartbeatManager {
         let running = lock(&self.running).take();
         if let Some(Running { thread, .. }) = running {
             thread.thread().unpark();
-            // It does not panic; if it did, there is nothing left to end.
+            // The thread does not panic; had it done so, it would have ended all the same.
             let _ = thread.join();
         }
         *lock(&self.shared.targets) = Targets::default();
     }
 
-    /// Does something until it is closed: a forked child must not even take its locks.
+    /// Calls a function unless the manager is closed. A forked child must not even take its locks.
     fn running<T>(&self, call: impl FnOnce(&Running) -> T) -> io::Result<T> {
         let (owner, child) = (self.owner, process_id());
         if owner != child {
@@ -158,7 +159,7 @@ impl Drop for HeartbeatManager {
         if self.owner == process_id() {
             self.close();
         } else if let Ok(running) = self.running.get_mut() {
-            // The child has no such thread: nothing to detach from.
+            // The thread does not exist in a forked child, so it cannot be detached.
             std::mem::forget(running.take());
         }
     }
@@ -191,7 +192,7 @@ impl Shared {
         }
     }
 
-    /// Hears and beats; returns whether there is anybody to hear.
+    /// Reads from all targets and sends them a beat; returns false if there are none.
     fn round(&self) -> bool {
         let mut targets = lock(&self.targets);
         let Targets { monitor, sockets, .. } = &mut *targets;
@@ -199,7 +200,7 @@ impl Shared {
             if has_spoken(socket) {
                 monitor.heard(*target);
             }
-            // A full buffer, or a connection that is gone: this beat is not heard, that is all.
+            // A full buffer or a broken connection only loses this beat.
             let _ = (&mut &*socket).write(&BEAT);
         }
         monitor.end_round();
@@ -208,7 +209,7 @@ impl Shared {
     }
 }
 
-/// Whether anything came; a connection that has ended says nothing from then on.
+/// Returns true if any byte came; a connection that has ended yields none.
 fn has_spoken(mut socket: &TcpStream) -> bool {
     let mut scratch = [0; 512];
     let mut heard = false;

@@ -1,4 +1,4 @@
-//! Who moves buffers: partitions, gates, channels, connections and the I/O thread.
+//! The exchange layer: partitions, gates, channels, connections and the I/O thread.
 //!
 //! ```text
 //!   ArrowWriter -> ResultPartition -> Subpartition --(local)--> LocalChannel  \
@@ -58,15 +58,14 @@ pub use gate::{
 };
 pub use heartbeat::HeartbeatManager;
 pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};
-pub use net::{Connections, LentStats};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{
-    ChannelStats, DebloatStats, GateStats, Origin, PartitionStats, Queued, SpillStats, Stats,
-    SubpartitionStats, Usage,
+    ChannelStats, Connections, DebloatStats, GateStats, LentStats, Origin, PartitionStats, Queued,
+    SpillStats, Stats, SubpartitionStats, Usage,
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 

@@ -1,4 +1,4 @@
-//! The thread that beats, against a peer that the test plays itself.
+//! The heartbeat thread, against a peer that the test plays.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
@@ -19,7 +19,7 @@ fn connected() -> (TcpStream, TcpStream) {
     (ours, listener.accept().unwrap().0)
 }
 
-/// Sends a socket through the door and lets go of it.
+/// Sends a socket through the door and drops it.
 fn hand_over(door: &OwnedFd, socket: TcpStream) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -35,7 +35,7 @@ fn watch(manager: &HeartbeatManager) -> (TcpStream, u64) {
     (peer, manager.monitor(TIMEOUT).unwrap())
 }
 
-/// Beats as long as it hears beats, so that both keep step.
+/// Answers each beat with one of its own, so that both ends keep step.
 fn keep_step(peer: &mut TcpStream, beats: usize) {
     for _ in 0..beats {
         peer.read_exact(&mut [0]).unwrap();
@@ -46,22 +46,22 @@ fn keep_step(peer: &mut TcpStream, beats: usize) {
 fn until(condition: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < end, "it did not happen");
+        assert!(Instant::now() < end, "the condition did not come true within 30 s");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn who_answers_is_there_and_who_stops_is_silent() {
+fn a_peer_that_stops_answering_is_silent() {
     let manager = HeartbeatManager::new().unwrap();
     let (mut peer, target) = watch(&manager);
     let (mut other, silent) = watch(&manager);
     keep_step(&mut peer, 8);
-    // The other one never answered in the time of eight beats; four were its limit.
+    // The other peer did not answer for eight beats; its limit is four.
     assert!(manager.silence(silent).unwrap().unwrap() >= TIMEOUT);
     assert_eq!(manager.silence(target).unwrap(), None);
     assert_eq!(manager.num_silent(), 1);
-    // It comes back from the dead and is not heard.
+    // A silent peer stays silent, although it answers again.
     keep_step(&mut other, 4);
     assert!(manager.silence(silent).unwrap().is_some());
     manager.unmonitor(silent).unwrap();
@@ -78,11 +78,11 @@ fn a_peer_that_hangs_up_is_silent_at_its_limit() {
 }
 
 #[test]
-fn a_peer_that_never_reads_costs_nobody_else_a_beat() {
+fn a_peer_that_never_reads_delays_no_other() {
     let manager = HeartbeatManager::new().unwrap();
     let (deaf, mut socket) = connected();
     socket.set_nonblocking(true).unwrap();
-    // Nothing of ours fits into this connection any more.
+    // Fills the buffers of this connection, so that no beat fits.
     while socket.write(&[0; 65_536]).is_ok() {}
     hand_over(&manager.door().unwrap(), socket);
     manager.monitor(TIMEOUT).unwrap();
@@ -99,17 +99,17 @@ fn closing_ends_the_thread_and_the_connections() {
     keep_step(&mut peer, 1);
     manager.close();
     manager.close();
-    // The end, or a reset where our last beat was still unread.
+    // The stream ends, or is reset if the last beat was still unread.
     while peer.read(&mut [0]).is_ok_and(|count| count > 0) {}
     assert!(manager.silence(target).unwrap_err().to_string().contains("closed"));
     assert!(manager.monitor(TIMEOUT).unwrap_err().to_string().contains("closed"));
 }
 
 #[test]
-fn a_door_that_nothing_came_through_gives_nothing() {
+fn a_target_needs_a_socket_through_the_door() {
     let manager = HeartbeatManager::new().unwrap();
     assert!(manager.monitor(TIMEOUT).is_err());
-    // A byte without a socket is not enough either.
+    // A byte without a socket is not enough.
     let door = std::os::unix::net::UnixStream::from(manager.door().unwrap());
     (&door).write_all(&[0]).unwrap();
     let error = manager.monitor(TIMEOUT).unwrap_err();

@@ -1,4 +1,4 @@
-//! Buffers of another process of this host, read where they are (consumer's end).
+//! Buffers lent by another process of this host (consumer's end). See docs/adr/0019-lending-pages-within-a-host.md.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -8,12 +8,13 @@ use headgate_memory::{Buffer, PeerRegion, PooledSegment};
 use headgate_protocol::LentBuffer;
 
 use crate::copies::Copies;
-use crate::net::{Command, Context, Mailbox};
+use crate::net::context::Context;
+use crate::net::mailbox::{Command, Mailbox};
 
-/// Far more than a pool has.
+/// Most regions of one peer; a pool has far fewer.
 const MAX_REGIONS: usize = 1024;
 
-/// What one connection's peer lends.
+/// The memory that the peer of one connection lends.
 pub(crate) struct Borrowing {
     mailbox: Weak<Mailbox>,
     connection: usize,
@@ -22,12 +23,12 @@ pub(crate) struct Borrowing {
     regions: HashMap<u32, Arc<PeerRegion>>,
 }
 
-/// One buffer on loan; dropping it gives the buffer back.
+/// One buffer on loan; dropping it returns the buffer to the producer.
 struct Loan {
     mailbox: Weak<Mailbox>,
     connection: usize,
     loan: u64,
-    /// Closed with the last loan, if the connection does not live to tell of each.
+    /// Closed with the last loan, which tells the producer if the connection has ended before.
     _lease: Arc<OwnedFd>,
 }
 
@@ -47,7 +48,7 @@ impl Borrowing {
         Self { mailbox, connection, copies, lease: None, regions: HashMap::new() }
     }
 
-    /// What to keep open as long as anything is on loan.
+    /// Takes the lease, which stays open as long as any buffer is on loan.
     pub(crate) fn begin(&mut self, lease: Option<OwnedFd>) -> Result<(), String> {
         let lease = lease.ok_or("a lease came without its descriptor")?;
         match self.lease.replace(Arc::new(lease)) {
@@ -56,7 +57,7 @@ impl Borrowing {
         }
     }
 
-    /// Memory that buffers will be lent in.
+    /// Maps a region in which buffers will be lent.
     pub(crate) fn add(&mut self, id: u32, size: u64, file: Option<OwnedFd>) -> Result<(), String> {
         let file = file.ok_or_else(|| format!("region {id} came without its descriptor"))?;
         if self.regions.len() == MAX_REGIONS {
@@ -70,7 +71,7 @@ impl Borrowing {
         }
     }
 
-    /// A lent buffer, charged to a segment of ours.
+    /// Borrows a buffer and charges it to a segment of this process.
     pub(crate) fn borrow(
         &self,
         lent: &LentBuffer,

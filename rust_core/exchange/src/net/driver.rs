@@ -9,17 +9,18 @@ use mio::net::{TcpListener, UnixListener};
 use mio::{Events, Interest, Poll, Token};
 
 use crate::net::connection::Connection;
-use crate::net::mailbox::{LISTENER, SAME_HOST_LISTENER, WAKER};
+use crate::net::context::Context;
+use crate::net::listeners::Listeners;
+use crate::net::mailbox::{Command, LISTENER, SAME_HOST_LISTENER, WAKER};
 use crate::net::peers::Peers;
 use crate::net::same_host::SameHost;
 use crate::net::sockets::{Socket, Sockets};
-use crate::net::{Command, Context, Listeners};
 
-/// How long a closing environment waits for what it still has to say.
+/// Time for which a closing environment waits until its last frames are written.
 const LINGER: Duration = Duration::from_millis(500);
-/// Between attempts to accept while the process has no descriptor left.
+/// Time between attempts to accept while the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What a process of this host is called that has dialed: Unix sockets have no names of their own.
+/// The address of a peer that dialed over a Unix socket, which has no address of its own.
 const UNNAMED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(crate) struct Driver {
@@ -27,10 +28,10 @@ pub(crate) struct Driver {
     listener: Option<TcpListener>,
     same_host: Option<UnixListener>,
     peers: Peers<Sockets>,
-    /// The last accept failed for want of descriptors: epoll will not tell again, so ask.
+    /// True after an accept failed for lack of descriptors; epoll does not report it again.
     accept_again: bool,
-    /// The last round was for commands alone: sockets come first now.
-    passed_over: bool,
+    /// True if the last round handled commands only, so that this one polls the sockets.
+    skipped_poll: bool,
 }
 
 impl Driver {
@@ -43,7 +44,7 @@ impl Driver {
         let peers = Peers::new(sockets, context);
         let (listener, same_host) = (None, None);
         let mut driver =
-            Self { poll, listener, same_host, peers, accept_again: false, passed_over: false };
+            Self { poll, listener, same_host, peers, accept_again: false, skipped_poll: false };
         if let Some(listeners) = listeners {
             driver.listen(listeners)?;
         }
@@ -74,7 +75,7 @@ impl Driver {
                     WAKER => {}
                     LISTENER | SAME_HOST_LISTENER => self.accept(now),
                     Token(token) => match self.peers.connection(token) {
-                        Some(connection) => tell(connection, event),
+                        Some(connection) => report(connection, event),
                         None => {
                             self.peers.check_lease(token);
                         }
@@ -100,21 +101,21 @@ impl Driver {
         }
     }
 
-    /// Sleeps until a socket or the mailbox has something, or a deadline is near. Every other time the mailbox
-    /// alone is looked at, if it has something.
+    /// Sleeps until a socket or the mailbox has work, or a deadline is due. Skips every other poll while
+    /// the mailbox has commands, which saves a system call.
     fn wait(&mut self, events: &mut Events) {
         let mailbox = &self.peers.context.mailbox;
         let timeout = if self.peers.is_readable() {
             Some(Duration::ZERO)
         } else if !mailbox.prepare_sleep() {
-            self.passed_over = !self.passed_over;
-            if self.passed_over {
+            self.skipped_poll = !self.skipped_poll;
+            if self.skipped_poll {
                 events.clear();
                 return;
             }
             Some(Duration::ZERO)
         } else {
-            self.passed_over = false;
+            self.skipped_poll = false;
             let deadline = self.peers.deadline();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if self.accept_again {
@@ -136,7 +137,7 @@ impl Driver {
         while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
             match accepted {
                 Ok((socket, peer)) => self.peers.accept(Socket::Tcp(socket), peer, now),
-                Err(error) if self.is_last(&error) => break,
+                Err(error) if self.stops_accepting(&error) => break,
                 Err(_) => {}
             }
         }
@@ -147,20 +148,20 @@ impl Driver {
                         self.peers.accept(Socket::SameHost(near), UNNAMED, now);
                     }
                 }
-                Err(error) if self.is_last(&error) => break,
+                Err(error) if self.stops_accepting(&error) => break,
                 Err(_) => {}
             }
         }
     }
 
-    /// Whether no other connection can be accepted now.
-    fn is_last(&mut self, error: &io::Error) -> bool {
+    /// Returns true if accepting must stop; schedules another attempt if it failed.
+    fn stops_accepting(&mut self, error: &io::Error) -> bool {
         self.accept_again |=
             !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
         error.kind() != ErrorKind::Interrupted
     }
 
-    /// Says goodbye, waits a little until it is heard, and ends.
+    /// Sends a goodbye on every connection and waits at most [`LINGER`] until it is written.
     fn shut_down(mut self, events: &mut Events) {
         (self.listener, self.same_host) = (None, None);
         self.peers.say_goodbye();
@@ -178,7 +179,7 @@ impl Driver {
             for event in &*events {
                 let Token(token) = event.token();
                 if let Some(connection) = self.peers.connection(token) {
-                    tell(connection, event);
+                    report(connection, event);
                     self.peers.read_last(token, now);
                 }
             }
@@ -186,8 +187,8 @@ impl Driver {
     }
 }
 
-/// Tells a connection what its socket reports.
-fn tell(connection: &mut Connection<Socket>, event: &Event) {
+/// Passes an event of a socket on to its connection.
+fn report(connection: &mut Connection<Socket>, event: &Event) {
     let ended = event.is_read_closed() || event.is_error();
     if event.is_readable() || ended {
         connection.transport.can_read(ended);
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::environment::ShuffleEnvironment;
-    use crate::net::Mailbox;
+    use crate::net::mailbox::Mailbox;
 
     struct Rounds {
         poll: Poll,
@@ -229,14 +230,14 @@ mod tests {
             self.peers.accept(socket, UNNAMED, Instant::now());
         }
 
-        /// One round, as soon as a socket reports something.
+        /// Runs one round once a socket reports an event.
         fn turn(&mut self) {
             let mut events = Events::with_capacity(4);
             self.poll.poll(&mut events, Some(Duration::from_secs(60))).expect("epoll answers");
-            assert!(!events.is_empty(), "nothing is reported any more");
+            assert!(!events.is_empty(), "no socket reports an event");
             for event in &events {
                 let Token(token) = event.token();
-                tell(self.peers.connection(token).expect("is open"), event);
+                report(self.peers.connection(token).expect("is open"), event);
             }
             self.peers.serve_all(Instant::now());
         }
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_came_with_the_last_bytes_is_found() {
+    fn an_end_that_arrives_with_the_last_bytes_is_noticed() {
         fn check((ours, mut theirs): (Socket, impl Write)) {
             let mut rounds = Rounds::new();
             theirs.write_all(b"HD").expect("there is room");
@@ -272,13 +273,13 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_came_after_the_last_bytes_is_found() {
+    fn an_end_that_arrives_after_the_last_bytes_is_noticed() {
         fn check((ours, mut theirs): (Socket, impl Write)) {
             let mut rounds = Rounds::new();
             theirs.write_all(b"HD").expect("there is room");
             rounds.accept(ours);
             rounds.turn();
-            assert!(!rounds.peers.is_readable(), "all was read");
+            assert!(!rounds.peers.is_readable(), "all bytes were read");
             drop(theirs);
             while !rounds.peers.is_empty() {
                 rounds.turn();

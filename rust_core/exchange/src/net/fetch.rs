@@ -1,4 +1,4 @@
-//! The consumer's end of a connection: reads payloads straight into credited segments (spec 9.5).
+//! The consumer's end of a connection: receives payloads straight into credited segments (spec 9.5).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::net::borrowing::Borrowing;
 use crate::net::outbox::Outbox;
 use crate::net::wire_error;
 
-/// A buffer of which the header arrived and the payload arrives.
+/// A buffer whose header arrived and whose payload is still arriving.
 struct Incoming {
     header: BufferHeader,
     target: Target,
@@ -35,7 +35,7 @@ impl Incoming {
 pub(crate) struct Fetch {
     channels: HashMap<ChannelId, Arc<RemoteChannel>>,
     incoming: Option<Incoming>,
-    /// From a producer of this host.
+    /// The memory that the producer lends, if it is on this host.
     pub(crate) borrowing: Option<Borrowing>,
 }
 
@@ -52,7 +52,7 @@ impl Fetch {
         self.channels.remove(&channel).is_some()
     }
 
-    /// Handles a frame, with the descriptor that came along; of a buffer only the header.
+    /// Handles a frame and the descriptor that came with it. The payload of a buffer follows.
     pub(crate) fn handle(
         &mut self,
         frame: Frame,
@@ -66,7 +66,7 @@ impl Fetch {
                 let cause = |name: &str| wire_error::decode(&error, name);
                 match error.channel() {
                     Some(channel) if wire_error::is_refused_event(&error) => {
-                        // The producer goes on until the channel is cancelled.
+                        // The producer keeps sending until the channel is cancelled.
                         if let Some(channel) = self.channels.get(&channel) {
                             channel.fail(cause(channel.name()));
                         }
@@ -90,7 +90,10 @@ impl Fetch {
             Frame::Heartbeat => Ok(()),
             Frame::Lease | Frame::Region { .. } | Frame::LentBuffer(_) => {
                 let Some(borrowing) = &mut self.borrowing else {
-                    return Err(refused(peer, "it lends memory, and shares none".to_owned()));
+                    return Err(refused(
+                        peer,
+                        "it lends memory on a connection that cannot share any".to_owned(),
+                    ));
                 };
                 let taken = match frame {
                     Frame::Lease => borrowing.begin(descriptor),
@@ -104,7 +107,7 @@ impl Fetch {
         }
     }
 
-    /// A buffer that stays where it is; one that nobody reads is given back at once.
+    /// Borrows a buffer; returns it at once if its channel does not read any more.
     fn borrow(&self, lent: &LentBuffer, peer: SocketAddr, outbox: &mut Outbox) -> Result<()> {
         let header = lent.header();
         fail_point!("buffer.lent", error => return Err(error));
@@ -123,7 +126,7 @@ impl Fetch {
     fn begin(&mut self, header: BufferHeader) -> Result<()> {
         fail_point!("page.announced", error => return Err(error));
         let target = match self.channels.get(&header.channel) {
-            // Released here, and the producer did not know it yet.
+            // The channel was released here, and the producer has not learned of it yet.
             None => Target::Discard,
             Some(channel) => channel.begin(&header)?,
         };
@@ -132,7 +135,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// Room for payload bytes that a read may fill directly.
+    /// Returns the room into which the next payload bytes can be read.
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
         let Incoming { header, target, filled, .. } = self.incoming.as_mut()?;
         let range = *filled..header.size as usize;
@@ -144,7 +147,7 @@ impl Fetch {
         .filter(|space| !space.is_empty())
     }
 
-    /// `count` bytes were read into [`space`](Self::space).
+    /// Records that `count` bytes were read into [`space`](Self::space).
     pub(crate) fn filled(&mut self, count: usize) {
         let Some(incoming) = self.incoming.as_mut() else {
             return;
@@ -158,7 +161,7 @@ impl Fetch {
         incoming.filled += count;
     }
 
-    /// Takes payload bytes that were read along with a header.
+    /// Takes payload bytes off the input.
     pub(crate) fn take_payload(&mut self, input: &mut &[u8]) {
         let Some(incoming) = self.incoming.as_mut() else {
             return;
@@ -179,7 +182,7 @@ impl Fetch {
         *input = rest;
     }
 
-    /// Whether payload bytes are due next.
+    /// Returns true if payload bytes are due next.
     pub(crate) fn is_mid_payload(&self) -> bool {
         self.incoming.is_some()
     }
@@ -213,7 +216,7 @@ impl Fetch {
                 match plain_len(&segment[..size], segment.len()) {
                     Ok(plain_len) => Buffer::freeze_compressed(segment, size, plain_len),
                     Err(error) => {
-                        // The frame is whole: whatever else is on this connection goes on.
+                        // The frame itself is intact, so the other channels go on.
                         let cause = ExchangeError::damaged(channel.name(), header.sequence, &error);
                         channel.fail(cause);
                         return Ok(());
@@ -234,7 +237,7 @@ impl Fetch {
         Ok(())
     }
 
-    /// The connection is gone: every open channel fails with this cause.
+    /// Fails every open channel with this cause.
     pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
         self.incoming = None;
         for (_, channel) in self.channels.drain() {

@@ -1,4 +1,5 @@
-//! How a producer learns that nothing of what it lent over a connection is read any more.
+//! The sign that no buffer lent over a connection is read any more.
+//! See docs/adr/0019-lending-pages-within-a-host.md.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -6,13 +7,13 @@ use std::os::fd::OwnedFd;
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
 
-/// One end of a pair of sockets. The consumer has the other one and keeps it open as long as the
-/// connection lives or any lent buffer is read, in whatever process; the kernel closes it with the last
-/// of those. So it says more than the end of the connection, and as much as the end of all readers.
+/// The producer's end of a pair of sockets. The consumer keeps the other end open as long as the
+/// connection is open or any process reads a lent buffer; the kernel closes it after the last of them.
+/// So the lease can outlast the connection, and its end means that nobody reads the buffers.
 pub(crate) struct Lease(UnixStream);
 
 impl Lease {
-    /// Our end, and the one for the consumer.
+    /// Returns the producer's end and the one to send to the consumer.
     pub(crate) fn new() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Self(ours), theirs.into()))
@@ -22,7 +23,7 @@ impl Lease {
         registry.register(&mut self.0, token, Interest::READABLE)
     }
 
-    /// Whether the other end is closed.
+    /// Returns true if the other end is closed.
     pub(crate) fn has_ended(&mut self) -> bool {
         match self.0.read(&mut [0; 64]) {
             Ok(0) => true,

@@ -1,4 +1,4 @@
-//! What connections run over.
+//! The transport that connections run over: sockets, or pipes in tests.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -7,43 +7,44 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use crate::error::Result;
 use crate::net::lease::Lease;
 
-/// One connection's bytes, both ways; never blocks.
+/// The byte stream of one connection, in both directions; never blocks.
 pub(crate) trait Stream: Read + Write {
-    /// Whether descriptors can go with the bytes: both ends are on one host, and of one user.
+    /// Returns true if descriptors can travel with the bytes: both ends are on one host and belong to
+    /// one user.
     fn is_same_host(&self) -> bool {
         false
     }
 
-    /// Whether the last read may have left bytes behind, although it got fewer than it had room for.
+    /// Returns true if a read that did not fill its buffers may still have left bytes behind.
     fn may_stop_short(&self) -> bool {
         false
     }
 
-    /// Writes bytes of which the first takes a descriptor along.
+    /// Writes bytes; the descriptor travels with the first of them.
     fn write_with(&mut self, bytes: &[u8], _descriptor: BorrowedFd<'_>) -> io::Result<usize> {
         self.write(bytes)
     }
 
-    /// The descriptor that came with the bytes read so far.
+    /// Takes the descriptor that came with the bytes read so far.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         None
     }
 }
 
-/// Makes streams, and watches what outlives them.
+/// Opens streams, and watches the leases that outlive them.
 pub(crate) trait Link {
-    /// One connection.
+    /// The stream of one connection.
     type Stream: Stream;
 
-    /// A stream to this peer that reports its events under `token`.
+    /// Opens a stream to this peer that reports its events under `token`.
     fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Self::Stream>;
 
     /// Makes an accepted stream report its events under `token`.
     fn register(&mut self, stream: &mut Self::Stream, token: usize) -> io::Result<()>;
 
-    /// Makes a lease whose connection is gone report its end under `token`.
+    /// Makes a lease report its end under `token`, after its connection has ended.
     fn watch(&mut self, lease: &mut Lease, token: usize) -> io::Result<()>;
 
-    /// Ends a stream so that the peer still gets what was written.
+    /// Closes a stream; the peer still receives the bytes that were written.
     fn close(stream: &mut Self::Stream);
 }

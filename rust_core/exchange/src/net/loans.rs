@@ -1,4 +1,5 @@
-//! Buffers that processes of this host read where they are (producer's end).
+//! Buffers lent to other processes of this host (producer's end).
+//! See docs/adr/0019-lending-pages-within-a-host.md.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -9,15 +10,16 @@ use headgate_protocol::Frame;
 use crate::lock::lock;
 use crate::net::lease::Lease;
 use crate::net::outbox::{Descriptor, Outbox};
+use crate::stats::LentStats;
 
-/// What is smaller goes with its bytes: giving it back, which wakes the I/O threads of both ends, would
-/// cost more than its copy.
+/// Smallest buffer that is lent. Smaller ones are sent, since a copy costs less than returning the
+/// buffer, which wakes the I/O threads of both ends.
 const LEAST_LENT: usize = 16 << 10;
 
 /// All buffers that an environment has lent.
 ///
-/// They leave this table when they are given back, or when all who could read them are gone, or with the
-/// environment, whose memory nobody writes any more then; never with a connection alone.
+/// A buffer leaves this table when the peer returns it, when its lease ends, or when the environment
+/// ends, after which nobody writes the memory. The end of a connection alone does not remove it.
 #[derive(Default)]
 pub(crate) struct Loans(Mutex<Table>);
 
@@ -27,17 +29,6 @@ struct Table {
     lent: HashMap<u64, Buffer>,
     buffers: u64,
     bytes: u64,
-}
-
-/// How much is and was lent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LentStats {
-    /// Buffers that are lent now.
-    pub now: usize,
-    /// Buffers that ever were.
-    pub buffers: u64,
-    /// Bytes of those.
-    pub bytes: u64,
 }
 
 impl Loans {
@@ -53,11 +44,11 @@ impl Loans {
 
     fn end(&self, loan: u64) {
         let ended = lock(&self.0).lent.remove(&loan);
-        // Behind the lock: whoever waits for its segment is told.
+        // Dropped outside the lock, since it wakes a thread that waits for the segment.
         drop(ended);
     }
 
-    /// Nobody writes the memory of this environment any more, whoever still reads it.
+    /// Ends all loans with the environment: nobody writes its memory any more, so peers may read on.
     pub(crate) fn clear(&self) {
         let ended = std::mem::take(&mut lock(&self.0).lent);
         drop(ended);
@@ -69,33 +60,33 @@ impl Loans {
     }
 }
 
-/// A buffer as its consumer finds it.
+/// The place of a lent buffer in memory that the consumer maps.
 pub(crate) struct Place {
     pub(crate) loan: u64,
     pub(crate) region: u32,
     pub(crate) offset: u64,
 }
 
-/// What one connection's peer was lent.
+/// The buffers lent to the peer of one connection.
 pub(crate) struct Lending {
     loans: Arc<Loans>,
-    /// The smallest buffer that is lent.
+    /// Size of the smallest buffer that is lent.
     least: usize,
     lease: Option<Lease>,
-    /// What its peer has the descriptors of.
+    /// Regions whose descriptors the peer has.
     regions: HashSet<u32>,
     lent: HashSet<u64>,
 }
 
 impl Lending {
-    /// For buffers in segments of this size.
+    /// Lends buffers that lie in segments of this size.
     pub(crate) fn new(loans: Arc<Loans>, segment: u32) -> Self {
         let least = LEAST_LENT.min(segment as usize / 4);
         Self { loans, least, lease: None, regions: HashSet::new(), lent: HashSet::new() }
     }
 
-    /// Lends a buffer. None where it should go with the bytes: small ones, those that are compressed or
-    /// lie in memory of this process alone, and what would leave the writers too little of the pool.
+    /// Lends a buffer. Returns `None` if its bytes must be sent instead: the buffer is small or
+    /// compressed, lies in private memory, or would leave the writers too little of the pool.
     pub(crate) fn lend(&mut self, buffer: &Buffer, outbox: &mut Outbox) -> Option<Place> {
         if buffer.len() < self.least || buffer.is_compressed() {
             return None;
@@ -106,7 +97,7 @@ impl Lending {
             self.lease = Some(ours);
             outbox.push_with(&Frame::Lease, Descriptor::Lease(theirs));
         }
-        // From now on it is on no writer's account, however long its reader keeps it.
+        // A pinned buffer is on no writer's account, however long its reader keeps it.
         if !buffer.pin() {
             return None;
         }
@@ -120,7 +111,7 @@ impl Lending {
         Some(Place { loan, region, offset })
     }
 
-    /// The peer gives a buffer back; false if it has none of this name.
+    /// Ends a loan that the peer returns; returns false if there is no such loan.
     pub(crate) fn give_back(&mut self, loan: u64) -> bool {
         let known = self.lent.remove(&loan);
         if known {
@@ -129,7 +120,7 @@ impl Lending {
         known
     }
 
-    /// The connection is gone: what its peer may still read, if there is any.
+    /// Returns the buffers that the peer may still read after the connection has ended.
     pub(crate) fn into_outstanding(self) -> Option<Outstanding> {
         let Self { loans, lease, lent, .. } = self;
         let lease = lease.filter(|_| !lent.is_empty())?;
@@ -137,7 +128,7 @@ impl Lending {
     }
 }
 
-/// What a peer whose connection is gone may still read.
+/// Buffers that a peer may still read although its connection has ended.
 pub(crate) struct Outstanding {
     loans: Arc<Loans>,
     pub(crate) lease: Lease,
@@ -145,7 +136,7 @@ pub(crate) struct Outstanding {
 }
 
 impl Outstanding {
-    /// Nobody reads it any more.
+    /// Ends all loans: nobody reads the buffers any more.
     pub(crate) fn end(self) {
         for loan in self.lent {
             self.loans.end(loan);

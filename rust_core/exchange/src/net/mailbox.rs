@@ -10,16 +10,16 @@ use mio::{Registry, Token, Waker};
 
 use crate::gate::{CreditSink, LocalRequest, RemoteChannel, UpstreamMessage};
 use crate::lock::lock;
-use crate::net::Listeners;
+use crate::net::listeners::Listeners;
 use crate::view::DataListener;
 
-/// The token of the mailbox's waker; connections count from [`FIRST_CONNECTION`].
+/// The token of the mailbox's waker. Tokens of connections begin at [`FIRST_CONNECTION`].
 pub(crate) const WAKER: Token = Token(0);
 pub(crate) const LISTENER: Token = Token(1);
 pub(crate) const SAME_HOST_LISTENER: Token = Token(2);
 pub(crate) const FIRST_CONNECTION: usize = 3;
 
-/// What another thread wants done.
+/// A request of another thread.
 pub(crate) enum Command {
     /// Request a subpartition for this channel.
     Open {
@@ -30,32 +30,32 @@ pub(crate) enum Command {
     },
     /// Announce the channel's new credit.
     Credit(Arc<RemoteChannel>),
-    /// The channel wants nothing more.
+    /// Close the channel.
     Cancel(Arc<RemoteChannel>),
-    /// A channel tells its producer something.
+    /// Send a message to the channel's producer.
     Tell(Arc<RemoteChannel>, UpstreamMessage),
-    /// A channel goes on behind a barrier.
+    /// Resume a channel that a barrier blocks.
     Resume(Arc<RemoteChannel>),
-    /// The partition that a channel of a consumer connected here asked for appeared.
+    /// Open a remote consumer's channel, whose partition now exists.
     PartitionCreated { connection: usize, channel: ChannelId },
-    /// A channel within this process waits so long for its partition.
+    /// Fail a local channel's request unless its partition appears within the timeout.
     AwaitPartition { timeout: Duration, id: PartitionId, request: Arc<LocalRequest> },
-    /// A subpartition served on this connection has something, or failed.
+    /// Send from a subpartition that has data, or report its failure.
     Data { connection: usize, channel: ChannelId },
-    /// A buffer that was lent over this connection is read no more.
+    /// Return a buffer that was borrowed over this connection.
     Return { connection: usize, loan: u64 },
-    /// Accept connections here.
+    /// Accept connections on these listeners.
     Listen(Listeners),
-    /// Say goodbye and end.
+    /// Send a goodbye on every connection and end the thread.
     Shutdown,
 }
 
-/// A queue of commands that wakes the I/O thread only if it sleeps.
+/// A queue of commands that wakes the I/O thread only while it sleeps.
 pub(crate) struct Mailbox {
     queue: Mutex<Vec<Command>>,
     waker: Waker,
-    /// Set by the I/O thread before it sleeps and looks at the queue once more: whoever posts after
-    /// that look sees it and wakes.
+    /// Set by the I/O thread before it checks the queue a last time and sleeps, so a command posted
+    /// after that check wakes it.
     asleep: AtomicBool,
 }
 
@@ -71,7 +71,7 @@ impl Mailbox {
     pub(crate) fn post(&self, command: Command) {
         lock(&self.queue).push(command);
         if self.asleep.swap(false, Ordering::AcqRel) {
-            // Fails only if the eventfd is gone, that is, the thread as well.
+            // Fails only after the I/O thread has ended and closed the eventfd.
             let _ = self.waker.wake();
         }
     }
@@ -81,7 +81,7 @@ impl Mailbox {
         into.append(&mut lock(&self.queue));
     }
 
-    /// Whether the I/O thread may sleep: nothing came in since it last drained.
+    /// Prepares to sleep; returns true if the queue is empty, so that the I/O thread may sleep.
     pub(crate) fn prepare_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Release);
         let empty = lock(&self.queue).is_empty();
@@ -114,12 +114,12 @@ impl CreditSink for Mailbox {
     }
 }
 
-/// Tells the I/O thread of what a subpartition has.
+/// Notifies the I/O thread of data in a subpartition that it serves.
 pub(crate) struct ToMailbox {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) connection: usize,
     pub(crate) channel: ChannelId,
-    /// The peer is told where buffers lie instead of being sent their bytes.
+    /// True if buffers are lent to the peer, which takes none in pieces.
     pub(crate) lends: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What waits to be written to one connection.
+//! The frames to write to one connection.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -11,22 +11,22 @@ use headgate_protocol::{ChannelId, Frame, FrameMask, TaskEventHeader};
 use crate::checksum;
 use crate::net::link::Stream;
 
-/// Pieces per vectored write.
+/// Most slices of one vectored write.
 const MAX_SLICES: usize = 64;
-/// With this much waiting, nothing more is taken from the subpartitions.
+/// Bytes in the outbox from which on no buffer is taken from the subpartitions.
 const HIGH_WATER: usize = 1 << 20;
 
-/// More of a consumer's messages than this means that its producer does not read.
+/// Bytes of a consumer's messages from which on its producer counts as not reading.
 const MESSAGE_LIMIT: usize = 16 << 20;
 
-/// What a consumer sends: a frame, or a task event with its payload.
+/// A consumer's message: a frame, or a task event with its payload.
 #[derive(Debug)]
 pub(crate) enum Message {
     Frame(Frame),
     TaskEvent { channel: ChannelId, payload: Bytes },
 }
 
-/// What goes along with a frame to a process of this host.
+/// A descriptor that travels with a frame to a process of this host.
 pub(crate) enum Descriptor {
     Lease(OwnedFd),
     Region(RegionFile),
@@ -63,14 +63,14 @@ impl Piece {
     }
 }
 
-/// Frames in order; bodies stay in their segments until the kernel has them.
+/// Frames in the order they are sent. Bodies stay in their segments until the kernel has taken them.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pieces: VecDeque<Piece>,
-    /// Bytes of the first piece that are written already.
+    /// Bytes of the first piece that have been written.
     written: usize,
     bytes: usize,
-    /// Of the connection, once the handshake is done.
+    /// The mask of the connection's checksums, set after the handshake.
     pub(crate) mask: FrameMask,
 }
 
@@ -96,7 +96,7 @@ impl Outbox {
         self.push(bytes);
     }
 
-    /// A frame whose first byte takes a descriptor along.
+    /// Adds a frame; the descriptor travels with its first byte.
     pub(crate) fn push_with(&mut self, frame: &Frame, descriptor: Descriptor) {
         let mut bytes = Vec::new();
         frame.encode(self.mask, &mut bytes);
@@ -104,7 +104,7 @@ impl Outbox {
         self.pieces.push_back(Piece::With(bytes, descriptor));
     }
 
-    /// Whether the peer takes so little that no further task event should wait for it.
+    /// Returns true if the peer reads so slowly that no further task event may be queued.
     pub(crate) fn is_congested(&self) -> bool {
         self.bytes >= MESSAGE_LIMIT
     }
@@ -129,7 +129,7 @@ impl Outbox {
         }
     }
 
-    /// Writes what the socket takes; returns how much that was.
+    /// Writes as much as the socket takes; returns the number of bytes written.
     pub(crate) fn write_to(&mut self, socket: &mut impl Stream) -> io::Result<usize> {
         let mut total = 0;
         while !self.pieces.is_empty() {
@@ -147,7 +147,7 @@ impl Outbox {
         Ok(total)
     }
 
-    /// One system call; what takes a descriptor along has one of its own.
+    /// Makes one system call; a frame with a descriptor gets a call of its own.
     fn write_once(&self, socket: &mut impl Stream) -> io::Result<usize> {
         if let (Some(Piece::With(bytes, descriptor)), 0) = (self.pieces.front(), self.written) {
             return socket.write_with(bytes, descriptor.as_fd());
@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes `quota` bytes, then blocks.
+    /// A socket that takes `quota` bytes, then blocks.
     struct Narrow {
         taken: Vec<u8>,
         quota: usize,

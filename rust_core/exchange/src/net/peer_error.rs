@@ -1,4 +1,4 @@
-//! What the end of a connection means, by who the peer was to us.
+//! The error for the end of a connection, which depends on the role of the peer.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -9,16 +9,16 @@ use headgate_protocol::{FrameError, HandshakeError};
 
 use crate::error::ExchangeError;
 
-/// Who is at the other end.
+/// The role of the process at the other end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It reads what we produce.
+    /// It reads from this process.
     Consumer,
-    /// We dialed it and it has not proved itself yet.
+    /// This process dialed it, and it has not proved itself yet.
     Dialed,
-    /// We read what it produces.
+    /// This process reads from it.
     Producer,
-    /// It dialed us and has not proved itself yet.
+    /// It dialed this process, and has not proved itself yet.
     Unproved,
 }
 
@@ -31,7 +31,7 @@ impl Role {
     }
 }
 
-/// The peer closed the stream.
+/// Returns the error for a peer that closed the stream.
 pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
     match role {
         Role::Dialed | Role::Unproved => ExchangeError::Handshake {
@@ -44,7 +44,7 @@ pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
     }
 }
 
-/// The stream broke.
+/// Returns the error for a stream that broke.
 pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> ExchangeError {
     if role == Role::Dialed {
         return ExchangeError::Connect { peer, detail: error.to_string() };
@@ -65,19 +65,19 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
     ExchangeError::PeerLost { peer: name, detail }
 }
 
-/// The peer's process runs no more, though its host answers.
+/// Returns the error for a peer whose host answers but whose process gives no sign of life.
 pub(crate) fn silent(role: Role, peer: SocketAddr, silence: Duration) -> ExchangeError {
     let peer = format!("{} {peer}", role.name());
     let detail = format!("no sign of life for {} s", silence.as_secs());
     ExchangeError::PeerLost { peer, detail }
 }
 
-/// The peer broke a rule.
+/// Returns the error for a peer that broke the protocol.
 pub(crate) fn protocol(error: &dyn Display, peer: SocketAddr) -> ExchangeError {
     ExchangeError::Protocol { peer: peer.to_string(), detail: error.to_string() }
 }
 
-/// A frame is not legal, or not what was sent.
+/// Returns the error for a frame that is malformed or was altered on its way.
 pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ExchangeError {
     match error {
         FrameError::Checksum { .. } => {
@@ -87,7 +87,7 @@ pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ExchangeError {
     }
 }
 
-/// The handshake failed.
+/// Returns the error for a handshake that failed.
 pub(crate) fn refused(error: &HandshakeError, peer: SocketAddr) -> ExchangeError {
     let detail = error.to_string();
     match error {

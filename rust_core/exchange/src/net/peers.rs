@@ -1,7 +1,7 @@
-//! All connections of an environment: who is at the other end, and which channel reads on which.
+//! All connections of an environment, by peer and by channel.
 //!
-//! Knows no socket: a [`Link`] makes the streams, so that the same code runs over TCP and, in tests,
-//! over pipes whose delays and ends are chosen.
+//! A [`Link`] opens the streams, so that the same code runs over sockets and, in tests, over pipes
+//! whose delays and ends a seed chooses.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,32 +15,32 @@ use crate::gate::LocalRequest;
 use crate::manager::PartitionListener;
 use crate::net::client::PartitionRequestClient;
 use crate::net::connection::Connection;
+use crate::net::context::Context;
 use crate::net::link::Link;
 use crate::net::loans::Outstanding;
-use crate::net::mailbox::FIRST_CONNECTION;
+use crate::net::mailbox::{Command, FIRST_CONNECTION};
 use crate::net::outbox::Outbox;
-use crate::net::{Command, Context};
 
-/// Connections that have not proved themselves; the oldest goes when one more comes.
+/// Most accepted connections whose peer has not proved itself; one more closes the oldest.
 const MAX_PENDING: usize = 64;
 
 /// The connections of one environment.
 pub(crate) struct Peers<L: Link> {
     link: L,
-    /// In order, so that what is random about a run is its schedule alone.
+    /// By token, in order, so that a run in the simulator depends on its seed alone.
     connections: BTreeMap<usize, Connection<L::Stream>>,
     next_token: usize,
-    /// What peers may still read whose connections are gone, under their tokens.
+    /// Buffers that peers may still read, by the token of the ended connection.
     outstanding: BTreeMap<usize, Outstanding>,
-    /// The connection to each peer we read from.
+    /// The connection to each peer that this process reads from.
     dialed: HashMap<SocketAddr, usize>,
     /// The connection each channel is read on.
     channels: HashMap<ChannelId, usize>,
-    /// Channels within this process that wait for their partition, and until when.
+    /// Local channels that wait for their partition, each with its deadline.
     local_requests: Vec<(Instant, PartitionId, Arc<LocalRequest>)>,
-    /// Who of the peers we have channels with has fallen silent.
+    /// Counts the silent rounds of the connections that have channels.
     monitor: HeartbeatMonitor,
-    /// When the next round of heartbeats ends; none while nobody is watched.
+    /// End of the current round of heartbeats; `None` while no connection is watched.
     round: Option<Instant>,
     pub(crate) context: Context,
 }
@@ -69,12 +69,12 @@ impl<L: Link> Peers<L> {
         self.connections.is_empty()
     }
 
-    /// Whether a connection may have bytes to read.
+    /// Returns true if a connection may have bytes to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.connections.values().any(|connection| connection.transport.is_readable())
     }
 
-    /// When [`expire`](Self::expire) has something to do.
+    /// Returns the time at which [`expire`](Self::expire) or [`beat`](Self::beat) is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let local = self.local_requests.iter().map(|(deadline, ..)| *deadline);
         self.connections
@@ -85,7 +85,7 @@ impl<L: Link> Peers<L> {
             .min()
     }
 
-    /// Does what another thread asked for.
+    /// Executes a command of another thread.
     pub(crate) fn handle(&mut self, command: Command, now: Instant) {
         match command {
             Command::Open { peer, process, channel, request } => {
@@ -165,7 +165,7 @@ impl<L: Link> Peers<L> {
         Ok(token)
     }
 
-    /// Takes a connection that a peer dialed; one that cannot be set up is dropped.
+    /// Accepts a connection; drops it if it cannot be set up.
     pub(crate) fn accept(&mut self, mut stream: L::Stream, peer: SocketAddr, now: Instant) {
         let token = self.next_token;
         self.next_token += 1;
@@ -181,7 +181,7 @@ impl<L: Link> Peers<L> {
     fn limit_pending(&mut self) {
         let pending = |c: &&Connection<L::Stream>| c.is_pending_server();
         if self.connections.values().filter(pending).count() > MAX_PENDING {
-            // Tokens count up, so the smallest is the oldest.
+            // Tokens grow, so the smallest is the oldest.
             let unproved = self.connections.iter().filter(|(_, c)| c.is_pending_server());
             if let Some(oldest) = unproved.map(|(token, _)| *token).min() {
                 self.connections.remove(&oldest);
@@ -189,7 +189,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Reads and writes wherever something is due.
+    /// Reads and writes on all connections that are ready.
     pub(crate) fn serve_all(&mut self, now: Instant) {
         let mut broken = Vec::new();
         for (token, connection) in &mut self.connections {
@@ -207,7 +207,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Drops who has not proved itself in time, and requests whose partition has not appeared.
+    /// Ends handshakes that took too long, and requests whose partition has not appeared in time.
     pub(crate) fn expire(&mut self, now: Instant) {
         let expired =
             |c: &Connection<L::Stream>| c.deadline().is_some_and(|deadline| deadline <= now);
@@ -227,13 +227,13 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Ends a round of heartbeats if it is due: watches who has channels with us, beats where there
-    /// was nothing else to say, and drops who has fallen silent.
+    /// Ends a round of heartbeats if it is due: watches the connections that have channels, sends
+    /// heartbeats on quiet ones, and drops silent peers.
     pub(crate) fn beat(&mut self, now: Instant) {
         if self.round.is_some_and(|end| now < end) {
             return;
         }
-        // Counted in rounds, so that a process that was itself stopped takes nobody for silent.
+        // Counted in rounds, so that a process that was stopped itself takes no peer for silent.
         let quiet = self.context.idle_timeout.as_nanos() / 4 / HEARTBEAT_INTERVAL.as_nanos();
         let quiet = u32::try_from(quiet.max(1)).unwrap_or(u32::MAX);
         let ends = self.round.is_some();
@@ -285,18 +285,18 @@ impl<L: Link> Peers<L> {
         self.watch(token, outstanding);
     }
 
-    /// Keeps what a peer may still read until it reads no more.
+    /// Keeps lent buffers until their lease ends.
     fn watch(&mut self, token: usize, outstanding: Option<Outstanding>) {
         if let Some(mut outstanding) = outstanding
-            // Unwatched it stays lent as long as this environment is.
+            // An unwatched loan lasts as long as this environment.
             && self.link.watch(&mut outstanding.lease, token).is_ok()
         {
             self.outstanding.insert(token, outstanding);
         }
     }
 
-    /// Something happened under the token of a connection that is gone; says whether nobody reads what
-    /// was lent over it any more.
+    /// Handles an event of a lease whose connection has ended; returns true if the lease has ended too,
+    /// which ends its loans.
     pub(crate) fn check_lease(&mut self, token: usize) -> bool {
         if let Some(outstanding) = self.outstanding.get_mut(&token)
             && outstanding.lease.has_ended()
@@ -308,7 +308,7 @@ impl<L: Link> Peers<L> {
         false
     }
 
-    /// Says on every connection that nothing more is wanted.
+    /// Sends a goodbye on every connection to a producer.
     pub(crate) fn say_goodbye(&mut self) {
         fail_point!("connection.goodbye");
         for connection in self.connections.values_mut() {
@@ -316,7 +316,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Writes what is left, and ends the connections that have nothing more to say.
+    /// Writes the outboxes, and closes the connections that have no channel and nothing to write.
     pub(crate) fn end_idle(&mut self) {
         let mut ended = Vec::new();
         for (token, connection) in &mut self.connections {
@@ -332,7 +332,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Reads from a connection while the environment ends; it is dropped with its peer.
+    /// Reads from a connection while the environment ends; drops it once its peer has closed it.
     pub(crate) fn read_last(&mut self, token: usize, now: Instant) {
         if let Some(connection) = self.connections.get_mut(&token)
             && connection.transport.is_readable()

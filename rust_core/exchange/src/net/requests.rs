@@ -1,4 +1,4 @@
-//! Partition requests that wait for their partition to appear (spec 4.8, 9.4).
+//! Partition requests that wait for their partition to be created (spec 4.8, 9.4).
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -9,15 +9,15 @@ use bytes::Bytes;
 use headgate_protocol::{ChannelId, PartitionRequest};
 
 use crate::manager::{PartitionListener, PartitionManager};
-use crate::net::{Command, Mailbox};
+use crate::net::mailbox::{Command, Mailbox};
 use crate::partition::ResultPartition;
 
-/// Requests of one connection that may wait; others are refused.
+/// Most waiting requests of one connection; further ones are refused.
 const MAX_WAITING: usize = 16_384;
-/// Task events that a waiting channel keeps for its producer.
+/// Most task events kept for the producer of a waiting channel.
 const MAX_EVENTS: usize = 64;
 
-/// Tells the I/O thread that the partition of a request appeared.
+/// Notifies the I/O thread once the partition of a request is created.
 pub(super) struct RequestListener {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) connection: usize,
@@ -31,7 +31,7 @@ impl PartitionListener for RequestListener {
     }
 }
 
-/// A request that waits, and what came for its channel meanwhile.
+/// A waiting request, and the messages that its channel sent meanwhile.
 pub(super) struct WaitingRequest {
     pub(super) request: PartitionRequest,
     pub(super) deadline: Instant,
@@ -68,14 +68,15 @@ impl WaitingRequests {
         self.requests.insert(waiting.request.channel, waiting);
     }
 
-    /// Takes a request out; its listener is told no more.
+    /// Removes a request and unregisters its listener.
     pub(super) fn remove(&mut self, channel: ChannelId) -> Option<WaitingRequest> {
         let waiting = self.requests.remove(&channel)?;
         self.partitions.forget(waiting.request.partition, &waiting.listener);
         Some(waiting)
     }
 
-    /// Keeps an event for the channel's producer; false if it does not wait, or has too many.
+    /// Keeps a task event for the channel's producer; returns false if the channel does not wait or has
+    /// too many events.
     pub(super) fn keep_event(&mut self, channel: ChannelId, event: &Bytes) -> bool {
         let room = |waiting: &&mut WaitingRequest| waiting.events.len() < MAX_EVENTS;
         let Some(waiting) = self.requests.get_mut(&channel).filter(room) else {
@@ -85,7 +86,7 @@ impl WaitingRequests {
         true
     }
 
-    /// Keeps the last wish for a buffer size; a channel that does not wait has none.
+    /// Keeps the latest buffer size that a waiting channel asked for.
     pub(super) fn keep_buffer_size(&mut self, channel: ChannelId, size: NonZeroU32) {
         if let Some(waiting) = self.requests.get_mut(&channel) {
             waiting.buffer_size = Some(size);
@@ -96,7 +97,7 @@ impl WaitingRequests {
         self.requests.values().map(|waiting| waiting.deadline).min()
     }
 
-    /// Takes out what waited too long.
+    /// Removes the requests whose deadline has passed.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<PartitionRequest> {
         let late = |(_, waiting): &(&ChannelId, &WaitingRequest)| waiting.deadline <= now;
         let late: Vec<_> = self.requests.iter().filter(late).map(|(channel, _)| *channel).collect();
@@ -104,7 +105,7 @@ impl WaitingRequests {
         requests.map(|waiting| waiting.request).collect()
     }
 
-    /// Forgets all of them: the connection is over.
+    /// Removes all requests.
     pub(super) fn clear(&mut self) {
         for waiting in std::mem::take(&mut self.requests).into_values() {
             self.partitions.forget(waiting.request.partition, &waiting.listener);

@@ -1,8 +1,9 @@
-//! Connections between processes of one host and one user: Unix sockets, which take descriptors along.
+//! Connections between processes of one host and one user: Unix sockets, which carry descriptors.
+//! See docs/adr/0019-lending-pages-within-a-host.md.
 //!
-//! Who listens on a TCP address listens as well on a socket in the abstract namespace that is named after
-//! it. That namespace belongs to the network namespace, as the address does: so the name stands for the
-//! same process wherever it can be found at all, and nothing of it stays behind on disk.
+//! A process that listens on a TCP address also listens on a Unix socket in the abstract namespace that
+//! is named after the address. The abstract namespace belongs to the network namespace, as the address
+//! does, so the name always leads to the same process as the address. It leaves nothing on disk.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -27,12 +28,13 @@ const CONTROL: usize = rustix::cmsg_space!(ScmRights(1));
 /// A connection to a process of this host.
 pub(crate) struct SameHost {
     pub(super) socket: UnixStream,
-    /// We dialed: descriptors are taken. The kernel drops those that are sent to who takes none.
-    takes: bool,
+    /// True on the side that dialed. The kernel drops descriptors sent to the other side.
+    takes_descriptors: bool,
+    /// The descriptor that came with the last read, until it is taken.
     descriptor: Option<OwnedFd>,
-    /// Where its events are reported, once they are.
+    /// The registry and token that report the socket's events.
     registration: Option<(Arc<Registry>, Token)>,
-    /// Room to write is reported too.
+    /// True if room to write is reported too.
     reports_room: bool,
 }
 
@@ -40,7 +42,7 @@ fn name_of(address: SocketAddr) -> io::Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(format!("headgate {address}"))
 }
 
-/// Listens beside this TCP address; none where that cannot be.
+/// Listens on the Unix socket of this TCP address; returns `None` if the host does not allow it.
 pub(crate) fn listen(address: SocketAddr) -> Option<net::UnixListener> {
     let listener = net::UnixListener::bind_addr(&name_of(address).ok()?).ok()?;
     listener.set_nonblocking(true).ok()?;
@@ -48,23 +50,25 @@ pub(crate) fn listen(address: SocketAddr) -> Option<net::UnixListener> {
 }
 
 impl SameHost {
-    /// Connects to who listens beside this TCP address; none where nobody does, or somebody else.
+    /// Connects to the process that listens on this TCP address; returns `None` if it is on another host
+    /// or belongs to another user.
     pub(crate) fn connect(address: SocketAddr) -> Option<Self> {
         let socket = UnixStream::connect_addr(&name_of(address).ok()?).ok()?;
         Self::new(socket, true)
     }
 
-    /// A connection that was dialed; none of another user's process.
+    /// Takes an accepted connection; returns `None` if the peer belongs to another user.
     pub(crate) fn accepted(socket: UnixStream) -> Option<Self> {
         Self::new(socket, false)
     }
 
-    fn new(socket: UnixStream, takes: bool) -> Option<Self> {
-        let new = Self { socket, takes, descriptor: None, registration: None, reports_room: true };
-        is_ours(&new.socket).then_some(new)
+    fn new(socket: UnixStream, takes_descriptors: bool) -> Option<Self> {
+        let (descriptor, registration) = (None, None);
+        let new = Self { socket, takes_descriptors, descriptor, registration, reports_room: true };
+        is_same_user(&new.socket).then_some(new)
     }
 
-    /// Has its events reported under `token`.
+    /// Registers the socket, so that its events are reported under `token`.
     pub(crate) fn register(&mut self, registry: &Arc<Registry>, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut self.socket, token, interest)?;
@@ -72,8 +76,8 @@ impl SameHost {
         Ok(())
     }
 
-    /// Has room reported only after a write that found none. Unlike TCP, a Unix socket reports it whenever
-    /// the peer has read, which would wake this thread for each of its messages.
+    /// Asks for events about room only after a write that found none. Unlike TCP, a Unix socket reports
+    /// room after every read of the peer, which would wake this thread for each message.
     fn wrote(&mut self, written: io::Result<usize>) -> io::Result<usize> {
         let wanted = match &written {
             Ok(_) => false,
@@ -112,7 +116,7 @@ impl SameHost {
         self.wrote(written)
     }
 
-    /// The kernel ends a read behind the bytes of a message that has a descriptor.
+    /// The kernel ends a read after the bytes of a message that carries a descriptor.
     pub(crate) fn may_stop_short(&self) -> bool {
         self.descriptor.is_some()
     }
@@ -121,9 +125,9 @@ impl SameHost {
         self.descriptor.take()
     }
 
-    /// Reads, and keeps the descriptor that came along until it is taken: one at a time.
+    /// Reads, and keeps the descriptor that came with the bytes until it is taken.
     pub(crate) fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if !self.takes {
+        if !self.takes_descriptors {
             return self.socket.read_vectored(slices);
         }
         let mut space = [MaybeUninit::uninit(); CONTROL];
@@ -135,13 +139,16 @@ impl SameHost {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 for descriptor in descriptors {
                     if self.descriptor.replace(descriptor).is_some() {
-                        return Err(io::Error::other("a descriptor that nothing was said of"));
+                        return Err(io::Error::other(
+                            "a descriptor came before the last one was announced",
+                        ));
                     }
                 }
             }
         }
         if received.flags.contains(ReturnFlags::CTRUNC) {
-            let detail = "a descriptor got lost: too many are open, or more than one came";
+            let detail =
+                "a descriptor was lost: this process has too many open, or several came at once";
             return Err(io::Error::other(detail));
         }
         Ok(received.bytes)
@@ -153,8 +160,8 @@ impl SameHost {
     }
 }
 
-/// Whether the process at the other end is of our user: anybody may take or dial a name.
-fn is_ours(socket: &UnixStream) -> bool {
+/// Returns true if the peer belongs to the same user. Any user may listen on or dial an abstract name.
+fn is_same_user(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
 
@@ -170,13 +177,13 @@ mod tests {
 
     fn pair(poll: &Poll) -> (SameHost, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
-        let mut ours = SameHost::accepted(ours).expect("both ends are of our user");
+        let mut ours = SameHost::accepted(ours).expect("both ends belong to one user");
         let registry = Arc::new(poll.registry().try_clone().expect("a descriptor"));
         ours.register(&registry, TOKEN).expect("not registered before");
         (ours, theirs)
     }
 
-    /// Whether room is reported now. What reads and writes bring about is there when they return.
+    /// Returns true if room is reported now. Events of reads and writes are there when those return.
     fn reports_room(poll: &mut Poll) -> bool {
         let mut events = Events::with_capacity(4);
         poll.poll(&mut events, Some(Duration::ZERO)).expect("epoll answers");
@@ -184,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_reads_is_room_only_for_who_found_none() {
+    fn room_is_reported_only_after_a_write_that_found_none() {
         let mut poll = Poll::new().expect("descriptors");
         let (mut ours, mut theirs) = pair(&poll);
         assert!(reports_room(&mut poll), "a new connection");
@@ -192,7 +199,7 @@ mod tests {
         for _ in 0..3 {
             let written = ours.write_vectored(&[IoSlice::new(&bytes)]).expect("there is room");
             assert_eq!(theirs.read(&mut read).expect("just written"), written);
-            assert!(!reports_room(&mut poll), "nobody waits for it");
+            assert!(!reports_room(&mut poll), "no write has found the socket full");
         }
         for _ in 0..2 {
             let full = loop {
@@ -201,14 +208,14 @@ mod tests {
                 }
             };
             assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-            assert!(!reports_room(&mut poll), "there is none");
+            assert!(!reports_room(&mut poll), "the socket is full");
             while theirs.read(&mut read).is_ok() {}
-            assert!(reports_room(&mut poll), "there is some again");
+            assert!(reports_room(&mut poll), "the peer has made room");
         }
     }
 
     #[test]
-    fn room_that_comes_before_it_is_asked_for_is_reported() {
+    fn room_that_comes_before_its_events_are_asked_for_is_reported() {
         let mut poll = Poll::new().expect("descriptors");
         let (mut ours, mut theirs) = pair(&poll);
         assert!(reports_room(&mut poll), "a new connection");
@@ -217,6 +224,6 @@ mod tests {
         ours.reports_room = false;
         while theirs.read(&mut read).is_ok() {}
         assert!(ours.wrote(Err(io::ErrorKind::WouldBlock.into())).is_err());
-        assert!(reports_room(&mut poll), "it came between the write and the wish");
+        assert!(reports_room(&mut poll), "room came between the write and the registration");
     }
 }

@@ -1,4 +1,4 @@
-//! A buffer on its way out: lent where the peer can read it where it is, else with its bytes.
+//! Sending a buffer: lent if the peer can map it, else with its bytes.
 
 use headgate_protocol::{BufferHeader, ChannelId, Frame, Generation, LentBuffer};
 
@@ -7,6 +7,7 @@ use crate::net::loans::{Lending, Place};
 use crate::net::outbox::Outbox;
 use crate::view::Polled;
 
+/// Adds a buffer to the outbox, lent if `lending` takes it.
 pub(crate) fn push_buffer(
     outbox: &mut Outbox,
     lending: Option<&mut Lending>,

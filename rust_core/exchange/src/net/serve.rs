@@ -1,4 +1,4 @@
-//! The producer's end of a connection: serves subpartitions by turns, as credit allows (spec 9.4).
+//! The producer's end of a connection: serves subpartitions in turn, as credit allows (spec 9.4).
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use headgate_protocol::{ChannelId, Frame, Generation, Next, PartitionRequest, Se
 
 use crate::error::{ExchangeError, Result};
 use crate::manager::{Lookup, PartitionListener};
+use crate::net::context::Context;
 use crate::net::loans::{Lending, Outstanding};
 use crate::net::mailbox::ToMailbox;
 use crate::net::outbox::Outbox;
 use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
 use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
-use crate::net::{Context, wire_error};
+use crate::net::wire_error;
 use crate::partition::ResultPartition;
 use crate::view::{SubpartitionView, ViewState};
 
@@ -28,14 +29,14 @@ pub(crate) struct Serve {
     connection: usize,
     queue: SendQueue<Reader>,
     waiting: WaitingRequests,
-    /// A task event of which the payload is due next.
+    /// A task event whose payload is due next.
     incoming: Option<IncomingEvent>,
-    /// What the consumer's segments hold.
+    /// Size of the consumer's segments.
     max_segment: usize,
-    /// Of a consumer of this host.
+    /// The buffers lent to the consumer, if it is on this host.
     lending: Option<Lending>,
-    /// The consumer said that it needs nothing more.
-    pub(crate) goodbye: bool,
+    /// True once the consumer has said goodbye, so that the end of the connection is no loss.
+    goodbye: bool,
 }
 
 impl Serve {
@@ -57,7 +58,7 @@ impl Serve {
         }
     }
 
-    /// Takes the payload of a task event off the input, if one is due; says whether it was.
+    /// Takes the payload of a task event off the input; returns false if none is due.
     pub(crate) fn take_payload(&mut self, input: &mut &[u8], outbox: &mut Outbox) -> Result<bool> {
         let Some(incoming) = &mut self.incoming else {
             return Ok(false);
@@ -75,14 +76,14 @@ impl Serve {
         let taken = if let Some(reader) = self.queue.view(channel) {
             reader.view.task_event(event)
         } else if !self.waiting.contains(channel) || self.waiting.keep_event(channel, event) {
-            // Of a channel that is gone: the event crossed its end.
+            // The channel ended while the event was on its way.
             Ok(())
         } else {
             let detail = "too many task events wait for a partition to appear";
             Err(ExchangeError::TaskEvent(detail.to_owned()))
         };
         if let Err(refusal) = taken {
-            // The consumer fails its channel and cancels it: until then it is served as before.
+            // The consumer fails its channel and cancels it, and is served until then.
             outbox.push_frame(&wire_error::encode(channel, &refusal));
         }
     }
@@ -98,7 +99,7 @@ impl Serve {
             Frame::PartitionRequest(request) => self.request(request, context, now, outbox),
             Frame::TaskEvent(header) => self.incoming = Some(IncomingEvent::new(header)),
             Frame::AddCredit { credit, channel } => {
-                // Cancels and credits of one channel may cross: then it is simply gone.
+                // The channel may have ended while the credit was on its way.
                 let Some(reader) = self.queue.view(channel) else {
                     return Ok(());
                 };
@@ -118,7 +119,7 @@ impl Serve {
                     return Ok(());
                 };
                 reader.view.resume().map_err(|error| format!("channel {channel}: {error}"))?;
-                // The subpartition tells nobody of what arrived while it was blocked.
+                // The subpartition did not notify of data that arrived while it was blocked.
                 let (next, backlog) = reader.view.look().next_and_backlog();
                 self.queue.resume(channel, next).map_err(|error| error.to_string())?;
                 self.announce_backlog(channel, next, backlog, outbox);
@@ -134,7 +135,7 @@ impl Serve {
             }
             Frame::Return { loan } => {
                 if !self.lending.as_mut().is_some_and(|lending| lending.give_back(loan)) {
-                    return Err(format!("loan {loan} is returned, which was not lent"));
+                    return Err(format!("returns loan {loan}, which is not outstanding"));
                 }
             }
             Frame::Heartbeat => {}
@@ -151,14 +152,14 @@ impl Serve {
         Ok(())
     }
 
-    /// Nothing happens where the channel is gone: the wish crossed its end.
+    /// Sets the buffer size of a channel, unless the channel has ended.
     fn set_buffer_size(&self, channel: ChannelId, size: NonZeroU32) {
         if let Some(reader) = self.queue.view(channel) {
             reader.view.set_buffer_size(size.get());
         }
     }
 
-    /// Opens a channel, now or once its partition appears.
+    /// Opens a channel, now or once its partition is created.
     fn request(
         &mut self,
         request: PartitionRequest,
@@ -214,7 +215,7 @@ impl Serve {
         }
     }
 
-    /// The partition of a waiting request appeared.
+    /// Opens the channel of a waiting request, whose partition now exists.
     pub(crate) fn on_created(
         &mut self,
         channel: ChannelId,
@@ -233,12 +234,12 @@ impl Serve {
         }
     }
 
-    /// When the next waiting request has waited long enough.
+    /// Returns the deadline of the next waiting request.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.waiting.deadline()
     }
 
-    /// Refuses what waited too long.
+    /// Refuses the requests whose deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant, outbox: &mut Outbox) {
         for request in self.waiting.expired(now) {
             let detail = format!("partition {} is not here", request.partition);
@@ -281,7 +282,7 @@ impl Serve {
         Ok(())
     }
 
-    /// A subpartition has something, or failed.
+    /// Handles the notification of a subpartition that has data or failed.
     pub(crate) fn on_data(&mut self, channel: ChannelId, outbox: &mut Outbox) {
         let Some(Reader { view, .. }) = self.queue.view(channel) else {
             return;
@@ -299,7 +300,7 @@ impl Serve {
         self.queue.cancel(channel);
     }
 
-    /// Tells a consumer without buffers of its own what waits for its credit.
+    /// Announces the backlog to a consumer whose channel has no buffers of its own.
     fn announce_backlog(&self, channel: ChannelId, next: Next, backlog: u32, outbox: &mut Outbox) {
         if self.queue.announces_backlog(channel, next)
             && let Some(backlog) = NonZeroU32::new(backlog)
@@ -308,7 +309,7 @@ impl Serve {
         }
     }
 
-    /// Fills the outbox, one buffer of each available channel in turn.
+    /// Fills the outbox with one buffer of each available channel in turn.
     pub(crate) fn pump(&mut self, outbox: &mut Outbox) {
         while !outbox.is_full() {
             let Some(channel) = self.queue.poll() else {
@@ -321,7 +322,7 @@ impl Serve {
                     let (size, limit) = (polled.buffer.plain_len(), self.max_segment);
                     let cause = ExchangeError::BufferTooLarge { size, limit };
                     outbox.push_frame(&wire_error::encode(channel, &cause));
-                    // It reads no more of it, and knows the channel no more: nobody else would say so.
+                    // The consumer drops the channel without cancelling it, so its loss is reported here.
                     if let Some(reader) = self.queue.cancel(channel) {
                         reader.view.consumer_lost(&cause);
                     }
@@ -351,7 +352,7 @@ impl Serve {
         }
     }
 
-    /// The connection is gone; what was not taken to its end has lost its consumer.
+    /// Ends all channels: their consumer is done after a goodbye, and lost without one.
     pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
         self.waiting.clear();
         for (_, Reader { view, .. }) in self.queue.drain() {
@@ -363,17 +364,17 @@ impl Serve {
         }
     }
 
-    /// What the consumer may still read, once the connection is gone.
+    /// Returns the buffers that the consumer may still read after the connection has ended.
     pub(crate) fn outstanding(&mut self) -> Option<Outstanding> {
         self.lending.take()?.into_outstanding()
     }
 
-    /// Whether requests wait for their partition.
+    /// Returns true if requests wait for their partition.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Whether no channel is open.
+    /// Returns true if no channel is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }

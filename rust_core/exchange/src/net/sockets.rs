@@ -1,4 +1,4 @@
-//! Connections over sockets: TCP, or within a host and a user what shares memory.
+//! Connections over sockets: TCP, or Unix sockets between processes of one host and user.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -15,13 +15,13 @@ use crate::net::link::{Link, Stream};
 use crate::net::same_host::SameHost;
 use crate::net::tcp;
 
-/// Reads of what a peer had sent when its connection was closed.
+/// Most reads that drain a connection before it is closed.
 const MAX_UNREAD: usize = 64;
 
 /// Sockets that one epoll instance watches.
 pub(crate) struct Sockets {
     registry: Arc<Registry>,
-    /// Whether processes of this host are tried without TCP first.
+    /// True if a Unix socket is tried before TCP.
     same_host: bool,
 }
 
@@ -71,7 +71,8 @@ impl Link for Sockets {
         lease.watch(&self.registry, Token(token))
     }
 
-    /// Without a reset: unread bytes at a close would discard what the peer has not read yet.
+    /// Drains the socket first: closing it with unread bytes would reset the connection and discard the
+    /// bytes that the peer has not read yet.
     fn close(socket: &mut Socket) {
         let _ = match socket {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),

@@ -1,4 +1,4 @@
-//! Task events as they arrive at the producer's end of a connection.
+//! Task events that arrive at the producer's end of a connection.
 
 use bytes::Bytes;
 use headgate_protocol::{ChannelId, FrameMask, TaskEventHeader};
@@ -6,10 +6,10 @@ use headgate_protocol::{ChannelId, FrameMask, TaskEventHeader};
 use crate::checksum;
 use crate::error::{ExchangeError, Result};
 
-/// A task event of which the header arrived and the payload arrives.
+/// A task event whose header arrived and whose payload is still arriving.
 pub(super) struct IncomingEvent {
     header: TaskEventHeader,
-    /// At most a segment, which the decoder checked.
+    /// The payload; the decoder has checked that it fits a segment.
     payload: Vec<u8>,
 }
 
@@ -18,7 +18,7 @@ impl IncomingEvent {
         Self { header, payload: Vec::with_capacity(header.size as usize) }
     }
 
-    /// Takes payload bytes off the input; says whether the event is complete.
+    /// Takes payload bytes off the input; returns true if the event is complete.
     pub(super) fn take(&mut self, input: &mut &[u8]) -> bool {
         let missing = self.header.size as usize - self.payload.len();
         let (now, rest) = input.split_at(missing.min(input.len()));
@@ -27,7 +27,7 @@ impl IncomingEvent {
         self.payload.len() == self.header.size as usize
     }
 
-    /// The complete event, if it is what was sent.
+    /// Returns the event, if its checksum is right.
     pub(super) fn finish(self, mask: FrameMask) -> Result<(ChannelId, Bytes)> {
         let channel = self.header.channel;
         if mask.apply(checksum::of_task_event(&self.header, &self.payload)) != self.header.crc {

@@ -1,4 +1,4 @@
-//! How a TCP connection finds out that its peer's host is gone.
+//! The TCP options that detect the loss of a peer's host.
 
 use std::io;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use mio::net::TcpStream;
 use socket2::{SockRef, TcpKeepalive};
 
-/// Unacknowledged bytes for this long, or questions, mean that the peer's host is gone.
+/// Time without an acknowledgement after which the peer's host counts as lost.
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Silence after which the kernel asks whether the peer's host is there.
+/// Idle time after which the kernel sends a keepalive probe.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(4);
-/// Between its questions; one that gets lost is none.
+/// Time between probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
 

@@ -1,9 +1,11 @@
-//! What goes through the connections of an environment, and how many there are.
+//! Counters of an environment's connections and their bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that went through sockets, frames included, and the connections that proved themselves.
+use crate::stats::Connections;
+
+/// Bytes sent and received, frames included, and the connections past their handshake.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     sent: AtomicU64,
@@ -12,16 +14,7 @@ pub(crate) struct Traffic {
     same_host: AtomicUsize,
 }
 
-/// Open connections, by what they run over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Connections {
-    /// Over TCP.
-    pub tcp: usize,
-    /// Within the host, with shared memory.
-    pub same_host: usize,
-}
-
-/// One connection, counted as long as this lives.
+/// Counts one connection until it is dropped.
 pub(crate) struct Counted {
     traffic: Arc<Traffic>,
     is_same_host: bool,
@@ -36,7 +29,7 @@ impl Traffic {
         self.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Sent, received.
+    /// Returns the bytes sent and the bytes received.
     pub(crate) fn totals(&self) -> (u64, u64) {
         (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Failures as they cross the wire: a code and a text, in Error frames.
+//! Errors on the wire: a code and a text in an Error frame.
 
 use headgate_protocol::{ChannelId, ErrorFrame, Frame};
 
@@ -16,7 +16,7 @@ pub(crate) fn schema_mismatch(channel: ChannelId) -> Frame {
     Frame::Error(ErrorFrame::new(Some(channel), SCHEMA_MISMATCH, text))
 }
 
-/// The frame that tells a consumer why its channel ends.
+/// Returns the frame that tells a consumer why its channel ends.
 pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
     let (code, text) = match error {
         ExchangeError::PartitionNotFound { detail, .. } => (PARTITION_NOT_FOUND, detail.clone()),
@@ -29,18 +29,22 @@ pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
     Frame::Error(ErrorFrame::new(Some(channel), code, text))
 }
 
-/// The last frame of a connection that the consumer's bytes made useless: without it the consumer
-/// would take the producer for lost.
+/// Returns the last frame of a connection on which the consumer broke the protocol. Without it the
+/// consumer would take the producer for lost.
 pub(crate) fn farewell(error: &ExchangeError) -> Frame {
     let (code, text) = match error {
         ExchangeError::Integrity { detail, .. } => (INTEGRITY, detail),
         ExchangeError::Protocol { detail, .. } => (PROTOCOL, detail),
         other => return Frame::Error(ErrorFrame::new(None, PRODUCER_FAILED, other.to_string())),
     };
-    Frame::Error(ErrorFrame::new(None, code, format!("what came from here: {text}")))
+    Frame::Error(ErrorFrame::new(
+        None,
+        code,
+        format!("the producer refused bytes of this consumer: {text}"),
+    ))
 }
 
-/// What a consumer makes of such a frame.
+/// Returns the error that a consumer raises for an Error frame.
 pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
     let detail = frame.text().to_owned();
     match frame.code() {
@@ -53,7 +57,7 @@ pub(crate) fn decode(frame: &ErrorFrame, peer: &str) -> ExchangeError {
     }
 }
 
-/// Whether it says only that a task event was not taken: the channel is served as before.
+/// Returns true if the frame only refuses a task event, so that the channel is still served.
 pub(crate) fn is_refused_event(frame: &ErrorFrame) -> bool {
     frame.code() == TASK_EVENT
 }

@@ -1,4 +1,4 @@
-//! One process or two, and a partition between them.
+//! One environment or two, and a partition between them.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -20,7 +20,7 @@ pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Hybrid,
 ];
 
-/// A producer's and a consumer's environment: one, or two with a connection between them, over TCP or
+/// The environments of a producer and a consumer: one environment, or two that are connected over TCP or
 /// within the host.
 pub(crate) struct Link {
     pub(crate) producer: Env,
@@ -65,7 +65,8 @@ impl Link {
         gate
     }
 
-    /// Writes rows into the two subpartitions of a partition and reads them: each once, and in order.
+    /// Writes rows into the two subpartitions of a partition and checks that each row is read once and in
+    /// order.
     pub(crate) fn delivers(&self, partition: &Arc<ResultPartition>, rows: i64) {
         let read = |index| {
             let gate = self.gate(partition, index);
@@ -86,7 +87,7 @@ impl Link {
         consumed(partition);
     }
 
-    /// What a reader hears that comes too early.
+    /// Returns the error of a reader that comes before the partition is readable.
     pub(crate) fn bytes_reader_error(&self, partition: &ResultPartition) -> ExchangeError {
         let gate = self.consumer().0.create_input_gate().unwrap();
         let address = self.producer.address(partition, 0);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use headgate_protocol::{ClientHandshake, HandshakeError, Peer, ServerHandshake, Step};
 
 use crate::error::{ExchangeError, Result};
-use crate::net::Context;
+use crate::net::context::Context;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error;
 use crate::random::random;

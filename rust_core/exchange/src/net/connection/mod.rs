@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use headgate_protocol::{Frame, FrameDecoder, Limits, Peer, Side};
 
 use crate::error::{ExchangeError, Result};
-use crate::net::Context;
 use crate::net::borrowing::Borrowing;
 use crate::net::client::PartitionRequestClient;
+use crate::net::context::Context;
 use crate::net::link::Stream;
 use crate::net::loans::Outstanding;
 use crate::net::outbox::Outbox;

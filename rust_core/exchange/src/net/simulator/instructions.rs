@@ -1,5 +1,5 @@
-//! What the I/O threads do for each buffer and each channel, both ends together. As tests these show that
-//! all arrives; `make bench NAME=instructions` counts the instructions inside `counted_wake`.
+//! The work of both I/O threads for each buffer and each channel. Run as tests, these check that all
+//! buffers arrive; `make bench NAME=instructions` counts the instructions inside `counted_wake`.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,16 +11,15 @@ use proptest::test_runner::TestRng;
 
 use crate::address::Address;
 use crate::gate::{DataInput, InputGate};
-use crate::net::simulator::plan::{Item, Kind};
+use crate::net::simulator::plan::{Item, Kind, rng_of};
 use crate::net::simulator::process::Process;
-use crate::net::simulator::rng_of;
 use crate::net::simulator::wire::{Net, address_of};
 use crate::net::simulator::writing::Writing;
 use crate::partition::{PartitionOptions, ResultPartition};
 
 const SEGMENT: usize = 32 << 10;
 const SEGMENTS: usize = 400;
-/// Nobody waits for room.
+/// Bytes that a pipe takes; large enough that no writer waits for room.
 const CAPACITY: usize = 2 * SEGMENTS * SEGMENT;
 
 #[inline(never)]
@@ -44,7 +43,7 @@ impl Pair {
         Self { net, processes, now: Instant::now(), rng: rng_of(0, 0) }
     }
 
-    /// Both I/O threads wake in turn, and what they write arrives; whether there was anything to do.
+    /// Wakes both I/O threads in turn and delivers their bytes; returns true if any had work.
     fn turn(&mut self, wake: impl Fn(&mut Process, Instant, &mut TestRng) -> bool) -> bool {
         let mut worked = false;
         for process in &mut self.processes {
@@ -57,7 +56,7 @@ impl Pair {
         worked
     }
 
-    /// A gate over all subpartitions, whose channels are connected.
+    /// Creates a gate over all subpartitions and connects its channels.
     fn gate(&mut self, partition: &ResultPartition) -> Arc<InputGate> {
         let [producer, consumer] = &self.processes;
         let gate = consumer.env.create_input_gate().expect("is open");
@@ -84,12 +83,12 @@ impl Pair {
         while self.turn(Process::wake) {}
         for process in &self.processes {
             let pool = process.env.stats().pool;
-            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is home");
+            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is free");
         }
     }
 }
 
-/// Moves so many buffers through each of so many channels.
+/// Sends `buffers` buffers of `bytes` bytes through each channel.
 fn exchange(channels: usize, buffers: usize, bytes: usize) {
     let mut pair = Pair::new();
     let options = PartitionOptions::all(channels);

@@ -1,8 +1,8 @@
 //! Whole processes over pipes, in an order that a seed chooses: real gates, partitions, pools and
 //! connections, but no thread, no socket and no clock.
 //!
-//! `HEADGATE_SCHEDULE` is the seed of the first and `HEADGATE_SCHEDULES` says how many are run; given a
-//! seed alone, it is the only one.
+//! `HEADGATE_SCHEDULE` is the seed of the first schedule and `HEADGATE_SCHEDULES` their number. A seed
+//! alone runs one schedule.
 
 mod instructions;
 mod plan;
@@ -15,24 +15,17 @@ mod writing;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use proptest::prelude::RngExt;
-use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use crate::error::ExchangeError;
 use crate::random::seeded;
 
-use plan::Plan;
+use plan::{Plan, rng_of};
 use world::World;
 
-/// Unless the environment says otherwise.
+/// Number of schedules, unless the environment variable sets another.
 const SCHEDULES: u64 = 10_000;
 
-fn rng_of(seed: u64, stream: u8) -> TestRng {
-    let mut bytes = [stream; 32];
-    bytes[..8].copy_from_slice(&seed.to_be_bytes());
-    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
-}
-
-/// What may end a gate or a partition when something went wrong elsewhere.
+/// Returns true if a fault elsewhere may end a gate or a partition with this error.
 fn is_honest(error: &ExchangeError) -> bool {
     use ExchangeError::{
         Aborted, Closed, Connect, Handshake, PartitionNotFound, PeerLost, ProducerFailed,
@@ -49,7 +42,7 @@ fn is_honest(error: &ExchangeError) -> bool {
     )
 }
 
-/// Returns how many buffers were lent.
+/// Runs one schedule; returns the number of buffers that were lent.
 fn run(seed: u64) -> u64 {
     seeded::set(Some(rng_of(seed, 1)));
     let rng = &mut rng_of(seed, 0);
@@ -103,11 +96,11 @@ fn run(seed: u64) -> u64 {
 
 fn number_of(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is no number")))
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable}={value} is not a number")))
 }
 
-/// Runs the schedules whose seeds leave this remainder by two: each half is a test, so that two cores
-/// have something to do.
+/// Runs the schedules with even or odd seeds. Each half is a test of its own, so that two cores share
+/// the work.
 fn run_half(half: u64) {
     let first = number_of("HEADGATE_SCHEDULE");
     let unasked = if first.is_some() { 1 } else { SCHEDULES };
@@ -123,7 +116,7 @@ fn run_half(half: u64) {
             }
         }
     }
-    assert!(lent > 0 || count < 100, "half of the worlds lend");
+    assert!(lent > 0 || count < 100, "half of the schedules lend buffers");
 }
 
 #[test]

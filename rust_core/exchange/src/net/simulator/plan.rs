@@ -1,23 +1,30 @@
-//! What a schedule's processes are to do, made from its seed.
+//! The plan of a schedule: its processes, partitions and gates, made from its seed.
 
 use headgate_record::{Codec, Event};
 use proptest::prelude::RngExt;
-use proptest::test_runner::TestRng;
+use proptest::test_runner::{RngAlgorithm, TestRng};
 
 pub(super) const SEGMENT: usize = 256;
 
-/// What a producer adds to a subpartition.
+/// Returns the random numbers of a schedule; each stream is independent of the others.
+pub(super) fn rng_of(seed: u64, stream: u8) -> TestRng {
+    let mut bytes = [stream; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
+}
+
+/// A kind of item that a producer adds to a subpartition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A complete buffer.
     Page,
-    /// Bytes behind those of the last one, in a buffer that still grows.
+    /// Bytes appended to the buffer that still grows.
     Stream,
     Event,
     Priority,
-    /// Nothing is sent behind it before the reader resumes the channel.
+    /// Blocks the channel until the reader resumes it.
     Barrier,
-    /// The same, announced to a reader in another process.
+    /// A barrier that is announced to a reader in another process.
     TimeoutableBarrier,
 }
 
@@ -42,22 +49,22 @@ pub(super) struct PartitionPlan {
 #[derive(Debug)]
 pub(super) struct GatePlan {
     pub(super) process: usize,
-    /// Partition and subpartition of each channel.
+    /// Partition and subpartition that each channel reads.
     pub(super) channels: Vec<(usize, usize)>,
 }
 
-/// Processes, what each produces and who reads it.
+/// The processes, their partitions, and the gates that read them.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Segments of each process.
+    /// Segments in the pool of each process.
     pub(super) memory: Vec<usize>,
     /// Exclusive segments of a channel, and floating ones of a gate, in each process.
     pub(super) buffers: Vec<(usize, usize)>,
     pub(super) partitions: Vec<PartitionPlan>,
     pub(super) gates: Vec<GatePlan>,
-    /// All of them are on one host.
+    /// True if all processes are on one host.
     pub(super) same_host: bool,
-    /// Something goes wrong on the way.
+    /// True if faults are injected.
     pub(super) faulty: bool,
 }
 
@@ -93,7 +100,8 @@ impl Plan {
                 let all: usize = read.clone().map(|gate| gate.channels.len()).sum();
                 let least = |gate: &GatePlan| if exclusive > 0 { gate.channels.len() } else { 1 };
                 let least: usize = read.map(least).sum();
-                // While the floating ones are left a channel is promised all: the last must still get one.
+                // A channel is promised all of its exclusive segments while floating ones are left, and
+                // the last channel must still get one segment.
                 let promised = (exclusive * all).saturating_sub(floating);
                 written + promised.max(least + 1 + rng.random_range(0..8))
             })
@@ -118,10 +126,10 @@ fn script(rng: &mut TestRng) -> Vec<Item> {
         let longest = if matches!(kind, Kind::Page | Kind::Stream) { SEGMENT } else { 40 };
         let len = rng.random_range(1..=longest);
         let mut bytes: Vec<u8> = (0..len).map(|_| rng.random()).collect();
-        // Some of it can be compressed.
+        // Repeated bytes make some items compressible.
         bytes.truncate(rng.random_range(1..=len));
         let bytes = bytes.into_iter().cycle().take(len).collect();
-        // Whoever announces it looks into it.
+        // The announcement decodes the barrier, so it must be a real event.
         let bytes = if kind == Kind::TimeoutableBarrier { encoded(bytes) } else { bytes };
         script.push(Item { kind, bytes });
     }

@@ -1,4 +1,4 @@
-//! One process: an environment, and its I/O thread driven by hand.
+//! One process: an environment whose I/O thread is driven by hand.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -10,17 +10,18 @@ use proptest::test_runner::TestRng;
 
 use crate::config::{BufferOptions, Config};
 use crate::environment::ShuffleEnvironment;
+use crate::net::mailbox::{Command, Mailbox};
+use crate::net::peers::Peers;
 use crate::net::simulator::wire::{Net, SimLink, address_of};
-use crate::net::{Command, Mailbox, Peers};
 
 pub(super) struct Process {
     pub(super) env: ShuffleEnvironment,
     peers: Option<Peers<SimLink>>,
     link: SimLink,
     mailbox: Arc<Mailbox>,
-    /// The mailbox's waker is registered here.
+    /// Keeps the registration of the mailbox's waker alive.
     _poll: mio::Poll,
-    /// Asked to end: no further command counts.
+    /// True once the process shuts down; further commands are ignored.
     ending: bool,
 }
 
@@ -47,7 +48,7 @@ impl Process {
         Self { env, peers: Some(peers), link: link(), mailbox, _poll: poll, ending: false }
     }
 
-    /// One round of its I/O thread; whether there was anything to do.
+    /// Runs one round of the I/O thread; returns true if there was work.
     pub(super) fn wake(&mut self, now: Instant, rng: &mut TestRng) -> bool {
         let Some(peers) = &mut self.peers else { return false };
         let mut worked = false;
@@ -95,13 +96,14 @@ impl Process {
         worked
     }
 
-    /// The time for a last word is over.
+    /// Drops the connections that have not ended by themselves.
     pub(super) fn forget_peers(&mut self) {
         self.peers = None;
     }
 }
 
-/// Threads post in any order; only a channel's opening comes before all else about it.
+/// Reorders commands as concurrent threads could post them. A channel's opening stays ahead of its
+/// other commands.
 fn reorder(commands: &mut [Command], rng: &mut TestRng) {
     let fixed = |command: &Command| matches!(command, Command::Open { .. } | Command::Shutdown);
     for at in 1..commands.len() {

@@ -1,4 +1,4 @@
-//! What a channel has to deliver, compared with what it does.
+//! Checks that a channel delivers the items of its script.
 
 use headgate_protocol::{DataType, Sequence};
 use headgate_record::Event;
@@ -6,30 +6,30 @@ use headgate_record::Event;
 use crate::gate::Received;
 use crate::net::simulator::plan::{Item, Kind};
 
-/// How far one channel has been read.
+/// The items of one channel and the position of its reader.
 pub(super) struct Reading {
-    /// In order; neighbouring streams are one.
+    /// Items in order; adjacent streams are merged into one.
     due: Vec<Item>,
     at: usize,
-    /// Bytes of the stream at `at` that were read.
+    /// Bytes read of the stream at `at`.
     offset: usize,
-    /// These overtake the others, in their own order.
+    /// Priority events in order; they overtake the other items.
     priority: Vec<Vec<u8>>,
     priority_at: usize,
-    /// Barriers are announced here.
+    /// True if the producer is in another process, which announces its barriers.
     is_remote: bool,
-    /// The barrier in `due` that was announced and not read.
+    /// Position in `due` of the barrier that was announced and not read.
     announced: Option<usize>,
-    /// It overtakes what is before it.
+    /// True if that barrier overtakes the items before it.
     converted: bool,
     pub(super) ended: bool,
 }
 
-/// What the reader may do about a buffer.
+/// The reader's next step after a buffer.
 pub(super) enum Then {
-    GoOn,
+    Continue,
     Resume,
-    /// Let the barrier of this number overtake.
+    /// Let the barrier with this sequence number overtake.
     Convert(Sequence),
 }
 
@@ -59,17 +59,17 @@ impl Reading {
         }
     }
 
-    /// The announced barrier comes before all else.
+    /// Records that the announced barrier overtakes the items before it.
     pub(super) fn converted(&mut self) {
         self.converted = true;
     }
 
-    /// Takes a buffer, which must be the next one.
+    /// Takes a buffer, which must hold the next item.
     pub(super) fn take(&mut self, received: &Received) -> Then {
         let bytes = received.buffer.as_slice();
         assert!(!self.ended, "nothing follows the end");
         match received.data_type {
-            // Given so that its credit comes back.
+            // An empty buffer only returns its credit.
             DataType::DataBuffer if bytes.is_empty() => {}
             DataType::DataBuffer => {
                 let due = &self.due[self.at];
@@ -99,14 +99,18 @@ impl Reading {
                 let due = &self.due[self.at];
                 assert_eq!((due.kind, due.bytes.as_slice(), self.offset), (kind, bytes, 0));
                 if kind == Kind::TimeoutableBarrier && self.is_remote {
-                    assert_eq!(self.announced.take(), Some(self.at), "it was announced before");
-                    assert!(!self.converted, "it was to overtake");
+                    assert_eq!(
+                        self.announced.take(),
+                        Some(self.at),
+                        "a barrier is announced before it arrives"
+                    );
+                    assert!(!self.converted, "a converted barrier arrives as a priority event");
                 }
                 self.at += 1;
-                return if other.blocks_upstream() { Then::Resume } else { Then::GoOn };
+                return if other.blocks_upstream() { Then::Resume } else { Then::Continue };
             }
         }
-        Then::GoOn
+        Then::Continue
     }
 
     fn take_priority(&mut self, bytes: &[u8], sequence: Sequence) -> Then {
@@ -119,7 +123,10 @@ impl Reading {
         }
         if let Ok(Event::EventAnnouncement { announced, .. }) = Event::decode(bytes) {
             let is_barrier = |item: &Item| item.kind == Kind::TimeoutableBarrier;
-            let next = self.due[self.at..].iter().position(is_barrier).expect("a barrier comes");
+            let next = self.due[self.at..]
+                .iter()
+                .position(is_barrier)
+                .expect("an announced barrier is due");
             let barrier = self.at + next;
             assert_eq!(self.due[barrier].bytes, announced.encode().expect("was decoded"));
             assert!(self.is_remote && self.announced.replace(barrier).is_none());
@@ -127,6 +134,6 @@ impl Reading {
         }
         assert_eq!(self.priority[self.priority_at], bytes);
         self.priority_at += 1;
-        Then::GoOn
+        Then::Continue
     }
 }

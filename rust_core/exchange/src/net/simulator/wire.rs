@@ -1,4 +1,4 @@
-//! Pipes instead of sockets: what was written arrives when and in such pieces as the schedule says.
+//! Pipes in place of sockets: the schedule decides when bytes arrive and in which pieces.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
 
-/// The address of a process.
+/// Returns the address of a process.
 pub(super) fn address_of(process: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, u16::try_from(process + 1).expect("a handful")))
 }
@@ -20,12 +20,12 @@ fn process_at(address: SocketAddr) -> usize {
     usize::from(address.port()) - 1
 }
 
-/// What a socket reports once, until something changes.
+/// A change of readiness, reported once.
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub(super) token: usize,
     pub(super) readable: bool,
-    /// What was read or arrived is the last.
+    /// True if no bytes follow those that arrived.
     pub(super) ended: bool,
     pub(super) writable: bool,
 }
@@ -35,16 +35,16 @@ pub(super) struct Event {
 struct Pipe {
     under_way: VecDeque<u8>,
     arrived: VecDeque<u8>,
-    /// The writer said that nothing follows; that arrives behind the last byte.
+    /// True once the writer has closed its end; the reader learns of it after the last byte.
     finished: bool,
-    /// The writer found no room and wants to be told of some.
+    /// True if the writer found no room and waits for an event.
     full: bool,
-    /// Bytes that were ever written, and read.
+    /// Total number of bytes written, and of bytes read.
     written: usize,
     read: usize,
-    /// Those that take a descriptor along, in order.
+    /// Descriptors in order, each with the position of the byte it travels with.
     descriptors: VecDeque<(usize, OwnedFd)>,
-    /// The one of the bytes that were read last.
+    /// The descriptor that came with the last read.
     descriptor: Option<OwnedFd>,
 }
 
@@ -53,16 +53,19 @@ impl Pipe {
         capacity - self.under_way.len() - self.arrived.len()
     }
 
-    /// Nothing will arrive any more.
+    /// Returns true if nothing more will arrive.
     fn has_ended(&self) -> bool {
         self.finished && self.under_way.is_empty()
     }
 
-    /// What arrived, up to where a descriptor begins that is not the first of it.
+    /// Reads arrived bytes; ends ahead of a byte that carries a descriptor, unless it is the first.
     fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if self.descriptors.front().is_some_and(|(at, _)| *at == self.read) {
-            let (_, descriptor) = self.descriptors.pop_front().expect("looked at above");
-            assert!(self.descriptor.replace(descriptor).is_none(), "each is taken");
+            let (_, descriptor) = self.descriptors.pop_front().expect("checked above");
+            assert!(
+                self.descriptor.replace(descriptor).is_none(),
+                "each descriptor is taken before the next read"
+            );
         }
         let mut left = self.descriptors.front().map_or(usize::MAX, |(at, _)| at - self.read);
         let mut total = 0;
@@ -79,33 +82,34 @@ impl Pipe {
 #[derive(Clone, Copy)]
 struct End {
     process: usize,
-    /// Known once the process has taken the connection.
+    /// The token, once the process has registered the stream.
     token: Option<usize>,
-    /// The process dropped its socket.
+    /// True once the process has dropped its stream.
     gone: bool,
 }
 
 struct Wire {
-    /// The dialing process and the other one.
+    /// The process that dialed, then the one that accepts.
     ends: [End; 2],
-    /// What each of them reads.
+    /// The pipe that each end reads.
     pipes: [Pipe; 2],
     broken: Option<ErrorKind>,
 }
 
-/// All connections there ever were.
+/// All connections of a schedule, including ended ones.
 pub(super) struct Net {
-    /// Bytes that a pipe takes before its writer has to wait.
+    /// Bytes that a pipe holds before its writer must wait.
     capacity: usize,
-    /// They take descriptors along.
+    /// True if the connections carry descriptors.
     pub(super) same_host: bool,
-    /// Per process: tokens of connections that are gone while something was on loan over them.
+    /// Per process, the tokens of ended connections with buffers still on loan.
     watched: Vec<Vec<usize>>,
     wires: Vec<Wire>,
-    /// Per process: connections to accept, and events to look at.
+    /// Per process, the connections to accept.
     waiting: Vec<VecDeque<usize>>,
+    /// Per process, the events to handle.
     events: Vec<Vec<Event>>,
-    /// Processes that nobody can dial any more.
+    /// Per process, true once it accepts no more connections.
     closed: Vec<bool>,
 }
 
@@ -122,18 +126,18 @@ impl Net {
         }
     }
 
-    /// Pipes with bytes that have not arrived.
+    /// Returns the pipes with bytes that have not arrived.
     pub(super) fn under_way(&self) -> Vec<(usize, usize)> {
         let sides = (0..self.wires.len()).flat_map(|wire| [(wire, 0), (wire, 1)]);
         sides.filter(|(wire, side)| !self.wires[*wire].pipes[*side].under_way.is_empty()).collect()
     }
 
-    /// Connections that can still break.
+    /// Returns the connections that can still break.
     pub(super) fn alive(&self) -> Vec<usize> {
         (0..self.wires.len()).filter(|wire| self.wires[*wire].broken.is_none()).collect()
     }
 
-    /// Up to `count` bytes arrive.
+    /// Delivers up to `count` bytes.
     pub(super) fn deliver(&mut self, wire: usize, side: usize, count: usize) {
         let pipe = &mut self.wires[wire].pipes[side];
         let count = count.min(pipe.under_way.len());
@@ -141,14 +145,14 @@ impl Net {
         self.tell(wire, side, true, false);
     }
 
-    /// Both ends learn at once that the connection is no more.
+    /// Breaks a connection; both ends learn of it at once.
     pub(super) fn cut(&mut self, wire: usize) {
         self.wires[wire].broken = Some(ErrorKind::ConnectionReset);
         self.tell(wire, 0, true, true);
         self.tell(wire, 1, true, true);
     }
 
-    /// The process takes no further connection, and loses those it has not accepted.
+    /// Closes a process to new connections, and breaks those it has not accepted.
     pub(super) fn close_process(&mut self, process: usize) {
         self.closed[process] = true;
         for wire in std::mem::take(&mut self.waiting[process]) {
@@ -166,14 +170,14 @@ impl Net {
     }
 }
 
-/// A process's way to its streams.
+/// The link of one process.
 pub(super) struct SimLink {
     pub(super) net: Rc<RefCell<Net>>,
     pub(super) process: usize,
 }
 
 impl SimLink {
-    /// The next connection that another process dialed.
+    /// Accepts the next connection that another process dialed.
     pub(super) fn accept(&self) -> Option<(SimStream, SocketAddr)> {
         let mut net = self.net.borrow_mut();
         let wire = net.waiting[self.process].pop_front()?;
@@ -181,12 +185,12 @@ impl SimLink {
         Some((SimStream { net: Rc::clone(&self.net), wire, side: 1 }, peer))
     }
 
-    /// What [`Link::watch`] was asked for.
+    /// Returns the tokens given to [`Link::watch`].
     pub(super) fn watched(&self) -> Vec<usize> {
         self.net.borrow().watched[self.process].clone()
     }
 
-    /// What its sockets reported since the last call.
+    /// Takes the events since the last call.
     pub(super) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.net.borrow_mut().events[self.process])
     }
@@ -257,7 +261,7 @@ impl Stream for SimStream {
         self.net.borrow().same_host
     }
 
-    /// A read ends ahead of a descriptor.
+    /// Reads end ahead of a descriptor.
     fn may_stop_short(&self) -> bool {
         let net = self.net.borrow();
         let pipe = &net.wires[self.wire].pipes[self.side];
@@ -284,7 +288,7 @@ impl Drop for SimStream {
         self.finish();
         let mut net = self.net.borrow_mut();
         net.wires[self.wire].ends[self.side].gone = true;
-        // The other end may wait for room that nobody makes any more.
+        // The other end may wait for room, and no read will make any.
         net.tell(self.wire, 1 - self.side, true, true);
     }
 }

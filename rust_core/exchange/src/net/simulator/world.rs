@@ -1,4 +1,4 @@
-//! The processes of a schedule, and what can happen next to them.
+//! The processes of a schedule, and the steps and faults that can happen to them.
 
 use std::cell::RefCell;
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ use crate::net::simulator::wire::{Net, address_of};
 use crate::net::simulator::writing::Writing;
 use crate::partition::{PartitionOptions, ResultPartition};
 
-/// Bytes that a pipe takes: less than most processes have to say.
+/// Bytes that a pipe takes; fewer than most processes send.
 const CAPACITY: usize = 6_000;
 
 pub(super) struct Partition {
@@ -36,13 +36,13 @@ pub(super) struct Gate {
     pub(super) inner: Arc<InputGate>,
     pub(super) reading: Vec<Reading>,
     pub(super) outcome: Option<Result<()>>,
-    /// Buffers that its reader keeps.
+    /// Buffers that the reader keeps.
     held: Vec<Held>,
-    /// Channels of which a barrier was read.
+    /// Channels blocked by a barrier that was read.
     to_resume: Vec<usize>,
 }
 
-/// A buffer that its reader keeps, and what it read there.
+/// A buffer that the reader keeps, and a copy of its bytes.
 struct Held {
     buffer: Buffer,
     bytes: Vec<u8>,
@@ -57,7 +57,11 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !panicking() {
-            assert_eq!(self.buffer.as_slice(), self.bytes, "nobody wrote where somebody reads");
+            assert_eq!(
+                self.buffer.as_slice(),
+                self.bytes,
+                "a buffer changed while its reader kept it"
+            );
         }
     }
 }
@@ -104,7 +108,7 @@ impl World {
         Self { plan, net, processes, partitions, gates, now: Instant::now() }
     }
 
-    /// One thing that can happen happens.
+    /// Takes one random step.
     pub(super) fn step(&mut self, rng: &mut TestRng) {
         match rng.random_range(0..100) {
             0..20 => {
@@ -150,7 +154,7 @@ impl World {
         }
     }
 
-    /// Something goes wrong.
+    /// Injects a random fault.
     pub(super) fn fault(&mut self, rng: &mut TestRng) {
         let partition = rng.random_range(0..self.partitions.len());
         let gate = rng.random_range(0..self.gates.len());
@@ -186,7 +190,7 @@ impl World {
         }
     }
 
-    /// The producer of a subpartition goes on, if it has a segment or needs none.
+    /// Lets the producer of a random subpartition add its next item.
     fn produce(&mut self, rng: &mut TestRng) {
         let number = rng.random_range(0..self.partitions.len());
         let index = rng.random_range(0..self.partitions[number].writing.len());
@@ -199,7 +203,7 @@ impl World {
         writing[index].produce(inner, script, index, flush)
     }
 
-    /// A producer may go on behind its barrier.
+    /// Resumes a random channel that is blocked by a barrier.
     fn resume(&mut self, number: usize, rng: &mut TestRng) -> bool {
         let gate = &mut self.gates[number];
         if gate.to_resume.is_empty() || gate.outcome.is_some() {
@@ -210,7 +214,7 @@ impl World {
         true
     }
 
-    /// The reader of a gate takes what is there.
+    /// Lets the reader of a gate take the next buffer, if there is one.
     fn read(&mut self, number: usize, rng: &mut TestRng) -> bool {
         let gate = &mut self.gates[number];
         if gate.outcome.is_some() || !gate.inner.is_available() {
@@ -220,7 +224,7 @@ impl World {
             Ok(Poll::Ready(Some(received))) => {
                 let channel = received.channel;
                 match gate.reading[channel].take(&received) {
-                    Then::GoOn => {}
+                    Then::Continue => {}
                     Then::Resume => gate.to_resume.push(channel),
                     Then::Convert(sequence) => {
                         if rng.random() {
@@ -235,14 +239,14 @@ impl World {
                 }
             }
             Ok(Poll::Ready(None)) => gate.outcome = Some(Ok(())),
-            // A channel was announced that had nothing after all.
+            // A channel was announced as available and turned out to be empty.
             Ok(Poll::Pending) => {}
             Err(error) => gate.outcome = Some(Err(error)),
         }
         true
     }
 
-    /// The next channel of a gate becomes known; behind the last one the gate is sealed.
+    /// Adds the next channel of a gate; seals the gate after the last one.
     fn add_channel(&mut self, number: usize) -> bool {
         let gate = &mut self.gates[number];
         let planned = &self.plan.gates[number];
@@ -274,7 +278,7 @@ impl World {
         true
     }
 
-    /// Everything that can still happen happens, in turn, until nothing can.
+    /// Takes all possible steps in turn, until none is left.
     pub(super) fn settle(&mut self, rng: &mut TestRng) {
         loop {
             let mut worked = false;
@@ -309,7 +313,7 @@ impl World {
         }
     }
 
-    /// Where everything is, for whoever has to find out why a schedule failed.
+    /// Describes the state of everything, for the report of a failed schedule.
     pub(super) fn describe(&self) -> String {
         let mut lines = vec![format!("segments {:?}, {:?}", self.plan.memory, self.plan.same_host)];
         for (gate, planned) in self.gates.iter().zip(&self.plan.gates) {
@@ -333,8 +337,8 @@ impl World {
         lines.join("\n")
     }
 
-    /// What whoever supervises the processes does: producers learn which consumers are no more, as
-    /// a request that never arrived cannot tell them.
+    /// Does the supervisor's part: releases the subpartitions of ended gates, since a producer cannot
+    /// learn of a consumer whose request never arrived.
     pub(super) fn release_lost(&self) {
         for (gate, planned) in self.gates.iter().zip(&self.plan.gates) {
             if gate.outcome.is_some() {
@@ -346,7 +350,7 @@ impl World {
         }
     }
 
-    /// Ends every process; what is left of it is its pool.
+    /// Ends every process; only the pools are left to check.
     pub(super) fn end(&mut self, rng: &mut TestRng) {
         for number in 0..self.processes.len() {
             self.close(number);

@@ -1,4 +1,4 @@
-//! The producer of one subpartition, along its script.
+//! The producer of one subpartition, which follows its script.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use headgate_protocol::DataType;
 use crate::net::simulator::plan::{Item, Kind};
 use crate::partition::ResultPartition;
 
-/// A subpartition as its producer sees it.
+/// The progress of one subpartition's producer.
 #[derive(Default)]
 pub(super) struct Writing {
-    /// The item of the script that comes next.
+    /// Position of the next item in the script.
     pub(super) next: usize,
     open: Option<BufferBuilder>,
     pub(super) finished: bool,
 }
 
 impl Writing {
-    /// Goes on, if there is a segment or none is needed; false if nothing was done.
+    /// Adds the next item, if it needs no segment or one is free; returns true if it did.
     pub(super) fn produce(
         &mut self,
         inner: &ResultPartition,
