@@ -1,4 +1,4 @@
-"""What the tests of sinks share is in sink_kit.py."""
+"""Fixtures for tests of sinks; helpers are in sink_kit.py."""
 
 import os
 import sys
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-# importlib mode puts no folder on the path by itself.
+# pytest's importlib mode adds no folder to the path.
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
 def tmp_path(tmp_path_factory):
-    """A folder in memory where there is one: a sink syncs every file, and these write thousands."""
+    """Return a folder in memory if possible: these tests write and sync thousands of files."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path_factory.mktemp("sink")
         return
@@ -23,5 +23,5 @@ def tmp_path(tmp_path_factory):
 
 @pytest.fixture
 def path(tmp_path):
-    """A folder that is not there yet."""
+    """Return the path of a missing folder."""
     return tmp_path / "deep" / "out"

@@ -1,4 +1,4 @@
-"""Storages that fail or die at a chosen step, processes to kill, and what is left on the disk."""
+"""Storages that fail or crash at a chosen step, processes to kill, and checks of the files left."""
 
 import dataclasses
 import errno
@@ -13,7 +13,7 @@ from headgate.sink import FileSink
 from headgate.sink.owner import Owner
 from headgate.sink.storage import Storage, is_hidden
 
-#: What a sink asks of its storage; each call is a step.
+#: The methods of a storage; each call is a step.
 STEPS = (
     *("info", "list", "open_output", "make_folder", "sync", "move", "move_new"),
     *("delete_file", "delete_tree", "remove_empty", "read"),
@@ -21,15 +21,15 @@ STEPS = (
 
 
 class Crash(BaseException):
-    """The process is gone: no step after this one works."""
+    """A simulated crash: every later step raises it too."""
 
 
 class Faults:
-    """Counts steps, and crashes or fails before the one with a number.
+    """Counts steps, and crashes or fails before a chosen one.
 
     Args:
-        at: the step, from 1; None for none.
-        error: raise this once; a crash when it is None.
+        at: the number of the step, from 1; None for no fault.
+        error: raised once at the step; None to crash.
     """
 
     def __init__(self, at=None, error=None):
@@ -65,7 +65,7 @@ def _counted(name):
             self.faults.step(name, path)
         except OSError:
             if name == "remove_empty":
-                return False  # it never fails
+                return False  # It never fails.
             raise
         return real(self, path, *args, **kwargs)
 
@@ -77,7 +77,7 @@ for _name in STEPS:
 
 
 class FaultySink(FileSink):
-    """A sink on such a storage; ``faults`` is set after it is made."""
+    """A sink on a FaultyStorage; the caller sets ``faults``."""
 
     faults = None
 
@@ -99,18 +99,18 @@ _HERE = Owner.of(os.getpid())
 
 
 def dead_owner(pid=None):
-    """Name a process as Owner.of does, but one that is gone."""
+    """Return the identity of a process that is gone, in place of Owner.of."""
     return dataclasses.replace(_HERE, started=0)
 
 
 def numbers(start, stop, chunk=4):
-    """Batches with a column n."""
+    """Return batches with a column n."""
     array = pa.array(range(start, stop), pa.int64())
     return pa.table({"n": array}).to_batches(chunk)
 
 
 def rows(path):
-    """What readers see: the sorted column n."""
+    """Return the column n of all visible files, sorted."""
     files = [f for f in Path(path).rglob("*") if f.is_file() and not is_hidden(below(f, path))]
     found = []
     for kind in ("parquet", "arrow"):
@@ -122,7 +122,7 @@ def rows(path):
 
 
 def left(path):
-    """Everything of ours below a path that is neither data nor a marker, relative to it."""
+    """Return the hidden files below a path that are not markers, relative to it."""
     found = [below(file, path) for file in Path(path).rglob("*")]
     kept = ("_SUCCESS", "_headgate")
     ours = (name for name in found if is_hidden(name))
@@ -133,6 +133,6 @@ def below(file, path):
     return file.relative_to(path).as_posix()
 
 
-#: Children are forked from a server that has imported what they need.
+#: Children are forked from a server that has imported all modules they need.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["headgate.sink", "pyarrow.parquet", "pyarrow.dataset", "pytest"])

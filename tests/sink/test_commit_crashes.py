@@ -1,4 +1,4 @@
-"""A commit that is cut short at any step shows all of the job or nothing after the next use."""
+"""After a crash at any step of a commit, the next use shows all files of the job or none."""
 
 import random
 import warnings
@@ -14,7 +14,7 @@ OLD, NEW = list(range(10)), list(range(100, 110))
 
 @pytest.fixture(autouse=True)
 def dead(monkeypatch):
-    """Jobs of this process seem to be those of one that is gone."""
+    """Make the owner of this process's jobs look dead."""
     monkeypatch.setattr("headgate.sink.file_committer.Owner.of", kit.dead_owner)
 
 
@@ -28,7 +28,7 @@ def new_job(path, mode, faults, batches=None):
 
 
 def steps(tmp_path, mode):
-    """How many steps a job of a mode has."""
+    """Return the steps of a job with a mode."""
     faults = kit.Faults()
     if mode != "error":
         old_data(tmp_path / "counted")
@@ -114,7 +114,7 @@ def test_a_crash_at_every_step_of_an_abort(tmp_path):
         with pytest.raises(kit.Crash):
             new_job(path, "error", kit.Faults(number), failing_batches())
         FileSink(path).recover()
-        # Before the job has said which folders it made, and after it, they stay; empty.
+        # The folders stay, empty, if _job.json is not written yet or removed already.
         assert list(path.rglob("*")) == [], faults.seen[number - 1]
         gone += not path.exists()
     assert gone > len(faults.seen) // 2
@@ -181,7 +181,7 @@ def test_killed_fifty_times(path):
         found = kit.rows(path)
         jobs = {number // 10 for number in found}
         assert found == sorted(n for j in jobs for n in range(j * 10, j * 10 + 10))
-        # The last one may have been decided when it was killed.
+        # The commit of the last job may have been decided when it was killed.
         assert written <= jobs <= written | {job}
         written = jobs
         job += 1

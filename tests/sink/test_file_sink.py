@@ -1,4 +1,4 @@
-"""What a file sink writes, and what it refuses."""
+"""The files of a file sink, and its errors."""
 
 import os
 import pickle
@@ -296,7 +296,7 @@ def test_of_each_task_only_the_committed_attempt_stays(path):
     assert result.rows == 20
     assert kit.rows(path) == list(range(20))
     assert kit.left(path) == []
-    # An attempt that outlives its job finds no place any more.
+    # An attempt that outlives its job has no folder to write to.
     late = sink.create_writer(WriterContext(committer.job, 3))
     with pytest.raises(SinkError, match="cannot write"):
         late.write(kit.numbers(0, 1)[0])

@@ -1,4 +1,4 @@
-"""Whose staged files are removed, whose are left alone, and what is completed."""
+"""Recovery of a path: staged files that it removes or keeps, and commits that it completes."""
 
 import dataclasses
 import json
@@ -186,7 +186,7 @@ def test_foreign_names_in_the_staging_folder_stay(path):
 
 
 def test_a_folder_that_comes_and_goes_is_listed(path):
-    """What pyarrow says when others remove a folder, and make it again while it looks twice."""
+    """pyarrow raises if another process removes a folder during the listing and makes it again."""
     (path / "inside").mkdir(parents=True)
     storage = Storage.of(str(path), None)
     real, said = storage.filesystem, [FileNotFoundError(2, "no such folder")] * 3

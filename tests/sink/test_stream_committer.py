@@ -1,4 +1,4 @@
-"""Every batch of a stream is visible exactly once, whatever is cut short and run again."""
+"""Every batch of a stream becomes visible exactly once, after crashes and repeated runs."""
 
 import pytest
 import sink_kit as kit
@@ -11,7 +11,7 @@ BATCHES = 4
 
 
 def stage(sink, committer, batch, tasks=2):
-    """Run a batch's tasks; return the committables."""
+    """Run the tasks of a batch and return the committables."""
     found = []
     for index in range(tasks):
         start = batch * 10 + index * 5
@@ -24,7 +24,7 @@ def stage(sink, committer, batch, tasks=2):
 
 
 def run(sink, first=0, query=QUERY):
-    """Run batches until the end or a crash; return the number of the next."""
+    """Run batches until the end or a crash; return the number of the next batch."""
     committer = sink.create_stream_committer(query)
     batch = first
     try:
@@ -47,7 +47,7 @@ def test_a_crash_at_every_step(tmp_path, mode):
         path = tmp_path / f"crash-{number}"
         batch = run(kit.faulty(path, kit.Faults(number), **options))
         assert batch < BATCHES
-        # The engine runs the batch again, under the same number.
+        # The engine runs the batch again under the same number.
         sink = FileSink(path, **options)
         again += sink.create_stream_committer(QUERY).latest() == batch
         assert run(sink, batch) == BATCHES
@@ -58,7 +58,7 @@ def test_a_crash_at_every_step(tmp_path, mode):
 
 def test_two_drivers_commit_the_same_batch(tmp_path):
     def race(path, at):
-        """Commit a batch, and at a step of that let another driver commit its own try."""
+        """Commit a batch while another driver commits its own attempt at one of the steps."""
         sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
         slow, quick = sink.create_stream_committer(QUERY), FileSink(path, mode="append")
         other = quick.create_stream_committer(QUERY)
@@ -91,7 +91,7 @@ def test_two_drivers_commit_the_same_batch(tmp_path):
 
 def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
     def run_both(path, at):
-        """Commit a batch; before its journal is there another driver does, and dies at a step."""
+        """Commit a batch; before its journal, another driver commits it and dies at a step."""
         sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
         dying = kit.faulty(path, kit.Faults(), mode="append")
         slow = sink.create_stream_committer(QUERY)
@@ -160,7 +160,7 @@ def test_the_tries_of_a_batch_that_did_not_win_are_removed(path):
     lost.close()
     assert kit.rows(path) == list(range(10))
     assert kit.left(path) == []
-    # A task that outlives its batch leaves what the next batch removes.
+    # The next batch removes the files of a task that outlives its batch.
     late = sink.create_writer(WriterContext(committer.job(0), 8), make_job=True)
     late.write(kit.numbers(70, 75)[0])
     late.prepare_commit()

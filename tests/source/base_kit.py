@@ -1,4 +1,4 @@
-"""A reader of numbers on top of the high-level half, with a split reader that really blocks."""
+"""A reader of numbers on the high-level API, with a split reader that really blocks."""
 
 import threading
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class NumberSplit(SourceSplit):
-    """The numbers from ``first`` to before ``first + count``, of which ``index`` are emitted."""
+    """``count`` numbers from ``first`` on, of which ``index`` were emitted."""
 
     id: str
     first: int = 0
@@ -32,7 +32,7 @@ class NumberSplit(SourceSplit):
 
 
 class NumberReader(SplitReader):
-    """Gives up to ``batch`` numbers of each split per fetch; blocks while nothing is allowed."""
+    """Fetches up to ``batch`` numbers of each split; blocks while the test allows none."""
 
     def __init__(self, batch=3, is_open=True):
         self.batch = batch
@@ -102,7 +102,7 @@ class NumberEmitter(RecordEmitter):
 
 
 class NumberOutput(ReaderOutput):
-    """Keeps numbers; ``log`` has what happened in order."""
+    """Keeps the numbers; ``log`` has all calls in order."""
 
     def __init__(self):
         self.numbers, self.log = [], []
@@ -138,7 +138,7 @@ class SplitOutput(NumberOutput):
 
 
 class NumbersReader(SourceReaderBase):
-    """The reader; ``split_readers`` are those that its fetchers were given."""
+    """The reader; ``split_readers`` are those of its fetchers."""
 
     def __init__(
         self, new=NumberReader, emitter=None, manager=SingleThreadFetcherManager, **options
@@ -176,7 +176,7 @@ def ten_splits(start=0):
 
 
 def poll(reader, output, until):
-    """Poll, waiting on the reader's future, until a condition holds; return the last status."""
+    """Poll until a condition is true, waiting for the reader's future; return the last status."""
     status = None
     while not until():
         status = reader.poll_next(output)

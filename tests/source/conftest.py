@@ -1,4 +1,4 @@
-"""Every test of sources leaves no thread behind."""
+"""Fixtures for tests of sources; every test fails if it leaves a thread running."""
 
 import threading
 import time

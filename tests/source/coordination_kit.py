@@ -1,4 +1,4 @@
-"""A source of lists, an enumerator that is told what to do, and a gateway that takes notes."""
+"""A source of lists, with a scripted enumerator and a recording gateway."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ DEADLINE = 20
 
 
 def ours() -> list[str]:
-    """Names of the threads of Headgate that live."""
+    """Return the names of Headgate's running threads."""
     return sorted(t.name for t in threading.enumerate() if t.name.startswith("headgate"))
 
 
 @dataclass(frozen=True)
 class ListSplit(SourceSplit):
-    """Numbers from ``first`` to ``last`` (not included), each times ``width`` records."""
+    """Numbers from ``first`` up to and excluding ``last``, with ``width`` records each."""
 
     name: str
     first: int = 0
@@ -44,7 +44,7 @@ class ListSplit(SourceSplit):
 
 @dataclass(frozen=True)
 class Remaining:
-    """What no reader has: ids with bounds."""
+    """The unassigned splits: ids with bounds."""
 
     splits: tuple[Any, ...] = ()
 
@@ -57,7 +57,7 @@ class Remaining:
 
 
 class OnRequest(SplitEnumerator[ListSplit, Remaining]):
-    """Gives a split per request, and no more splits when there is none and it is bounded."""
+    """Assigns one split per request; without splits, a bounded one signals no more splits."""
 
     def __init__(self, context, splits, *, is_bounded=True):
         self.context = context
@@ -118,7 +118,7 @@ class OnRequest(SplitEnumerator[ListSplit, Remaining]):
 
 
 class ListReader(SourceReader[Any, ListSplit]):
-    """Reads one split after the other in the caller's thread; asks for one when it has none."""
+    """Reads splits one by one in the caller's thread; requests one when it has none."""
 
     def __init__(self, context):
         self.context = context
@@ -174,7 +174,7 @@ class ListReader(SourceReader[Any, ListSplit]):
 
 
 class ListSource(Source[Any, ListSplit, Remaining]):
-    """Splits of numbers; keeps the enumerators and readers that it made."""
+    """A source of numbers that keeps its enumerators and readers."""
 
     def __init__(self, splits=(), *, is_bounded=True, enumerator=OnRequest, reader=ListReader):
         self.splits = list(splits)
@@ -217,7 +217,7 @@ class ListSource(Source[Any, ListSplit, Remaining]):
 
 @dataclass
 class Notes:
-    """A gateway that writes down what it is told."""
+    """A gateway that records all messages."""
 
     told: list[tuple[Any, ...]] = field(default_factory=list)
     errors: list[HeadgateError] = field(default_factory=list)
@@ -239,7 +239,7 @@ class Notes:
 
 
 class Bench:
-    """A coordinator with its thread, gateway and source; :meth:`settle` waits for all it does."""
+    """A coordinator with its thread, gateway and source; :meth:`settle` waits until it is idle."""
 
     def __init__(self, source, parallelism=2, *, thread=None, **options):
         self.source = source
@@ -280,14 +280,14 @@ class Bench:
             self.settle()
 
     def in_thread(self, action):
-        """Run something on the coordinator's thread and return what it gives or raises."""
+        """Run a function on the coordinator's thread and return its result or exception."""
         found: list[Any] = []
         came = threading.Event()
 
         def run():
             try:
                 found.append(action())
-            except Exception as error:  # noqa: BLE001 - handed to the test
+            except Exception as error:  # noqa: BLE001 - returned to the test
                 found.append(error)
             came.set()
 

@@ -1,4 +1,4 @@
-"""A right source, written by hand, and wrong ones that break one promise each."""
+"""A correct source, written by hand, and wrong ones that break one rule of the contract each."""
 
 import dataclasses
 import threading
@@ -48,7 +48,7 @@ class LeftSerializer(JsonSerializer):
 
 
 class Ranges(SplitEnumerator):
-    """Hands out ranges on request."""
+    """Assigns ranges on request."""
 
     takes_back = True
 
@@ -80,7 +80,7 @@ class Ranges(SplitEnumerator):
 
 
 class RangeReader(SourceReader):
-    """A right reader, written without the high-level half: three rows per poll, no threads."""
+    """A correct reader without the high-level API: three rows per poll, no threads."""
 
     def __init__(self, context, columns=("n", "text"), expression=None):
         self.context = context
@@ -180,7 +180,7 @@ class RangeSource(Source):
 
 
 class LosesFetched(RangeReader):
-    """Its snapshot is behind what the next poll will emit."""
+    """Its snapshot skips the rows of the next poll."""
 
     def snapshot_state(self, checkpoint_id):
         return [
@@ -190,14 +190,14 @@ class LosesFetched(RangeReader):
 
 
 class Repeats(RangeReader):
-    """Its snapshot stays at the beginning of a split."""
+    """Its snapshot is always at the beginning of a split."""
 
     def snapshot_state(self, checkpoint_id):
         return [dataclasses.replace(s, position=0) for s in self.splits.values()]
 
 
 class EndsEarly(RangeReader):
-    """It ends whenever it has no split."""
+    """It returns END_OF_INPUT whenever it has no split."""
 
     def poll_next(self, output):
         status = super().poll_next(output)
@@ -206,7 +206,7 @@ class EndsEarly(RangeReader):
 
 
 class TakesTheEndBack(RangeReader):
-    """It says the end once."""
+    """It returns END_OF_INPUT only once."""
 
     ended = False
 
@@ -219,14 +219,14 @@ class TakesTheEndBack(RangeReader):
 
 
 class NeverWakes(RangeReader):
-    """A split does not complete the future that was given out."""
+    """A new split does not complete the future that it returned."""
 
     def wake(self):
         self.future = AVAILABLE
 
 
 class NeverWaits(RangeReader):
-    """Its future is always done."""
+    """Its future is always complete."""
 
     def is_available(self):
         return AVAILABLE
@@ -243,7 +243,7 @@ class LeavesThread(RangeReader):
 
 
 class Reorders(RangeReader):
-    """The order of rows depends on how many readers there are."""
+    """The order of its rows depends on the number of readers."""
 
     def emit(self, batch, output):
         if self.context.current_parallelism > 1:
@@ -252,14 +252,14 @@ class Reorders(RangeReader):
 
 
 class FiltersNothing(RangeReader):
-    """It promises to filter and does not."""
+    """Its with_filter() does not filter."""
 
     def __init__(self, context, columns, expression):
         super().__init__(context, columns, None)
 
 
 class SwapsColumns(RangeReader):
-    """It emits columns in the order of the file."""
+    """Its with_columns() does not change the order of columns."""
 
     def emit(self, batch, output):
         self.columns = sorted(self.columns)
@@ -276,32 +276,32 @@ class ReleasesEarly(RangeReader):
 
 
 class KeepsNothing(Ranges):
-    """It forgets the splits of lost readers."""
+    """It drops the splits of lost readers."""
 
     takes_back = False
 
 
 class AnyVersion(LeftSerializer):
-    """It does not look at the version."""
+    """Its serializer does not check the version."""
 
     def deserialize(self, version, data):
         return super().deserialize(self.version, data)
 
 
 class Forgetful(RangeSource):
-    """Its enumerator does so."""
+    """Its enumerator drops the splits of lost readers."""
 
     enumerator = KeepsNothing
 
 
 class Careless(RangeSource):
-    """Its checkpoints do not look at their version."""
+    """Its serializer of checkpoints does not check the version."""
 
     enumerator_checkpoint_serializer = AnyVersion(Left)
 
 
 class Unpicklable(RangeSource):
-    """It holds a lock."""
+    """It holds a lock, which cannot be pickled."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -309,7 +309,7 @@ class Unpicklable(RangeSource):
 
 
 class WithReader(RangeSource):
-    """The source with a wrong reader; made by name, so that it can be pickled."""
+    """The correct source with a wrong reader, found by name so that it can be pickled."""
 
     def __init__(self, columns=("n", "text"), expression=None, reader=""):
         super().__init__(columns, expression)

@@ -1,4 +1,4 @@
-"""A source whose reader does what a test tells it, and a clock that a test moves."""
+"""A source with a scripted reader, and a clock that a test advances."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Context(SourceReaderContext):
 
 
 class ScriptedReader(SourceReader):
-    """Each poll takes one step of a script: a function of (reader, output), or a status alone."""
+    """Each poll runs one step of a script: a function of (reader, output), or a status."""
 
     def __init__(self):
         self.steps = deque()
@@ -79,7 +79,7 @@ class ScriptedReader(SourceReader):
         self.output = None
 
     def script(self, *steps):
-        """Add steps, and tell whoever waits."""
+        """Add steps and complete the future."""
         self.steps.extend(steps)
         self.tell()
 
@@ -101,7 +101,7 @@ class ScriptedReader(SourceReader):
         return step(self, output) or MORE
 
     def is_available(self):
-        future = self.future  # before the look: whoever adds a step afterwards sets this one
+        future = self.future  # Read first: a step that is added afterwards completes this one.
         return DONE if self.steps else future
 
     def add_splits(self, splits):
@@ -160,7 +160,7 @@ def parts(*names):
 
 
 def emit(*records, split=None, at=None, status=None):
-    """A step that emits records, through the output of a split where one is named."""
+    """Return a step that emits records, for a split if one is named."""
 
     def step(reader, output):
         target = output if split is None else output.create_output_for_split(split)
@@ -219,7 +219,7 @@ class Rig:
             self.operator.start()
 
     def run(self, *steps):
-        """Script steps, then poll until nothing comes; return the records."""
+        """Add steps, poll until there is no record, and return the records."""
         self.reader.script(*steps)
         return self.drain()
 
@@ -230,7 +230,7 @@ class Rig:
         return records
 
     def pass_by(self, seconds):
-        """Let time go by in steps of 100 ms, polling at each."""
+        """Advance the clock in steps of 100 ms, and poll after each step."""
         records = []
         for _ in range(round(seconds * 10)):
             self.clock.pass_by(0.1)

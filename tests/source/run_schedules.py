@@ -12,13 +12,13 @@ CHUNK = 5000
 
 
 def run_chunk(seeds):
-    """Return how many schedules and steps there were, and the first failure as text or None."""
-    logging.getLogger("headgate.source").setLevel(logging.ERROR)  # failures while closing are meant
+    """Return the numbers of schedules and of steps, and the first failure as text, or None."""
+    logging.getLogger("headgate.source").setLevel(logging.ERROR)  # Failures in close are intended.
     steps = 0
     for seed in seeds:
         try:
             steps += run_schedule(seed)
-        except Exception:  # noqa: BLE001 - whatever it is, the seed is told
+        except Exception:  # noqa: BLE001 - reported with its seed
             return seed - seeds.start, steps, f"seed {seed}\n{traceback.format_exc()}"
     return len(seeds), steps, None
 

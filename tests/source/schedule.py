@@ -1,4 +1,4 @@
-"""One random schedule of a reader's life, with what must hold after every step of it."""
+"""One random schedule of a reader, with invariants that are checked after every step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class State:
 
 
 class TwoThreadsManager(SplitFetcherManager):
-    """Even splits in one fetcher, odd ones in the other: two threads that put."""
+    """Reads even splits in one fetcher and odd ones in another, so that two threads put."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -52,7 +52,7 @@ class TwoThreadsManager(SplitFetcherManager):
 
 
 class World:
-    """What there is to read, what has arrived of it, and what was emitted."""
+    """The records of all splits: those that exist, that have arrived, and that were emitted."""
 
     def __init__(self, simulator, totals):
         self.simulator = simulator
@@ -83,7 +83,7 @@ class World:
 
 
 class Output:
-    """Takes records and holds them against what is to come; one object for all splits and itself."""
+    """Checks each record against the expected one; also the output of each split."""
 
     def __init__(self, world, split_id=None):
         self.world, self.split_id = world, split_id
@@ -135,7 +135,7 @@ class Reader(SourceReaderBase):
 
 
 class Life:
-    """One reader from its start, perhaps with splits of a snapshot, to its end, crash or error."""
+    """One reader from its start, possibly with restored splits, to its end, crash or error."""
 
     def __init__(self, simulator, world, habits, restored):
         self.simulator, self.world, self.habits = simulator, world, habits
@@ -162,7 +162,7 @@ class Life:
             self.reader.add_splits(restored)
 
     def run(self):
-        """Return the splits to go on with, or None when everything was read."""
+        """Return the splits to continue with, or None if all records were read."""
         rng, simulator = self.rng, self.simulator
         limit = simulator.steps + 20_000
         dies_at = rng.random() * self.habits["dies_within"] if self.habits["dies_within"] else None
@@ -188,7 +188,7 @@ class Life:
         return self.give_back() if self.removed else self.close()
 
     def somebody_moves(self):
-        """Let the reader, a fetcher or the world move; see to it that somebody can."""
+        """Advance the reader, a fetcher or the world; check that one of them can advance."""
         who = self.rng.random()
         if who < 0.45:
             moved = self.turn()
@@ -200,7 +200,7 @@ class Life:
             self.release()
 
     def give_back(self):
-        """Return the unfinished splits, as a snapshot has them, and close."""
+        """Close the reader and return its unfinished splits from a snapshot."""
         self.check_state()
         unfinished = self.reader.snapshot_state(1)
         self.close()
@@ -210,7 +210,7 @@ class Life:
         return self.waiting is None or self.waiting.done()
 
     def turn(self):
-        """Do one thing in the reader's thread; return whether anything was done."""
+        """Take one step in the reader's thread; return True if there was one."""
         if self.rng.random() < self.habits["mail"]:
             self.mail()
             return True
@@ -231,7 +231,7 @@ class Life:
         return True
 
     def mail(self):
-        """Do one of the things that a task does between two polls."""
+        """Take one of the steps of a task between two polls."""
         calm = (self.add_splits, self.check_and_save, self.tell_no_more)
         wild = (self.pause_splits, self.pause_threads, self.wake, self.remove, self.reap)
         kinds = calm + wild if self.habits["disturbs"] else calm
@@ -268,7 +268,7 @@ class Life:
             fetcher.wake_up()
 
     def reap(self):
-        """Shut idle fetchers down before the end, as a manager may when there is no batch in hand."""
+        """Shut idle fetchers down early, as a manager may while the reader has no batch."""
         if self.reader.is_available() is not AVAILABLE:
             self.manager.maybe_shutdown_finished_fetchers()
 
@@ -280,7 +280,7 @@ class Life:
             self.removed |= {gone}
 
     def tell_no_more(self):
-        """Say no more splits, when none can come: not while a split may get a second life."""
+        """Signal no more splits, unless a split may be added again."""
         later = {key for key in self.world.totals if key[1] and key not in self.world.finished}
         here = set(self.reader.generations.items())
         if not self.world.pool and not self.told_no_more and later <= here:
@@ -288,7 +288,7 @@ class Life:
             self.reader.notify_no_more_splits()
 
     def release(self):
-        """Undo what holds everybody up; when nothing does, a wake-up was lost."""
+        """Remove a reason why nobody can advance; without a reason, a wake-up was lost."""
         if self.world.arrive():
             return
         if self.to_pause:
@@ -302,7 +302,7 @@ class Life:
             self.reader.add_splits(self.world.pool)
             self.world.pool = []
         elif self.removed and not self.told_no_more:
-            self.told_no_more = True  # a removed split never finishes, so it gets no second life
+            self.told_no_more = True  # A removed split never finishes, so it is not added again.
             self.world.totals = {
                 k: n for k, n in self.world.totals.items() if not k[1] or k in self.seen()
             }
@@ -319,7 +319,7 @@ class Life:
         return self.world.finished | set(self.reader.generations.items())
 
     def check_state(self):
-        """Compare a snapshot with what was emitted."""
+        """Compare a snapshot with the emitted records."""
         splits = {s.split_id: s for s in self.reader.snapshot_state(1)}
         if set(splits) != set(self.reader.generations):
             raise Lost(f"a snapshot has splits {set(splits)}")
@@ -345,10 +345,11 @@ class Life:
 
 
 def run_schedule(seed):
-    """Run the schedule of a seed; return its steps.
+    """Run the schedule of a seed and return the number of its steps.
 
     Raises:
-        AssertionError: something was lost, repeated or left behind, or waits for ever.
+        AssertionError: a record or batch was lost or repeated, a batch was not recycled, or a
+            thread waits for ever.
     """
     rng = random.Random(seed)
     simulator = Simulator(rng.random(), rng.choice([0.0, 0.4, 0.8]))
@@ -365,14 +366,14 @@ def run_schedule(seed):
     }
     totals = {(str(i), 0): int(rng.random() * 6) for i in range(1 + int(rng.random() * 4))}
     if rng.random() < 0.3:
-        totals["0", 1] = int(rng.random() * 4)  # a split that comes again when it is finished
+        totals["0", 1] = int(rng.random() * 4)  # A split that is added again after its end.
     world = World(simulator, totals)
     left = Life(simulator, world, habits, []).run()
     while left is not None:
-        # What follows a crash, an error or a removal is undisturbed in that way.
+        # The next reader runs without a crash, an error or a removal.
         habits.update(dies_within=0, fails_after=None, removes=False)
         left = Life(simulator, world, habits, left).run()
-    # A second life that a removal made impossible is in neither.
+    # Neither side has a split that a removal kept from being added again.
     if {k: n for k, n in world.emitted.items() if n} != {
         k: n for k, n in world.totals.items() if n
     }:

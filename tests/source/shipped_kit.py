@@ -1,4 +1,4 @@
-"""Surroundings for the sources that ship: an enumerator's and a reader's, without any thread."""
+"""Contexts of enumerators and readers for the sources that ship, without threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEADLINE = 20
 
 
 class FakeEnumeratorContext(SplitEnumeratorContext):
-    """Takes notes. Work that is called for waits until ``run()``; work with a period stays."""
+    """Records all calls. Asynchronous work waits for ``run()``, periodic work for ``tick()``."""
 
     current_parallelism = 0
     registered_readers: dict[int, ReaderInfo] = {}  # noqa: RUF012 - replaced by each instance
@@ -60,12 +60,12 @@ class FakeEnumeratorContext(SplitEnumeratorContext):
         self.backlog.append(is_processing_backlog)
 
     def run(self):
-        """Do what has been called for, until nothing is left."""
+        """Run the waiting work until none is left."""
         while self.work:
             self.do(*self.work.pop(0))
 
     def tick(self):
-        """Let one period pass."""
+        """Run the periodic work once."""
         for work, handler, _ in self.periodic:
             self.do(work, handler)
         self.run()
@@ -73,7 +73,7 @@ class FakeEnumeratorContext(SplitEnumeratorContext):
     def do(self, work, handler):
         try:
             result, error = work(), None
-        except Exception as raised:  # noqa: BLE001 - given to the handler
+        except Exception as raised:  # noqa: BLE001 - passed to the handler
             result, error = None, raised
         handler(result, error)
 
@@ -101,7 +101,7 @@ class FakeReaderContext(SourceReaderContext):
 
 
 class Collected(ReaderOutput):
-    """An output that keeps everything."""
+    """An output that keeps all records."""
 
     def __init__(self):
         self.records: list[Any] = []
@@ -128,7 +128,7 @@ class Collected(ReaderOutput):
 
 
 def enumerated(source, readers=1, checkpoint=None, host="host-0") -> list[Any]:
-    """Return all splits of a bounded source, in the order in which they are handed out."""
+    """Return all splits of a bounded source, in the order of their assignment."""
     context = FakeEnumeratorContext(readers)
     enumerator = (
         source.create_enumerator(context)
@@ -146,7 +146,7 @@ def enumerated(source, readers=1, checkpoint=None, host="host-0") -> list[Any]:
 
 
 def polled(reader, output, until) -> InputStatus:
-    """Poll until ``until(status)``, waiting when there is nothing."""
+    """Poll until ``until(status)``, waiting for the reader's future while it has no data."""
     deadline = time.monotonic() + DEADLINE
     while True:
         status = reader.poll_next(output)

@@ -1,8 +1,8 @@
-"""Reader, fetchers and the world they read from, scheduled step by step in one thread by a seed.
+"""A simulator that runs a reader, its fetchers and their input step by step in one thread.
 
-What runs is the code of headgate.source.base itself. Its fetchers are generators, which the simulator
-advances; its locks are made by the simulator, which lets fetchers come in before each that the reader
-takes. So every order of the sections that hold a lock can happen, and a seed brings it back.
+It runs the code of headgate.source.base itself. The fetchers are generators, which the simulator
+advances. It also makes the locks, and may advance fetchers before the reader acquires one. So
+every order of the critical sections can happen, and the same seed gives the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.source.base.threads import AT_FETCH, Threads
 
 @dataclass(frozen=True)
 class SimSplit:
-    """Numbers from ``position`` to ``end``; ``generation`` tells an id's second life from its first."""
+    """Numbers from ``position`` to ``end``; ``generation`` counts the additions of the same id."""
 
     split_id: str
     position: int
@@ -24,7 +24,7 @@ class SimSplit:
 
 
 class Lost(AssertionError):
-    """Something was lost, repeated, left behind, or waits for ever."""
+    """An invariant is broken: a loss, a repetition, a leak, or a wait without end."""
 
 
 class SimParker:
@@ -58,7 +58,7 @@ class SimLock:
 
 
 class SimWorker:
-    """A fetcher's thread: a generator and what it waits for."""
+    """A fetcher's thread: a generator, and the parker that it waits for."""
 
     def __init__(self, simulator, steps, name):
         self.simulator, self.steps, self.name = simulator, steps, name
@@ -121,11 +121,11 @@ class SimThreads(Threads):
 
 
 class Simulator:
-    """The scheduler: who goes next, and whether anybody can."""
+    """The scheduler, which picks the next worker that can advance."""
 
     def __init__(self, seed, eagerness):
         self.rng = random.Random(seed)
-        self.eagerness = eagerness  # how likely fetchers come in before the reader takes a lock
+        self.eagerness = eagerness  # Probability that fetchers run before a lock of the reader.
         self.threads = SimThreads(self)
         self.workers = []
         self.in_fetcher = False
@@ -133,7 +133,7 @@ class Simulator:
         self.steps = 0
 
     def gap(self):
-        """Let fetchers come in, if the caller is the reader; a fetcher's own gaps are its yields."""
+        """Advance fetchers if the caller is the reader; a fetcher's own gaps are its yields."""
         if self.in_fetcher or self.held:
             return
         while self.rng.random() < self.eagerness and self.step_a_fetcher():
@@ -148,7 +148,7 @@ class Simulator:
 
 
 class SimBatch:
-    """RecordsWithSplitIds that notices when it is used after its memory is gone."""
+    """RecordsWithSplitIds that fails if it is used after its memory was freed."""
 
     def __init__(self, split_reader, records, finished):
         self.split_reader = split_reader
@@ -189,7 +189,7 @@ class SimBatch:
 
 
 class SimSplitReader:
-    """Blocks in fetch() until data has arrived or it is woken; one split or several per batch."""
+    """Blocks in fetch() until data arrives or a wake-up; a batch has one split or several."""
 
     def __init__(self, world):
         self.world = world
@@ -252,7 +252,7 @@ class SimSplitReader:
         self.paused -= {s.split_id for s in to_resume}
 
     def wake_up(self):
-        self.simulator.gap()  # it may come late
+        self.simulator.gap()  # The wake-up may come late.
         self.woken = True
 
     def close(self):

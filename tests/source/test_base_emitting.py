@@ -89,7 +89,7 @@ def test_an_emitter_that_fails_names_the_split(readers, output):
 
 
 def fetching(reader, *batches):
-    """Make its split reader give these batches."""
+    """Make the reader's split reader return these batches."""
     waiting = list(batches)
     reader.split_readers[0].fetch = lambda: waiting.pop(0) if waiting else RecordsBySplits({})
     reader.split_readers[0].wake_up()
@@ -152,7 +152,7 @@ def test_next_record_without_a_split_is_an_error():
 
 
 def test_batches_that_are_left_by_fetchers_that_are_gone_come_before_the_end(output):
-    """With a manager that ends fetchers by rules of its own."""
+    """The manager here ends fetchers by other rules."""
     queue = FutureCompletingBlockingQueue()
     manager = SimpleNamespace(
         queue=queue,

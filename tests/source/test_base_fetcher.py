@@ -1,4 +1,4 @@
-"""One fetcher, stepped by hand: after Flink's SplitFetcherTest and SplitFetcherPauseResumeSplitTest."""
+"""One fetcher, stepped by hand: after Flink's SplitFetcherTest and its test of pauses."""
 
 import pytest
 from tests.source.base_kit import NumberReader, NumberSplit
@@ -35,7 +35,7 @@ class Bench:
         self.steps = self.fetcher.steps()
 
     def step(self, until=None):
-        """Step until it is parked without a permit, or at a kind of wait; None at its end."""
+        """Advance until it parks without a permit or reaches a kind of wait; None at its end."""
         for wait in self.steps:
             if wait is None:
                 continue
@@ -46,7 +46,7 @@ class Bench:
         return None
 
     def polled(self):
-        """Return what is in the queue, by splits, and the finished splits."""
+        """Return the queued records by split, and the finished splits."""
         batches = []
         while (batch := self.queue.poll()) is not None:
             records = {}
@@ -92,7 +92,7 @@ def test_when_all_splits_are_finished_it_is_idle_and_tells_the_reader():
 def test_a_finished_split_is_given_up_only_when_its_batch_is_in_the_queue():
     bench = Bench(NumberReader(batch=5), capacity=1)
     bench.fetcher.add_splits([NumberSplit("a")])
-    bench.step()  # the second batch waits for room
+    bench.step()  # The second batch waits for room.
     assert bench.fetcher.assigned_splits() == ["a"]
     bench.fetcher.wake_up()
     bench.step()
@@ -125,7 +125,7 @@ def test_a_batch_that_came_with_a_wake_up_is_kept_too():
     bench = Bench(NumberReader(batch=2))
     bench.fetcher.add_splits([NumberSplit("a", count=2)])
     bench.step(AT_FETCH)
-    bench.split_reader.wake_up = lambda: None  # the fetch gives data all the same
+    bench.split_reader.wake_up = lambda: None  # The fetch returns data all the same.
     bench.fetcher.wake_up()
     for _ in range(2):
         next(bench.steps)
@@ -199,7 +199,7 @@ def test_shutdown_ends_a_put_and_gives_its_batch_back():
 def test_single_splits_are_paused_and_resumed():
     bench = Bench(NumberReader(batch=2), capacity=1)
     bench.fetcher.add_splits([NumberSplit("a"), NumberSplit("b")])
-    bench.fetcher.pause_or_resume_splits(["a", "unknown"], [])  # before a was even added
+    bench.fetcher.pause_or_resume_splits(["a", "unknown"], [])  # Before "a" was added.
     bench.step()
     bench.step()
     assert bench.split_reader.paused == {"a"}
@@ -286,7 +286,7 @@ def test_a_source_error_passes_as_it_is():
 
 def test_a_change_that_fails_names_the_new_split():
     bench = Bench()
-    bench.split_reader.handle_splits_changes = None  # not callable
+    bench.split_reader.handle_splits_changes = None  # Not callable.
     bench.fetcher.add_splits([NumberSplit("new")])
     bench.step()
     assert "failed at split new: TypeError" in bench.errors[0].summary

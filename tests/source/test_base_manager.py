@@ -1,4 +1,4 @@
-"""Fetchers of a reader, in real threads: after Flink's SplitFetcherManagerTest."""
+"""Fetchers of a reader in real threads: after Flink's SplitFetcherManagerTest."""
 
 import logging
 import threading
@@ -175,7 +175,7 @@ def test_close_gives_up_on_a_fetch_that_ignores_wake_ups_and_names_its_split(man
     assert "part-7.parquet:3" in caplog.text
     (thread,) = fetcher_threads()
     assert thread.daemon
-    reader.open()  # when it returns after all, it cleans up after itself
+    reader.open()  # Once fetch() returns, the thread cleans up.
     thread.join(TIMEOUT)
     assert reader.closed == 1
 
@@ -198,7 +198,7 @@ def test_a_split_reader_that_cannot_pause_refuses_at_once(managers):
 
     strict, lenient = managers(CannotPause), managers(CannotPause, allow_unaligned_splits=True)
     for manager in (strict, lenient):
-        manager.pause_or_resume_splits(["a"], [])  # nothing runs: nothing to pause
+        manager.pause_or_resume_splits(["a"], [])  # No fetcher runs, so there is no split to pause.
         manager.add_splits([NumberSplit("a")])
     with pytest.raises(NotBuiltError, match=r"CannotPause cannot .*"):
         strict.pause_or_resume_splits(["a"], [])

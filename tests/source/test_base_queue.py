@@ -20,12 +20,12 @@ def queue_of(*elements, capacity=2):
 
 
 def parked(steps):
-    """Advance steps until they wait; return what for."""
+    """Advance steps until they wait, and return the parker."""
     return next(wait for wait in steps if wait is not None)
 
 
 def finish(steps):
-    """Advance steps to their end, which must come without waiting; return the result."""
+    """Advance steps to their end, without a wait, and return the result."""
     try:
         while True:
             assert next(steps) is None, "it waits"
@@ -195,7 +195,7 @@ def test_a_thread_that_waits_to_put_is_woken():
     results = []
     thread = threading.Thread(target=lambda: results.append(queue.put(5, "b")), daemon=True)
     thread.start()
-    queue.wake_up_putting_thread(5)  # before it waits or after: the same
+    queue.wake_up_putting_thread(5)  # Before or during the wait: the result is the same.
     thread.join(TIMEOUT)
     assert results == [False]
 

@@ -156,7 +156,7 @@ def test_spec_13_05_what_is_restored_gives_exactly_the_rest(readers, output, emi
     poll(first, output, lambda: len(output.numbers) == emitted)
     splits = first.snapshot_state(1)
     lost, more = NumberOutput(), min(5, 100 - emitted)
-    poll(first, lost, lambda: len(lost.numbers) >= more)  # it went on, and then it was lost
+    poll(first, lost, lambda: len(lost.numbers) >= more)  # It read on, and then it was lost.
     second.add_splits(splits)
     second.notify_no_more_splits()
     assert read_to_end(second, output) is END

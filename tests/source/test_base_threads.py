@@ -1,4 +1,4 @@
-"""What runs blocking code: by a thread here, by the simulator in the schedules."""
+"""Blocking code in real threads; test_schedules.py runs it in the simulator."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The thread of all enumerators: order, timers on a clock of the test's own, the pool, the end."""
+"""The thread of all enumerators: order, timers on a simulated clock, pool, and close."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_period_leaves_out_the_times_that_have_passed(thread, clock):
     seen = []
     thread.schedule(1, 10, lambda: seen.append(clock.now))
     rest(thread)
-    for seconds in (1, 9.5, 0.5, 35, 5):  # at 101, 110.5, 111, 146, 151
+    for seconds in (1, 9.5, 0.5, 35, 5):  # At 101, 110.5, 111, 146, 151.
         move(thread, clock, seconds)
     assert seen == [101, 111, 146, 151]
 
@@ -157,7 +157,7 @@ def test_the_pool_has_four_daemons_and_is_used_again(thread):
     seen = []
     for _ in range(4):
         thread.submit(lambda: gate.wait(DEADLINE), lambda *answer: seen.append(answer))
-    gate.wait(DEADLINE)  # all four run at the same time
+    gate.wait(DEADLINE)  # All four run at the same time.
     rest(thread)
     assert len(seen) == 4
     pool = [t for t in threading.enumerate() if t.name.startswith("headgate-call-async")]

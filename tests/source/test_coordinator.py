@@ -1,4 +1,4 @@
-"""The coordinator of a source: what Flink's SourceCoordinatorTest looks at."""
+"""The coordinator of a source: after Flink's SourceCoordinatorTest."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_several_coordinators_share_a_thread():
     requested(benches[1], 0)
     assert benches[1].notes.told[-1] == ("no more", 0)
     assert not benches[1].source.enumerator.is_closed
-    thread.close(DEADLINE)  # closes the enumerators that are left
+    thread.close(DEADLINE)  # Closes the enumerators that are left.
     assert all(b.source.enumerator.is_closed for b in benches)
     assert ours() == []
 
@@ -201,7 +201,7 @@ def test_no_more_splits_is_forgotten_with_the_reader():
     bench = Bench(ListSource(SPLITS[:1])).started(0)
     requested(bench, 0, 0)
     bench.coordinator.reader_lost(0)
-    requested(bench, 0)  # not there
+    requested(bench, 0)  # Not registered.
     bench.coordinator.register_reader(0, "new")
     requested(bench, 0, 0)
     assert bench.notes.told == [("assign", 0, ("a",)), ("no more", 0)] * 2
@@ -228,7 +228,7 @@ def test_losing_a_reader_that_is_not_there_changes_nothing(bench):
 def test_the_account_of_finished_splits(bench):
     bench.started(0, 1)
     requested(bench, 0, 0, 1)
-    assert bench.coordinator.total_splits == 3  # what this enumerator calls its total
+    assert bench.coordinator.total_splits == 3  # This enumerator's total.
     bench.coordinator.splits_finished(0, ["a"])
     bench.settle()
     assert (bench.coordinator.finished_splits, bench.coordinator.assigned_of(0)) == (1, ["b"])
@@ -238,8 +238,8 @@ def test_the_account_of_finished_splits(bench):
     bench.settle()
     assert bench.coordinator.finished_splits == 3
     bench.coordinator.checkpoint_complete(1)
-    bench.coordinator.reader_lost(0)  # it has a behind it, and reads b again
-    bench.coordinator.splits_finished(0, ["b"])  # said too late
+    bench.coordinator.reader_lost(0)  # It has finished "a", and reads "b" again.
+    bench.coordinator.splits_finished(0, ["b"])  # Reported too late.
     bench.settle()
     assert bench.coordinator.finished_splits == 2
     bench.coordinator.register_reader(0, "h")

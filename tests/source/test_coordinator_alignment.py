@@ -1,4 +1,4 @@
-"""Watermark alignment, the coordinator's part: Flink's SourceCoordinatorAlignmentTest."""
+"""Watermark alignment in the coordinator: after Flink's SourceCoordinatorAlignmentTest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def strategy(group="g", drift=DRIFT, interval=1.0):
 
 
 class Aligned(Bench):
-    """A bench on a clock; :meth:`announced` moves it by one interval."""
+    """A bench with a simulated clock; :meth:`announced` advances it by one interval."""
 
     def __init__(self, *, watermarks=None, parallelism=3, clock=None, **options):
         self.clock = clock or Clock()
@@ -86,7 +86,7 @@ def test_flink_32496_idle_readers_hold_nobody(bench):
     bench.reported(r0=10, r1=99)
     bench.reported(r0=MAX_WATERMARK)
     assert bench.announced() == {0: 99 + DRIFT, 1: 99 + DRIFT}
-    bench.reported(r0=50)  # and come back
+    bench.reported(r0=50)  # And is active again.
     assert bench.announced() == {0: 50 + DRIFT, 1: 50 + DRIFT}
 
 
@@ -115,7 +115,7 @@ def test_a_lost_reader_holds_nobody(bench):
     bench.coordinator.reader_lost(0)
     bench.settle()
     assert bench.announced() == {1: 20 + DRIFT}
-    bench.reported(r0=5)  # too late
+    bench.reported(r0=5)  # Too late.
     assert bench.announced() == {1: 20 + DRIFT}
     bench.coordinator.reader_lost(1)
     bench.settle()

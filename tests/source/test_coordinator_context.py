@@ -1,4 +1,4 @@
-"""What an enumerator may ask of its coordinator: Flink's SourceCoordinatorContextTest."""
+"""The context of an enumerator: after Flink's SourceCoordinatorContextTest."""
 
 from __future__ import annotations
 

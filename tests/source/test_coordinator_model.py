@@ -1,8 +1,8 @@
-"""Random lives of a job: every split is always in one place, that of a naive model.
+"""Random runs of a job: every split is always in one place, the same as in a naive model.
 
-Places: with the enumerator, with a reader that is there, in the stored state of a reader that is
-not there, or finished. A lost reader goes back to the last complete checkpoint, as a job does; what
-it was given since goes to the enumerator.
+The places are: the enumerator, a registered reader, the stored state of a lost reader, and the
+finished splits. A lost reader continues from the last complete checkpoint; the splits assigned to
+it since then return to the enumerator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def nothing() -> dict[int, set[str]]:
 
 @dataclass
 class Stored:
-    """A checkpoint of the job: the enumerator's bytes, and what readers held and had finished."""
+    """A checkpoint of the job: the enumerator's bytes, the readers' splits, and finished ones."""
 
     data: bytes | None = None
     holds: dict[int, set[str]] = field(default_factory=nothing)
@@ -37,7 +37,7 @@ def copied(sets, turn=0):
 
 
 class Lives(RuleBasedStateMachine):
-    """A coordinator, and sets that say where everything has to be."""
+    """A coordinator, and a model that has the place of every split in sets."""
 
     def __init__(self):
         super().__init__()
@@ -54,7 +54,7 @@ class Lives(RuleBasedStateMachine):
         self.told: set[int] = set()
         self.holds = copied(self.stored.holds)
         self.done = copied(self.stored.done)
-        self.given: dict[int, set[str]] = nothing()  # to the reader that is there, unfinished
+        self.given: dict[int, set[str]] = nothing()  # Unfinished splits of registered readers.
         self.done_before = sum(map(len, self.done.values()))
 
     def teardown(self):
@@ -65,7 +65,7 @@ class Lives(RuleBasedStateMachine):
     def model_lose(self, reader):
         if reader not in self.there:
             return
-        for pending in sorted(self.pending):  # a checkpoint needs every reader
+        for pending in sorted(self.pending):  # A checkpoint needs every reader.
             self.abort(pending)
         self.there.discard(reader)
         self.told.discard(reader)
@@ -121,7 +121,7 @@ class Lives(RuleBasedStateMachine):
         if held:
             split = held[pick % len(held)]
             self.bench.coordinator.splits_finished(reader, [split])
-            if reader in self.there:  # said by one that is gone, it does not count
+            if reader in self.there:  # A lost reader's report does not count.
                 self.holds[reader].remove(split)
                 self.given[reader].discard(split)
                 self.done[reader].add(split)
@@ -150,7 +150,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(turn=A_READER)
     def restore_all(self, turn):
-        """Start again from what is stored, the readers' states handed round."""
+        """Restart from the stored checkpoint, with the readers' states rotated."""
         self.bench.close()
         assert self.bench.notes.errors == []
         self.stored.holds = copied(self.stored.holds, turn)

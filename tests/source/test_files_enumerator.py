@@ -1,4 +1,4 @@
-"""Which files there are, in which order their splits go, what a checkpoint keeps, new files."""
+"""Listing of files, order of splits, checkpoints, and discovery of new files."""
 
 from __future__ import annotations
 

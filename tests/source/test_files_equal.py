@@ -1,4 +1,4 @@
-"""Row for row what pyarrow's own readers give: types, nulls, columns, filters, sizes of splits."""
+"""File sources give the same rows as pyarrow's own readers, for all types, filters and splits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VALUES = {
     ),
 }
 
-#: On small values, so that filters keep some rows and statistics rule some row groups out.
+#: For columns with few distinct values, so that filters keep some rows and skip some row groups.
 FILTERS = [
     pc.field("key") < 3,
     (pc.field("key") >= 2) & (pc.field("key") != 4),
@@ -96,7 +96,7 @@ WRITERS = {"parquet": write_parquet, "arrow": write_arrow}
 
 
 def rows_of(table):
-    """Rows that can be compared: NaN equals NaN."""
+    """Return the rows in a form in which NaN equals NaN."""
     return sorted(
         (row["id"], repr(sorted(row.items()))) if "id" in row else (0, repr(sorted(row.items())))
         for row in table.to_pylist()
@@ -145,7 +145,7 @@ def test_rows_are_those_of_a_dataset(kind, table, group, split_size, batch_rows,
 
 @pytest.fixture
 def grouped(tmp_path):
-    """Ten row groups of 100 rows, sorted by key."""
+    """Write ten row groups of 100 rows, sorted by key."""
     table = pa.table({"key": range(1000), "text": [f"row {n}" for n in range(1000)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
     return tmp_path

@@ -1,4 +1,4 @@
-"""Files that are gone, changed, damaged or of another schema: one error that names split and file."""
+"""Files that are gone, changed, damaged or of another schema: the error names split and file."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_damaged_batch_of_an_arrow_file(tmp_path):
     before = path.stat().st_mtime_ns
     data = bytearray(path.read_bytes())
     place = data.index(b"row 55")
-    while data[place : place + 4] != b"\xff\xff\xff\xff":  # where the message begins
+    while data[place : place + 4] != b"\xff\xff\xff\xff":  # The start of a message.
         place -= 1
     data[place + 4 : place + 8] = struct.pack("<i", 2**30)
     path.write_bytes(data)

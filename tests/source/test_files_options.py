@@ -1,4 +1,4 @@
-"""A file source described by texts, as Spark's options are."""
+"""A file source from string options."""
 
 from __future__ import annotations
 

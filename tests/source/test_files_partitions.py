@@ -1,4 +1,4 @@
-"""Columns in the names of folders: the same rows as pyarrow's datasets, whole files left out."""
+"""Columns in the names of folders: rows equal to pyarrow's datasets, and skipped files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV and JSON lines: ranges of bytes cut anywhere give every row once."""
+"""CSV and JSON lines: byte ranges that are cut anywhere give every row once."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_types_of_a_schema(tmp_path):
     )
     row = {
         "day": dt.date(2020, 2, 29),
-        "at": dt.datetime(2020, 2, 29, 12, 30),  # noqa: DTZ001 - a column without a zone
+        "at": dt.datetime(2020, 2, 29, 12, 30),  # noqa: DTZ001 - no time zone
         "money": decimal.Decimal("12.50"),
         "small": -7,
         "flag": True,

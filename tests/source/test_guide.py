@@ -1,4 +1,4 @@
-"""The guide's blocks run in order, its tests pass, and on Spark it gives what it says."""
+"""The guide's blocks run in order, and its tests pass."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ BLOCKS = re.findall(r"^```python( spark)?\n(.*?)^```$", GUIDE.read_text(), re.MU
 
 @pytest.fixture(scope="module")
 def guide():
-    """The module that the guide writes."""
+    """Return a module with all blocks of the guide."""
     module = types.ModuleType("guide")
     sys.modules["guide"] = module
     for place, (on_spark, text) in enumerate(BLOCKS):

@@ -1,4 +1,4 @@
-"""One source after another: order, restores in each, lost readers, late readers, end positions."""
+"""Chains of sources: order, restores in each source, lost and late readers, end positions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def started(chain=CHAIN, readers=2, checkpoint=None):
 
 
 def said(context, subtask):
-    """What a reader has been told: names and indexes."""
+    """Return the events that a reader got: names and indexes."""
     return [(event.name, index_of(event)) for reader, event in context.events if reader == subtask]
 
 

@@ -1,4 +1,4 @@
-"""What a chain of sources is made of, what it refuses, and how it travels."""
+"""The builder of a chain of sources, its errors, and the chain's serializers and pickles."""
 
 from __future__ import annotations
 

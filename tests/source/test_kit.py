@@ -1,4 +1,4 @@
-"""The test kit passes a right source and catches wrong ones, each by the test that is meant for it."""
+"""The test kit passes a correct source, and each wrong source fails the test meant for it."""
 
 import pyarrow.compute as pc
 import pytest
@@ -38,14 +38,14 @@ class RangeTests(SourceTestBase):
 
 
 class TestRightSource(RangeTests):
-    """The right source passes every test."""
+    """The correct source passes every test."""
 
 
 def outcomes(source):
-    """Return the names of the tests that fail for a source, with what they say."""
+    """Return the names of the tests that fail for a source, with their errors."""
 
     class Tests(RangeTests):
-        timeout = 0.3  # for what never comes
+        timeout = 0.3  # For events that never come.
 
         def create_source(self):
             return source()

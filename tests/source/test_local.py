@@ -1,4 +1,4 @@
-"""Sources in plain Python: all records once, in the caller's thread, and nothing left behind."""
+"""Sources in plain Python: all records once, in the caller's thread, without leaks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 
 @pytest.fixture(autouse=True)
 def _no_wake_up_is_missed(monkeypatch, request):
-    """Sleep for ever where nothing wakes, but where that is meant."""
+    """Remove the regular wake-ups of a waiting thread, so that a missed wake-up hangs."""
     if "ctrl_c" not in request.node.name:
         monkeypatch.setattr(bell, "_NAP", 1000)
 
@@ -53,7 +53,7 @@ def test_all_records_come_once(parallelism):
 def test_readers_take_turns():
     splits = [ListSplit("a", 0, 10**9), ListSplit("b", 0, 10**9)]
     with read(ListSource(splits), 2) as reading:
-        assert any(name == "b" for name, _ in reading)  # now both have their splits
+        assert any(name == "b" for name, _ in reading)  # Now both readers have their splits.
         names = [name for name, _ in itertools.islice(reading, 100)]
     assert "".join(names) == "ab" * 50
 
@@ -173,7 +173,7 @@ def test_the_watermark_is_the_least_of_all_readers():
         assert reading.current_watermark == MIN_WATERMARK
         first = [(next(reading), reading.current_watermark) for _ in range(20)]
         assert [w for _, w in first] == sorted(w for _, w in first)
-        assert reading.current_watermark == 400  # a is read, and its reader may get more
+        assert reading.current_watermark == 400  # The reader of "a" may get more splits.
         context = source.enumerator.context
         context.run_in_coordinator_thread(lambda: context.signal_no_more_splits(0))
         assert any(800 <= reading.current_watermark < MAX_WATERMARK for _ in reading)
@@ -215,7 +215,7 @@ def test_a_forgotten_read_is_closed_by_the_garbage_collector():
     next(reading)
     (thread,) = [t for t in threading.enumerate() if t.name.startswith("headgate")]
     gone = weakref.ref(reading)
-    reading.itself = reading  # only the collector of circles finds it
+    reading.itself = reading  # Only the cycle collector finds it.
     del reading
     gc.collect()
     assert gone() is None

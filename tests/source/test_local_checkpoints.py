@@ -1,4 +1,4 @@
-"""Checkpoints of sources in plain Python: between any two records, and exactly the rest after."""
+"""Checkpoints of sources in plain Python: a restore after any record gives exactly the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL = sorted((s.name, n) for s in SPLITS for n in range(s.first, s.last))
 
 @pytest.fixture(autouse=True)
 def _no_wake_up_is_missed(monkeypatch):
-    """Sleep for ever where nothing wakes."""
+    """Remove the regular wake-ups of a waiting thread, so that a missed wake-up hangs."""
     monkeypatch.setattr(bell, "_NAP", 1000)
 
 
@@ -63,7 +63,7 @@ def test_any_chain_of_restarts_gives_every_record_once(sizes, legs):
 
 
 def test_a_split_given_away_during_a_checkpoint_is_in_it_once():
-    """The enumerator answers between its own snapshot and the reader's."""
+    """The enumerator assigns the split between its own snapshot and the reader's."""
     answered = threading.Event()
 
     class Slow(ListReader):
@@ -82,7 +82,7 @@ def test_a_split_given_away_during_a_checkpoint_is_in_it_once():
     with read(source) as reading:
         first = [next(reading) for _ in range(3)]
         checkpoint = reading.checkpoint()
-        assert [s.name for s in source.enumerator.splits] == ["c", "d"]  # b is on its way
+        assert [s.name for s in source.enumerator.splits] == ["c", "d"]  # "b" is in flight.
         rest = list(reading)
     assert sorted(first + rest) == ALL
     with read(ListSource(), checkpoint=checkpoint) as again:
@@ -108,7 +108,7 @@ def test_a_checkpoint_between_the_records_of_an_element_is_refused_and_reading_g
         with pytest.raises(NotBuiltError, match="between the records of one element"):
             reading.checkpoint()
         first += [next(reading), next(reading)]
-        checkpoint = reading.checkpoint()  # no other reader is in the middle of one
+        checkpoint = reading.checkpoint()  # No other reader is in the middle of an element.
         rest = list(reading)
     assert len(first + rest) == 18
     with read(ListSource(), checkpoint=checkpoint) as again:

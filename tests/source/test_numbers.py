@@ -1,4 +1,4 @@
-"""Numbers in a row: the whole range once, at a rate, cut as asked for."""
+"""The source of numbers: the whole range once, its rate, and its splits."""
 
 from __future__ import annotations
 

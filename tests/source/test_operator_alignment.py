@@ -1,4 +1,4 @@
-"""Alignment on the reader's side, after the alignment tests of Flink's SourceOperator."""
+"""Watermark alignment in the reader: after the alignment tests of Flink's SourceOperator."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ def pauses(rig):
 
 
 def paused(rig):
-    """The splits that the reader was last told to pause, and not to resume."""
+    """Return the splits that the reader has paused."""
     names = set()
     for _, pause, _, resume in pauses(rig):
         assert not names & set(pause), "paused twice"

@@ -1,4 +1,4 @@
-"""The life of an operator: its modes, its orders, its snapshots; after Flink's SourceOperatorTest."""
+"""Modes, messages and snapshots of an operator: after Flink's SourceOperatorTest."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Waiting: nothing is missed, nothing is polled in vain, anybody can wake it."""
+"""Waiting of an operator: no missed wake-up, no needless poll, wake-ups from any thread."""
 
 import gc
 import threading
@@ -28,7 +28,7 @@ DEADLINE = 20
 
 
 class BlockedReader(ScriptedReader):
-    """Says through an event that its operator has asked what to wait for."""
+    """Sets an event when its operator calls is_available()."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class BlockedReader(ScriptedReader):
 
 
 class Reading:
-    """An operator in a thread of its own, with the real clock, until it waits for its reader."""
+    """An operator in its own thread with the real clock, started until it waits for its reader."""
 
     def __init__(self, watermarks=None):
         self.reader = BlockedReader()
@@ -179,7 +179,7 @@ class TestFutures:
         assert len(subscribed) == 1
 
     def test_a_future_that_is_done_without_need_is_bounded(self):
-        """Known pain: a busy loop on NOTHING with a completed future."""
+        """A reader with no data and a completed future must not cause a busy loop."""
         rig = Rig()
         rig.reader.is_available = lambda: DONE
         polls = []

@@ -1,4 +1,4 @@
-"""Operators over readers with fetcher threads: ends, blocked fetches, failures, alignment."""
+"""Operators with readers that have fetcher threads: end, blocked fetches, failures, alignment."""
 
 import threading
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DEADLINE = 20
 
 
 class Lists(SplitReader):
-    """Reads lists by the ids of splits, two elements at a time; blocks where a list says so."""
+    """Reads lists by the ids of splits, two elements at a time; blocks at marked elements."""
 
     def __init__(self, contents):
         self.contents = contents
@@ -45,7 +45,7 @@ class Lists(SplitReader):
                 del self.positions[split]
                 return RecordsBySplits({}, [split])
             self.positions[split] += len(elements)
-            # Another one comes first next time.
+            # The next fetch starts with another split.
             self.positions[split] = self.positions.pop(split)
             return RecordsBySplits({split: elements})
         self.blocked.set()
@@ -102,7 +102,7 @@ class Started:
 
 @pytest.fixture
 def start():
-    """Return a function that starts an operator over lists; all are closed at the end."""
+    """Return a function that starts an operator for lists; closes all operators at the end."""
     operators = []
 
     def begin(contents, watermarks=None, report_watermark=None):
@@ -192,7 +192,7 @@ def test_spec_section_13_6_no_split_runs_ahead_of_the_limit_by_more_than_what_wa
     it.operator.no_more_splits()
     seen = []
     for record in it.operator.records():
-        # One that is over the limit, then what a reader, a queue and a fetcher hold: 5 records.
+        # One record is over the limit, and reader, queue and fetcher hold the others: 5 records.
         assert record <= limits[-1] + 6 * 100
         seen.append(record)
     assert sorted(seen) == sorted(fast + slow)

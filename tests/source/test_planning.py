@@ -1,4 +1,4 @@
-"""Plans of splits, one after another, and exactly these splits read."""
+"""Consecutive plans of splits, and the reading of exactly these splits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def names(planned):
 
 
 class Discovering(OnRequest):
-    """Looks for splits periodically, the first time after a minute."""
+    """Looks for splits periodically, for the first time after a minute."""
 
     delay, period = 60.0, 60.0
 

@@ -1,4 +1,4 @@
-"""Sources by name, as Spark's options have them: every name in lower case."""
+"""Sources by name, from options with lower-case names as Spark passes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.source.registry import source_from_options
 
 
 class Counted(NumberSequenceSource):
-    """A caller's own source, which looks its options up by their names."""
+    """A registered source that reads its options by name."""
 
     @classmethod
     def from_options(cls, options):

@@ -1,6 +1,6 @@
-"""Random schedules of fetchers, queue, wake-ups and pauses lose and repeat nothing.
+"""Random schedules of fetchers, queue, wake-ups and pauses lose and repeat no record.
 
-``make schedules`` runs a million of them; a seed that fails here fails everywhere.
+``make schedules`` runs a million of them; a seed that fails once always fails.
 """
 
 from tests.source.run_schedules import run_chunk
@@ -10,7 +10,7 @@ from headgate.source.base import queue as queue_module
 from headgate.source.base import reader as reader_module
 from headgate.source.base import tasks
 
-#: More than any test below needs to find wrong code.
+#: More schedules than any test below needs to find its bug.
 COUNT = 5000
 
 
@@ -29,7 +29,7 @@ def first_failure(seeds=2000):
     return run_chunk(range(seeds))[2]
 
 
-# What schedules are worth shows in code that is wrong.
+# Each test below breaks the code and checks that the schedules find it.
 
 
 def test_schedules_find_a_dropped_batch(monkeypatch):

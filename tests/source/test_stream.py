@@ -1,4 +1,4 @@
-"""A stream of a socket: received, broken, ended, woken; nothing is left behind."""
+"""The socket source: streams that arrive, break and end, wake-ups, and no leaked threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch(first, rows=3):
 
 
 class Server:
-    """Serves one connection after another, each by the next of some functions."""
+    """Serves one connection after another, each with the next of its functions."""
 
     def __init__(self, *serve):
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -94,12 +94,12 @@ def ids(records):
 
 
 class TestContract(SourceTestBase):
-    """Against a server that begins anew for each connection."""
+    """The contract of sources, with a server that starts its stream anew for each connection."""
 
     num_splits = 1
     batches = tuple(batch(n * 3) for n in range(10))
 
-    # A socket cannot be read again from where a checkpoint was: at most once, as it says.
+    # A socket cannot be read again from a checkpoint, so these tests do not apply.
     test_a_restored_checkpoint_gives_exactly_the_rest = None
     test_a_checkpoint_of_a_restored_job_is_a_checkpoint = None
 

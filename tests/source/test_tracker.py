@@ -1,4 +1,4 @@
-"""The account of assigned splits: Flink's SplitAssignmentTrackerTest, and a naive model of it."""
+"""The tracker of assigned splits: after Flink's SplitAssignmentTrackerTest, and a naive model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.source.coordination import SplitAssignmentTracker
 
 
 def tracked() -> SplitAssignmentTracker[str]:
-    """Assign a; checkpoint 1; assign b."""
+    """Return a tracker after: assign a, checkpoint 1, assign b."""
     tracker: SplitAssignmentTracker[str] = SplitAssignmentTracker()
     tracker.record({0: ["a"]})
     tracker.snapshot(1)
@@ -59,7 +59,7 @@ def test_a_complete_checkpoint_covers_those_before_it():
 
 def test_an_aborted_checkpoint_is_covered_by_a_later_one():
     tracker = tracked()
-    tracker.snapshot(2)  # 1 came to nothing
+    tracker.snapshot(2)  # Checkpoint 1 was aborted.
     assert tracker.reset(0, tracker.complete_checkpoint) == ["a", "b"]
 
 
@@ -87,7 +87,7 @@ STEPS = st.lists(
 @given(STEPS)
 def test_it_equals_a_list_of_assignments_with_their_checkpoints(steps):
     tracker: SplitAssignmentTracker[int] = SplitAssignmentTracker()
-    naive: list[tuple[int, int, int]] = []  # split, reader, the checkpoint that covers it
+    naive: list[tuple[int, int, int]] = []  # Split, reader, and the checkpoint that covers it.
     checkpoint = complete = split = 0
     for step, value in steps:
         if step == "assign":

@@ -1,4 +1,4 @@
-"""The latest time of a batch, found in an Arrow column as a whole."""
+"""The latest timestamp of a batch, from a whole Arrow column."""
 
 import datetime as dt
 import math
@@ -17,7 +17,7 @@ PER_MS = {"s": 0.001, "ms": 1, "us": 1000, "ns": 1_000_000}
 
 
 def row_by_row(values, unit):
-    """The times of single rows in ms, floored, as a slow reader of the docs would compute them."""
+    """Return the timestamps of single rows in ms, rounded down: a naive model."""
     if unit == "s":
         return [value * 1000 for value in values if value is not None]
     return [value // int(PER_MS[unit]) for value in values if value is not None]

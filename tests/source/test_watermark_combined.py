@@ -1,4 +1,4 @@
-"""Watermarks of splits together: their minimum, without those that are idle or finished."""
+"""The combined watermark of splits: the minimum of those that are neither idle nor finished."""
 
 import pytest
 from hypothesis import given, settings
@@ -35,7 +35,7 @@ def test_spec_13_11_a_finished_split_holds_nothing_back():
 
 
 def test_spec_section_13_6_a_split_without_records_holds_back_from_when_it_was_added():
-    """FLINK-26018: outputs come with the splits, not with their first records."""
+    """FLINK-26018: outputs are created with the splits, not with their first records."""
     rig = Rig(MONOTONOUS, ["a", "b"])
     rig.run(emit(1000, split="a"))
     rig.pass_by(0.3)
@@ -211,7 +211,7 @@ EVENTS = st.lists(
 
 
 class Model:
-    """What the combined watermark is, told in the plainest way."""
+    """A naive model of the combined watermark."""
 
     def __init__(self):
         self.splits = {}

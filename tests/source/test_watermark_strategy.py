@@ -1,4 +1,4 @@
-"""Strategies are plain values; generators make watermarks of times."""
+"""Strategies as values, and watermarks from generators."""
 
 import math
 import pickle
@@ -26,7 +26,7 @@ class Emitted(WatermarkOutput):
 
 
 class EveryEvent(WatermarkGenerator):
-    """A user's own: each record's time is its watermark."""
+    """A user's generator: each record's timestamp is a watermark."""
 
     def on_event(self, record, timestamp, output):
         output.emit_watermark(timestamp)
