@@ -4,6 +4,8 @@ Name, size and contents; how `import headgate` behaves; the demo's error without
 every Python block of README.md with the extra "spark", each by itself and twice.
 
     python scripts/check_wheel.py dist/headgate-*.whl
+
+Decision: ADR 0006.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Build dist/*.whl for manylinux_2_28 and check it in a clean environment.
+# Decision: ADR 0006, in docs/adr.
 source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh

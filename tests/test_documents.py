@@ -84,6 +84,35 @@ def test_the_example_of_the_exchange_runs():
     assert sorted(done.stdout.splitlines()) == [str(rows), str([{"user": "b", "n": 2}])]
 
 
+def uncited(page):
+    """Return the number of files and folders that a decision binds, and those that do not name it."""
+    number = page.name[:4]
+    head = page.read_text(encoding="utf-8").partition("\n## ")[0]
+    bound = [page.parent / target for target in re.findall(r"\]\((\.\./[^)]+)\)", head)]
+    missing = []
+    for path in bound:
+        files = [path] if path.is_file() else [*path.rglob("*.rs"), *path.rglob("*.py")]
+        texts = (file.read_text(encoding="utf-8") for file in files)
+        if not any(f"ADR {number}" in text for text in texts):
+            missing.append(f"{page.name}: {path.name}")
+    return len(bound), missing
+
+
+def test_decisions_and_the_code_that_they_bind_name_each_other(tmp_path):
+    pages = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+    assert len(pages) >= 21
+    for page in pages:
+        looked, missing = uncited(page)
+        assert looked, f"{page.name} names no code"
+        assert not missing, missing
+    (tmp_path / "docs" / "adr").mkdir(parents=True)
+    (tmp_path / "a.rs").write_text("//! ADR 0001\n", encoding="utf-8")
+    (tmp_path / "b.rs").write_text("//! none\n", encoding="utf-8")
+    page = tmp_path / "docs" / "adr" / "0001-x.md"
+    page.write_text("Code: [a](../../a.rs), [b](../../b.rs)\n\n## Context\n", encoding="utf-8")
+    assert uncited(page) == (2, ["0001-x.md: b.rs"])
+
+
 def readme_blocks():
     path = ROOT / "scripts" / "readme_blocks.py"
     spec = importlib.util.spec_from_file_location("readme_blocks", path)

@@ -4,6 +4,8 @@
 //! A user's function may hold the GIL for minutes, so a Python thread can neither send heartbeats in
 //! time nor receive them. A beat is one byte of any value. The peer has been authenticated before its
 //! socket comes here.
+//!
+//! Decision: ADR 0007.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSliceMut, Read, Write};

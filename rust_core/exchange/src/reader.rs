@@ -1,4 +1,6 @@
 //! From buffers back to records (spec 0, 6, 8).
+//!
+//! Decision: ADR 0020.
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -21,6 +21,8 @@
 //!
 //! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs`, `block.rs` and `process.rs`; the
 //! invariants M1 to M5 and F1 they rest on are spelled out in `SAFETY.md`.
+//!
+//! Decisions: ADR 0004, ADR 0013.
 
 mod block;
 mod buffer;

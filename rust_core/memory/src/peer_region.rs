@@ -1,4 +1,6 @@
 //! A region of another process, mapped to read.
+//!
+//! Decision: ADR 0019.
 
 use std::fmt;
 use std::mem;

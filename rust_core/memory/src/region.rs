@@ -1,5 +1,7 @@
 //! Where segments are cut from: memory of this process alone, or a sealed file in memory that other
 //! processes of this host may map to read.
+//!
+//! Decision: ADR 0019.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};

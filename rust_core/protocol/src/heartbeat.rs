@@ -4,6 +4,8 @@
 //! each target and ends the round. A target that was not heard in as many rounds as its timeout has
 //! intervals is silent, and stays so. Rounds and not seconds are counted: a monitor that was itself
 //! stopped, or got no processor, makes no rounds, and so takes nobody for silent in that time.
+//!
+//! Decision: ADR 0007.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

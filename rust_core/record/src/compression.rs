@@ -7,6 +7,8 @@
 //! | 5 | | an LZ4 block, or a Zstandard frame |
 //!
 //! It is always shorter than the plain form: what does not become shorter stays as it is.
+//!
+//! Decision: ADR 0016.
 
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,

@@ -1,4 +1,7 @@
-"""The coordinator's half of a source: enumerators on one thread, and their assigned splits."""
+"""The coordinator's half of a source: enumerators on one thread, and their assigned splits.
+
+Decision: ADR 0008.
+"""
 
 from headgate.source.coordination.alignment import AlignmentGroups, WatermarkAggregator
 from headgate.source.coordination.context import Gateway, check_event

@@ -3,6 +3,8 @@
 Spark writes an offset into its log before the batch runs, and after a crash asks for the partitions
 between two offsets again. So an offset carries the splits of its own batch: they are the same ones
 after any restart, whatever has been discovered meanwhile.
+
+Decision: ADR 0009.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``spark.readStream.format("headgate")``: micro-batches whose offsets are enumerator checkpoints."""
+"""``spark.readStream.format("headgate")``: micro-batches whose offsets are enumerator checkpoints.
+
+Decision: ADR 0009.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""In Spark's tasks: the bodies of producers and consumers, and their way to the coordinator."""
+"""In Spark's tasks: the bodies of producers and consumers, and their way to the coordinator.
+
+Decision: ADR 0010.
+"""

@@ -4,6 +4,8 @@ They come from native threads on both ends: a program or a function that holds P
 minute is busy, not lost; a process that is stopped, or whose host is gone, is silent. Each control
 connection has a second one beside it, which carries a HEARTBEAT message and then nothing but beats.
 See ``docs/adr/0007-heartbeats.md``.
+
+Decision: ADR 0007.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a source's readers and enumerator say to each other, as fields of bounded messages."""
+"""What a source's readers and enumerator say to each other, as fields of bounded messages.
+
+Decision: ADR 0008.
+"""
 
 from __future__ import annotations
 

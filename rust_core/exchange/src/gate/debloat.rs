@@ -2,6 +2,8 @@
 //!
 //! There is no thread for it: the reader looks at the clock once per buffer, and measures what it did
 //! with the buffers before.
+//!
+//! Decision: ADR 0018.
 
 use std::num::NonZeroU32;
 use std::sync::Mutex;

@@ -1,4 +1,6 @@
 //! Compressed buffers become plain as they are read (spec 8.3).
+//!
+//! Decision: ADR 0016.
 
 use std::sync::Mutex;
 

@@ -2,6 +2,8 @@
 //!
 //! Everything else is a gauge: computed from what queues, pools and channels know of themselves when a
 //! snapshot is taken, under the same short locks as any other use of them.
+//!
+//! Decision: ADR 0017.
 
 mod idle;
 mod names;

@@ -8,6 +8,8 @@
 //!
 //! The I/O thread owns all state of connections; other threads only post commands. It never waits for
 //! a lock that another thread holds across a system call, and never touches Python.
+//!
+//! Decision: ADR 0019.
 
 mod borrowing;
 mod client;

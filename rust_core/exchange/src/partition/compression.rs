@@ -5,6 +5,8 @@
 //! compressed bytes, and a gate decompresses them. So neither the I/O thread nor the read thread ever does.
 //!
 //! See docs/adr/0016-compressed-buffers.md.
+//!
+//! Decision: ADR 0016.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;

@@ -12,6 +12,8 @@
 //!
 //! Blocks are read by one thread per environment, a few ahead of each reader: so that a disk never stops
 //! the I/O thread, and neither does a reader that only asks whether something is there.
+//!
+//! Decision: ADR 0014.
 
 mod file;
 mod index;

@@ -1,4 +1,6 @@
 //! Routing records to subpartitions (spec 5).
+//!
+//! Decisions: ADR 0015, ADR 0021.
 
 mod arrow;
 mod bytes;

@@ -1,4 +1,6 @@
 //! Buffers no larger than the consumer empties in time (spec 12.1).
+//!
+//! Decision: ADR 0018.
 
 mod ema;
 mod throughput;

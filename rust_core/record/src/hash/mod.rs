@@ -12,6 +12,8 @@
 //! | Struct | its fields in their order |
 //! | Dictionary, run-end encoded, views | the values they stand for |
 //! | Null, and any null value | leaves the hash as it is |
+//!
+//! Decision: ADR 0012.
 
 mod columns;
 mod murmur3;

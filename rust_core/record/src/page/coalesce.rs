@@ -1,4 +1,6 @@
 //! Puts the rows of small batches together into larger ones.
+//!
+//! Decision: ADR 0020.
 
 use std::sync::Arc;
 

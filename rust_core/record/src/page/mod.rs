@@ -26,6 +26,8 @@
 //!
 //! Columns inside others follow theirs, depth first, and count as columns. How many rows they have follows
 //! from the one around them. Dictionaries, run-end encoded columns and views travel as what they stand for.
+//!
+//! Decisions: ADR 0002, ADR 0011.
 
 mod assembly;
 mod bits;

@@ -1,4 +1,6 @@
 //! Pages that are pieces of a batch's own memory: rows that all go to one place need no copy.
+//!
+//! Decision: ADR 0021.
 
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 use bytes::Bytes;
