@@ -36,7 +36,7 @@ WANTED = (
 )
 UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
 
-# Run in a fresh interpreter of the clean environment.
+# Runs in a fresh interpreter of the clean environment.
 PROBE = """
 import json, sys, threading, time
 before = set(sys.modules)
@@ -54,7 +54,7 @@ print(json.dumps({
 
 
 def check_contents(wheel: Path) -> list[str]:
-    """Return what is wrong with the file itself."""
+    """Return the defects of the file itself."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
@@ -75,7 +75,7 @@ def check_contents(wheel: Path) -> list[str]:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """Make an environment with this wheel and what it requires; return its interpreter."""
+    """Create an environment with this wheel and its requirements; return its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", wheel], check=True)
@@ -83,7 +83,7 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 def probe(python: Path) -> dict[str, Any]:
-    """Import the package once in a fresh process; return what was seen."""
+    """Import the package once in a fresh process; return its time, threads and modules."""
     done = subprocess.run(
         [python, "-c", PROBE], check=True, capture_output=True, text=True, cwd=python.parent
     )
@@ -92,7 +92,7 @@ def probe(python: Path) -> dict[str, Any]:
 
 
 def check_import(python: Path) -> list[str]:
-    """Return what is wrong with the import; print its median time."""
+    """Return the defects of the import; print its median time."""
     probe(python)  # once to write the bytecode
     seen = [probe(python) for _ in range(IMPORT_RUNS)]
     median = statistics.median(run["seconds"] for run in seen)
@@ -114,7 +114,7 @@ def check_import(python: Path) -> list[str]:
 
 
 def check_demo(python: Path) -> list[str]:
-    """Return what is wrong with the demo where only the wheel is installed."""
+    """Return the defects of the demo's error if only the wheel is installed."""
     done = subprocess.run(
         [python, "-m", "headgate", "demo"],
         check=False,
@@ -129,7 +129,7 @@ def check_demo(python: Path) -> list[str]:
 
 
 def check_readme(python: Path, wheel: Path) -> list[str]:
-    """Return what is wrong with the blocks of the README after installing the extra "spark"."""
+    """Install the extra "spark"; return the defects of the README's blocks."""
     subprocess.run([python, "-m", "pip", "install", "-q", f"{wheel}[spark]"], check=True)
     found = blocks(README.read_text(encoding="utf-8"))
     wrong = [line for block in found for line in wrong_with(block, python)]
@@ -138,7 +138,7 @@ def check_readme(python: Path, wheel: Path) -> list[str]:
 
 
 def main() -> int:
-    """Check the wheels that the command line names; return 1 if anything is wrong."""
+    """Check the wheel that the command line names; return 1 if it has a defect."""
     wheels = [Path(name).resolve() for name in sys.argv[1:]]
     if len(wheels) != 1:
         print(f"one wheel expected, got {len(wheels)}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Write docs/options.md from the table of options; --check only says whether it is current."""
+"""Write docs/options.md from the table of options; --check only compares it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ HEAD = """\
 <!-- Written by scripts/options_page.py from python/headgate/_option_table.py. -->
 
 Each option is a keyword argument of `ShuffleEnvironment` or `exchange()`, a conf of the Spark session, and an
-environment variable. The call wins over the session, the session over the variable, the variable over the default.
+environment variable. An argument overrides the conf, the conf overrides the variable, the variable overrides the default.
 
-Sizes are written as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Durations:
-`"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. A value outside its limits, and a name that does not exist, is
-an `OptionError` ([HG-1001](../python/headgate/explain/pages/HG-1001.md)).
+Write sizes as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Write durations as
+`"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. An unknown name, or a value outside its limits, is an
+`OptionError` ([HG-1001](../python/headgate/explain/pages/HG-1001.md)).
 
-| Option | Default | Takes | Of | Meaning |
+Terms: memory is handed out in *segments* of fixed size; a *buffer* is a filled segment, a *page* a record batch in one. A
+*gate* is the input of a consumer with a *channel* per producer, a *partition* the output of a producer with a
+*subpartition* per consumer. A *slot* is room for one running Spark task. [Architecture](../ARCHITECTURE.md) has more.
+
+| option | default | values | for | meaning |
 |---|---|---|---|---|
 """
 
@@ -43,7 +47,7 @@ def page() -> str:
 
 
 def main() -> int:
-    """Write the page, or with --check compare it; return 1 if it is not current."""
+    """Write the page, or compare it with --check; return 1 if it is not current."""
     if "--check" in sys.argv[1:]:
         current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == page()
         if not current:

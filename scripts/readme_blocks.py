@@ -13,13 +13,13 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SECONDS = 300
-#: What would let a block find something that its environment does not have.
+#: Variables that could give a block packages that its environment does not have.
 _REMOVED = {"PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "VIRTUAL_ENV"}
 
 
 @dataclass(frozen=True)
 class Block:
-    """One Python block and the text block right after it, which is what it prints."""
+    """One Python block, and the text block after it, which is its output."""
 
     code: str
     output: str | None
@@ -37,10 +37,10 @@ def blocks(text: str) -> list[Block]:
 
 
 def wrong_with(block: Block, python: Path, times: int = 2) -> list[str]:
-    """Run a block several times in one new folder; return what went wrong.
+    """Run a block several times in one new folder; return the failures.
 
-    Only the folder of the interpreter is put before the PATH, as an activated environment does, so
-    that Spark's workers find the same packages. Nothing of this repository is on the path.
+    As in an activated environment, the interpreter's folder comes first in the PATH, so that Spark's
+    workers use the same packages. This repository is not on the path.
     """
     name = block.code.strip().splitlines()[-1]
     environment = {key: value for key, value in os.environ.items() if key not in _REMOVED}
