@@ -24,8 +24,30 @@ def missing(text):
     return len(named), [f"{file}::{name}" for file, name in named if not exists(file, name)]
 
 
+def path_of(file):
+    return ROOT / file if file.startswith("rust_core/") else ROOT / "tests" / file
+
+
+def body(text, name):
+    """Return the source of one test, with the values of the constants that it uses."""
+    begin = re.search(rf"^( *)(?:def|fn) {name}\(", text, re.MULTILINE)
+    rest = text[begin.end() :]
+    end = re.search(rf"\n{begin[1]}(?:#\[|@|def |fn |class |[A-Z_]+ ?=|}})", rest)
+    source = rest[: end.start()] if end else rest
+    constants = re.findall(r"^(?:const )?([A-Z][A-Z_]+)(?:: [\w.]+)? = (.*)$", text, re.MULTILINE)
+    return "\n".join([source, *(value for known, value in constants if known in source)])
+
+
+def unseen_seconds(happens, bodies):
+    """Return the seconds that a row promises and that none of its tests has."""
+    promised = re.findall(r"\b(?:within|after|for) (a|\d+) seconds?\b|\((\d+) s\)", happens)
+    numbers = ["1" if words == "a" else words or bracket for words, bracket in promised]
+    seen = [n for n in numbers if any(re.search(rf"\b{n}\b", text) for text in bodies)]
+    return len(numbers), sorted(set(numbers) - set(seen))
+
+
 def exists(file, name):
-    path = ROOT / file if file.startswith("rust_core/") else ROOT / "tests" / file
+    path = path_of(file)
     if not path.is_file():
         return False
     keyword = "fn" if path.suffix == ".rs" else "def"
@@ -54,6 +76,22 @@ def test_every_fault_has_a_row_with_a_test_or_a_reason():
             assert happens.startswith("Not yet"), f"row {number} promises what no test shows"
         rest = NAMED.sub("", tests).strip()
         assert rest in ("", *OPEN), f"row {number} names tests in another way: {rest}"
+
+
+def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
+    looked = 0
+    for number, _, happens, tests in rows_of(PAGE.read_text("utf-8")):
+        bodies = [
+            body(path_of(file).read_text("utf-8"), name) for file, name in NAMED.findall(tests)
+        ]
+        promised, unseen = unseen_seconds(happens, bodies)
+        looked += promised
+        assert not unseen, f"row {number} promises {unseen} s, which no test of it has"
+    assert looked >= 5
+    text = "LIMIT = 5.0\n\ndef test_a():\n    wait(LIMIT)\n\n\ndef test_b():\n    wait(7)\n"
+    assert unseen_seconds("ends within 5 seconds", [body(text, "test_a")]) == (1, [])
+    assert unseen_seconds("ends within 5 seconds", [body(text, "test_b")]) == (1, ["5"])
+    assert unseen_seconds("lost after the limit (7 s)", [body(text, "test_a")]) == (1, ["7"])
 
 
 def test_every_test_of_the_network_is_in_the_table():
