@@ -125,7 +125,8 @@ class Simulator:
 
     def __init__(self, seed, eagerness):
         self.rng = random.Random(seed)
-        self.eagerness = eagerness  # Probability that fetchers run before a lock of the reader.
+        #: Probability that fetchers run before the reader acquires a lock.
+        self.eagerness = eagerness
         self.threads = SimThreads(self)
         self.workers = []
         self.in_fetcher = False
