@@ -21,6 +21,30 @@ def broken_links(document, text):
     return len(targets), [file for file in files if file and not (document.parent / file).exists()]
 
 
+#: Where a path in a page may begin.
+BASES = ("", "rust_core", "rust_core/exchange/src", "python/headgate", "tests")
+PATH = re.compile(
+    r"`((?:rust_core|exchange|memory|record|protocol|python|tests|benches|scripts|docs|net)/[^`\s]+)`"
+)
+
+
+def unknown_paths(text):
+    """Return the number of paths in a page, and those that do not exist; {a,b} is either."""
+    named = [path for given in PATH.findall(text) for path in expanded(given) if "*" not in path]
+    plain = [path.partition("::")[0] for path in named]
+    return len(plain), [
+        path for path in plain if not any((ROOT / base / path).exists() for base in BASES)
+    ]
+
+
+def expanded(path):
+    match = re.search(r"\{([^}]*)\}", path)
+    if match is None:
+        return [path]
+    ends = [path[: match.start()] + part + path[match.end() :] for part in match[1].split(",")]
+    return [whole for end in ends for whole in expanded(end)]
+
+
 def unknown_targets(text):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     known = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
@@ -36,6 +60,16 @@ def test_links_lead_somewhere():
         assert not broken, f"{document.name}: {broken}"
     assert looked >= 15
     assert broken_links(ROOT / "README.md", "[a](none.md) [b](LICENSE)") == (2, ["none.md"])
+
+
+def test_paths_exist():
+    looked = 0
+    for document in DOCUMENTS:
+        paths, unknown = unknown_paths(document.read_text(encoding="utf-8"))
+        looked += paths
+        assert not unknown, f"{document.name}: {unknown}"
+    assert looked >= 60
+    assert unknown_paths("`docs/{index,none}.md` `scripts/*.sh`") == (2, ["docs/none.md"])
 
 
 def test_commands_exist():
