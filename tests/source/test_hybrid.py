@@ -34,7 +34,7 @@ from headgate.source.hybrid.state import (
     index_event,
     index_of,
     inner_event,
-    of_inner_event,
+    parse_inner_event,
 )
 from headgate.source.planning import plan_splits, read_splits
 
@@ -239,7 +239,7 @@ class TestEnumerator:
         enumerator.handle_source_event(0, inner_event(1, SourceEvent("late", b"2")))
         assert taken == [(0, SourceEvent("x.y", b"1"))]
         enumerator._inner_context.send_event_to_source_reader(1, SourceEvent("z"))
-        assert of_inner_event(context.events[-1][1]) == (0, SourceEvent("z"))
+        assert parse_inner_event(context.events[-1][1]) == (0, SourceEvent("z"))
         with pytest.raises(NotBuiltError, match="nonsense"):
             enumerator.handle_source_event(0, SourceEvent("nonsense"))
         with pytest.raises(SourceError, match="has no index"):

@@ -215,10 +215,10 @@ class TestFutures:
         for end in (Future.cancel, lambda future: future.set_exception(OSError())):
             availability = Availability(lambda _: None)
             future = Future()
-            availability.had_nothing(future, 0.0)
-            assert not availability.is_worthwhile(0.0)
+            availability.found_nothing(future, 0.0)
+            assert not availability.should_poll(0.0)
             end(future)
-            assert availability.is_worthwhile(0.0)
+            assert availability.should_poll(0.0)
 
     def test_many_polls_without_a_record_give_the_thread_back(self):
         rig = Rig()

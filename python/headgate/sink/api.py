@@ -95,9 +95,9 @@ class Committable:
             SinkError: the text is not a committable.
         """
         try:
-            told = json.loads(text)
-            files = tuple(StagedFile(f["name"], f["rows"], f["bytes"]) for f in told["files"])
-            found = cls(told["job"], told["index"], told["attempt"], files)
+            fields = json.loads(text)
+            files = tuple(StagedFile(f["name"], f["rows"], f["bytes"]) for f in fields["files"])
+            found = cls(fields["job"], fields["index"], fields["attempt"], files)
             for name in (found.job, found.attempt, *(file.name for file in files)):
                 check_name(name)
             if any(type(n) is not int or n < 0 for f in files for n in (f.rows, f.bytes)):

@@ -44,15 +44,15 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
     except FAULTS as error:
         code = getattr(error, "errno", None)
         said = str(error).partition("\n")[0]
-        told = SinkError(
+        failure = SinkError(
             f"cannot {doing} {path}: {said}",
             remedy=_REMEDIES.get(code, ""),
             details={"path": path, "errno": code},
         )
-        raise (say_decided(told) if decided else told) from error
+        raise (mark_decided(failure) if decided else failure) from error
 
 
-def say_decided(error: SinkError) -> SinkError:
+def mark_decided(error: SinkError) -> SinkError:
     """Add to an error that its commit is decided, with the remedy, and return the error."""
     error.have = DECIDED
     first = _REMEDIES.get(error.details.get("errno"), "").partition(" · ")[0]

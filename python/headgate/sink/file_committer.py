@@ -11,7 +11,7 @@ from headgate.errors import SinkError
 from headgate.sink import journal as journals
 from headgate.sink.api import Committable, Committer, WriteResult
 from headgate.sink.commit import abort_after, plan, refuse_existing, refuse_file, result_of
-from headgate.sink.failure import failing, say_decided
+from headgate.sink.failure import failing, mark_decided
 from headgate.sink.layout import JOB, STAGING
 from headgate.sink.owner import Owner
 from headgate.sink.recovery import JobFacts, discard, finish, recover
@@ -98,12 +98,12 @@ class FileCommitter(Committer):
         if journal is None:
             if mode == "overwrite":
                 # Complete other commits, so that no file is removed that their journals expect.
-                recover(storage, self._sink.stale_seconds, skip=self._job, everybody=True)
+                recover(storage, self._sink.stale_seconds, skip=self._job, include_running=True)
             if mode == "error":
                 refuse_existing(storage)
             journal = plan(storage, self._job, committables, overwrite=mode == "overwrite")
             if not journals.write(storage, journal):
-                raise say_decided(SinkError(f"job {self._job} is committed by another process"))
+                raise mark_decided(SinkError(f"job {self._job} is committed by another process"))
         journals.roll_forward(storage, journal)
         finish(storage, journal)
         return result_of(journal)

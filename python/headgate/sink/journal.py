@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import SinkError
-from headgate.sink.failure import failing, say_decided
+from headgate.sink.failure import failing, mark_decided
 from headgate.sink.layout import JOB, JOURNAL, STAGING, SUCCESS
 
 if TYPE_CHECKING:
@@ -66,15 +66,15 @@ class Journal:
             SinkError: the text is not a journal, or one of another version.
         """
         try:
-            told = json.loads(text)
-            version = told.pop("version")
+            fields = json.loads(text)
+            version = fields.pop("version")
             if version != _VERSION:
                 raise SinkError(
                     f"the journal {path} is of version {version}; this Headgate knows {_VERSION}",
                     remedy="use the version of Headgate that wrote it",
                 )
-            moves = tuple(Move(**move) for move in told.pop("moves"))
-            return cls(moves=moves, removes=tuple(told.pop("removes")), **told)
+            moves = tuple(Move(**move) for move in fields.pop("moves"))
+            return cls(moves=moves, removes=tuple(fields.pop("removes")), **fields)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(
                 f"the journal {path} cannot be read: {error}",
@@ -102,7 +102,7 @@ def write(storage: Storage, journal: Journal) -> bool:
     except SinkError as error:
         # The file may exist, if only the sync of its folder failed.
         if storage.is_file(path):
-            say_decided(error)
+            mark_decided(error)
         raise
     return True
 
@@ -181,8 +181,8 @@ def _steps(storage: Storage, journal: Journal) -> bool:
         storage.sync(storage.root)
         return True
     storage.make_folder(marker.rpartition("/")[0], parents=True)
-    told = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
-    storage.write_atomic(marker, json.dumps(told).encode(), through=folder)
+    fields = {"rows": journal.rows, "files": [move.target for move in journal.moves]}
+    storage.write_atomic(marker, json.dumps(fields).encode(), through=folder)
     return True
 
 

@@ -59,15 +59,15 @@ class JobFacts:
         """Return the facts of a job; empty ones if the file is missing or incomplete."""
         text = storage.read(storage.at(STAGING, job, JOB))
         try:
-            told = json.loads(text or b"{}")
-            owner = told.get("owner")
-            return cls(None if owner is None else Owner(**owner), tuple(told.get("made", ())))
+            fields = json.loads(text or b"{}")
+            owner = fields.get("owner")
+            return cls(None if owner is None else Owner(**owner), tuple(fields.get("made", ())))
         except (ValueError, TypeError, AttributeError):
             return cls()  # Incomplete: its writer died, or has not finished it.
 
 
 def recover(
-    storage: Storage, stale_after: float, *, skip: str | None = None, everybody: bool = False
+    storage: Storage, stale_after: float, *, skip: str | None = None, include_running: bool = False
 ) -> Recovered:
     """Complete decided commits and remove the staged files of dead jobs.
 
@@ -79,8 +79,8 @@ def recover(
         storage: the sink's folder.
         stale_after: in seconds.
         skip: the caller's job, which never counts as dead.
-        everybody: True to complete the decided commits of running jobs too, as an overwrite needs;
-            two processes may roll forward at the same time.
+        include_running: True to complete the decided commits of running jobs too, as an overwrite
+            needs; two processes may roll forward at the same time.
 
     Raises:
         SinkError: a decided commit could not be completed.
@@ -99,7 +99,7 @@ def recover(
         if journal is None and job == skip:
             continue
         if journal is not None:
-            if everybody or not facts.is_alive:
+            if include_running or not facts.is_alive:
                 journals.roll_forward(storage, journal)
                 finish(storage, journal)
                 completed.append(job)

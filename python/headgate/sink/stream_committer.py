@@ -69,7 +69,7 @@ class StreamCommitter:
         """
         storage, job = self._storage, self.job(batch)
         refuse_file(storage)
-        recover(storage, self._sink.stale_seconds, skip=job, everybody=True)
+        recover(storage, self._sink.stale_seconds, skip=job, include_running=True)
         latest = self.latest()
         result = None
         if latest is None or batch > latest:
@@ -78,7 +78,7 @@ class StreamCommitter:
             journal = plan(storage, job, committables, overwrite=overwrite, marker=marker)
             if not journals.write(storage, journal):
                 # An older driver, which still runs, has decided this batch.
-                recover(storage, self._sink.stale_seconds, skip=job, everybody=True)
+                recover(storage, self._sink.stale_seconds, skip=job, include_running=True)
             elif journals.roll_forward(storage, journal):
                 result = result_of(journal)
         self._clean(batch)

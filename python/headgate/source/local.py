@@ -210,7 +210,7 @@ class LocalRead(Generic[T]):
             self._coordinator.checkpoint_aborted(self._checkpoint_id)
             raise
         finally:
-            self._gateway.go_on(asked)
+            self._gateway.pass_on_held(asked)
         self._unconfirmed = self._checkpoint_id
         return LocalCheckpoint(state, self._source.split_serializer.version, splits).to_bytes()
 
@@ -287,9 +287,9 @@ class LocalRead(Generic[T]):
         if self._unconfirmed:
             checkpoint_id, self._unconfirmed = self._unconfirmed, 0
             self._coordinator.checkpoint_complete(checkpoint_id)
-            told: Future[None] = Future()
-            if self._thread.execute(lambda: told.set_result(None)):
-                told.result()  # A close right after this must not drop the completion.
+            completed: Future[None] = Future()
+            if self._thread.execute(lambda: completed.set_result(None)):
+                completed.result()  # A close right after this must not drop the completion.
             for operator in self._operators:
                 operator.notify_checkpoint_complete(checkpoint_id)
 

@@ -145,7 +145,7 @@ class _Plan:
         self._planned: Planned | None = None
         self._error: HeadgateError | None = None
         self.coordinator: SourceCoordinator[Any, Any] = SourceCoordinator(
-            source, parallelism, self, thread, hurry=True
+            source, parallelism, self, thread, skip_delays=True
         )
 
     def make(self, checkpoint: bytes | None, timeout: float) -> Planned:

@@ -53,7 +53,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         thread: runs the enumerator.
         run: runs a callback, with its name for errors; drops it if ``is_over()``.
         is_over: returns True once the enumerator was closed or has failed.
-        hurry: True to run at once the work that ``start()`` delays, for a plan.
+        skip_delays: True to run at once the work that ``start()`` delays, for a plan.
 
     Attributes:
         is_starting: True until the enumerator's ``start()`` has returned.
@@ -73,7 +73,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         *,
         run: Callable[[str, Callable[[], None]], None],
         is_over: Callable[[], bool],
-        hurry: bool = False,
+        skip_delays: bool = False,
     ) -> None:
         self._source = source
         self._parallelism = parallelism
@@ -81,7 +81,7 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
         self._thread = thread
         self._run = run
         self._is_over = is_over
-        self._hurry = hurry
+        self._skip_delays = skip_delays
         self._timers: set[Scheduled] = set()
         self.is_starting = True
         self.tracker: SplitAssignmentTracker[SplitT] = SplitAssignmentTracker()
@@ -168,11 +168,11 @@ class CoordinatorContext(SplitEnumeratorContext[SplitT], Generic[SplitT]):
                 self._thread.submit(guarded, handle)
 
         timer: Scheduled | None = None
-        is_hurried = self._hurry and self.is_starting
-        if period is None and (is_hurried or initial_delay <= 0):
+        is_immediate = self._skip_delays and self.is_starting
+        if period is None and (is_immediate or initial_delay <= 0):
             fire()
         else:
-            delay = 0.0 if is_hurried else initial_delay
+            delay = 0.0 if is_immediate else initial_delay
             timer = self._thread.schedule(delay, period, fire)
             self._timers.add(timer)
 

@@ -42,7 +42,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         thread: runs the enumerator; coordinators may share it.
         watermarks: aligns the readers if the strategy has an alignment group.
         groups: the alignment groups of the job, if several of its sources are aligned.
-        hurry: True to run at once the work that the enumerator's ``start()`` delays.
+        skip_delays: True to run at once the work that the enumerator's ``start()`` delays.
 
     Raises:
         OptionError: the parallelism is less than 1.
@@ -57,7 +57,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         *,
         watermarks: WatermarkStrategy | None = None,
         groups: AlignmentGroups | None = None,
-        hurry: bool = False,
+        skip_delays: bool = False,
     ) -> None:
         if parallelism < 1:
             raise OptionError(
@@ -81,7 +81,7 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
             thread,
             run=self._run,
             is_over=lambda: self._is_over,
-            hurry=hurry,
+            skip_delays=skip_delays,
         )
         self._is_closed = False
         self._failure: HeadgateError | None = None

@@ -186,7 +186,7 @@ class LocalGateway:
         coordinator.checkpoint(checkpoint_id, answer)
         return asked
 
-    def go_on(self, asked: Future[bytes]) -> None:
+    def pass_on_held(self, asked: Future[bytes]) -> None:
         """Pass on the held messages, even if the checkpoint has not been taken."""
         with self._lock:
             asked.cancel()

@@ -16,7 +16,7 @@ from headgate.source.hybrid.state import (
     index_event,
     index_of,
     inner_event,
-    of_inner_event,
+    parse_inner_event,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class HybridSplitEnumerator(SplitEnumerator[HybridSplit, HybridCheckpoint]):
             else:
                 self._admit(subtask_id)
             return
-        inner = of_inner_event(event)
+        inner = parse_inner_event(event)
         if inner is None:
             super().handle_source_event(subtask_id, event)
         elif inner[0] == self._index:

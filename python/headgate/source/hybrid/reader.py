@@ -23,7 +23,7 @@ from headgate.source.hybrid.state import (
     index_event,
     index_of,
     inner_event,
-    of_inner_event,
+    parse_inner_event,
 )
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class HybridSourceReader(SourceReader[T, HybridSplit]):
             if self._inner is not None and index == self._index:
                 self._inner.notify_no_more_splits()
         else:
-            inner = of_inner_event(event)
+            inner = parse_inner_event(event)
             if inner is None:
                 super().handle_source_event(event)
             elif self._inner is not None and inner[0] == self._index:

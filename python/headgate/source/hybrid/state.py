@@ -154,7 +154,7 @@ def inner_event(index: int, event: SourceEvent) -> SourceEvent:
     return SourceEvent(f"{_INNER}{index}.{event.name}", event.payload)
 
 
-def of_inner_event(event: SourceEvent) -> tuple[int, SourceEvent] | None:
+def parse_inner_event(event: SourceEvent) -> tuple[int, SourceEvent] | None:
     """Return the index and the event of one source; None for an event of the chain itself."""
     if not event.name.startswith(_INNER):
         return None

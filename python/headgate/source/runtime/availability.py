@@ -31,24 +31,24 @@ class Availability:
         self._empty = 0
         self.retry_at: float | None = None
 
-    def is_worthwhile(self, now: float) -> bool:
+    def should_poll(self, now: float) -> bool:
         """True if the reader should be polled now."""
         if self.retry_at is not None:
             return now >= self.retry_at
         return self._future is None or self._future.done()
 
-    def had_more(self) -> None:
+    def found_data(self) -> None:
         """Record that the last poll found data."""
         self._empty = 0
         self._future = None
         self.retry_at = None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Poll the reader again even if its future is pending, because its input has changed."""
         self._future = None
         self.retry_at = None
 
-    def had_nothing(self, future: Future[None], now: float) -> None:
+    def found_nothing(self, future: Future[None], now: float) -> None:
         """Record that the last poll found no data, and the future that the reader returned."""
         self.retry_at = None
         self._future = future

@@ -130,19 +130,19 @@ class ReaderDriver(Generic[T]):
             added.append(split)
         with self.guard("add_splits"):
             self.reader.add_splits(added)
-        self.availability.forget()
+        self.availability.reset()
 
     def no_more_splits(self) -> None:
         """Tell the reader that no split follows."""
         with self.guard("notify_no_more_splits"):
             self.reader.notify_no_more_splits()
-        self.availability.forget()
+        self.availability.reset()
 
     def source_event(self, event: SourceEvent) -> None:
         """Pass an event to the reader."""
         with self.guard("handle_source_event"):
             self.reader.handle_source_event(event)
-        self.availability.forget()
+        self.availability.reset()
 
     def align(self, max_allowed_ms: int) -> None:
         """Set a new limit for the watermark."""
@@ -162,7 +162,7 @@ class ReaderDriver(Generic[T]):
         Returns:
             True if there may be a record; False if the caller has to wait, or the input has ended.
         """
-        self.timers.caller_is_back()
+        self.timers.record_requested()
         if self.output.released:
             self._report_released()
         if self.mode in _ENDED:
@@ -172,7 +172,7 @@ class ReaderDriver(Generic[T]):
             self._look_at_watermarks(now)
         if self.mode is OperatingMode.WAITING_FOR_ALIGNMENT:
             return False
-        if not self.availability.is_worthwhile(now):
+        if not self.availability.should_poll(now):
             return False
         self._poll_reader(now)
         if self.output.changes != self._aligned_changes:
@@ -211,10 +211,10 @@ class ReaderDriver(Generic[T]):
         except Exception as error:
             raise self._named(error, "poll_next") from error
         if status is InputStatus.MORE_AVAILABLE:
-            self.availability.had_more()
+            self.availability.found_data()
         elif status is InputStatus.NOTHING_AVAILABLE:
             with self.guard("is_available"):
-                self.availability.had_nothing(self.reader.is_available(), now)
+                self.availability.found_nothing(self.reader.is_available(), now)
         elif status is InputStatus.END_OF_INPUT:
             for split_id in self.splits:
                 self.output.release_output_for_split(split_id)

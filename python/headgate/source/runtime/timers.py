@@ -63,10 +63,10 @@ class Timers:
     def record_handed_out(self) -> None:
         """Record that the caller got a record."""
         if self._has_idleness:
-            self.caller_is_back()
+            self.record_requested()
             self._handed_out_at = self.activity()
 
-    def caller_is_back(self) -> None:
+    def record_requested(self) -> None:
         """Record that the caller asked for the next record."""
         if self._handed_out_at is not None:
             gap = self.activity() - self._handed_out_at
