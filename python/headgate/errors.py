@@ -114,7 +114,7 @@ class CancelledError(HeadgateError, RuntimeError):
 
 
 class PeerLostError(HeadgateError, ConnectionError):
-    """A peer closed its connection without a GOODBYE message, or fell silent."""
+    """A peer closed its connection before its data was complete, or fell silent."""
 
     code = "HG-3001"
     default_remedy = "look for an out-of-memory kill in that executor's log · run the action again"
