@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test schedules chaos fuzz check bench wheel develop clean
+.PHONY: help demo test soak schedules chaos fuzz check bench wheel develop clean
 
 NAME ?=
 ARGS ?=
@@ -15,9 +15,13 @@ demo: ## the same job by Headgate and by Spark on real data, compared row by row
 	@scripts/develop.sh
 	@.venv/bin/python -m headgate demo $(ARGS)
 
-test: ## all tests: cargo's, then pytest's; ARGS="-k name" goes to pytest
+test: ## what must pass before a commit: cargo's tests, then pytest's; ARGS="-k name" goes to pytest alone
 	@scripts/java.sh
 	@scripts/test.sh $(ARGS)
+
+soak: ## all other tests, part by part; ARGS="loom chaos" for some, ARGS="--list" names them
+	@scripts/java.sh
+	@scripts/soak.sh $(ARGS)
 
 schedules: ## all orders of small connections, a million random ones of larger, and of readers; ARGS="--seed 1 --count 1" for the last
 	@scripts/schedules.sh $(ARGS)

@@ -14,8 +14,6 @@ run() {
 export PYO3_PYTHON="$PWD/$VENV_PYTHON"
 run cargo fmt --all --check
 run cargo clippy --locked --workspace --all-targets -- -D warnings
-run cargo fmt --manifest-path rust_core/fuzz/Cargo.toml --check
-run cargo clippy --locked --manifest-path rust_core/fuzz/Cargo.toml --all-targets -- -D warnings
 run "$VENV_PYTHON" -m ruff check
 run "$VENV_PYTHON" -m ruff format --check
 run "$VENV_PYTHON" -m mypy

@@ -25,13 +25,13 @@ export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
-build=(cargo build --locked --release --manifest-path "$fuzz/Cargo.toml" --target "$host" --bins)
+build=(cargo build --locked --profile fuzz --package headgate-fuzz --target "$host" --bins)
 say "${build[*]}"
 "${build[@]}" --target-dir "$CARGO_TARGET_DIR/fuzz"
 
 for target in "${targets[@]}"; do
     say "fuzzing $target for $seconds s"
-    program="$CARGO_TARGET_DIR/fuzz/$host/release/$target"
+    program="$CARGO_TARGET_DIR/fuzz/$host/fuzz/$target"
     found="$CARGO_TARGET_DIR/fuzz/corpus/$target"
     mkdir -p "$found"
     "$program" "$found" "$fuzz/corpus/$target" -max_total_time="$seconds" -max_len=2048 -timeout=10 \

@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# schedules.sh [--count N] [--seed N] [--processes N]: random schedules of fetchers and readers, and
-# without arguments also a million of whole processes and their connections, and all of small connections.
+# schedules.sh: all orders of small connections, and a million random schedules of whole processes and of readers.
+# schedules.sh --short: a tenth of the random ones, as in the soak.
+# schedules.sh [--count N] [--seed N] [--processes N]: random schedules of fetchers and readers only.
 source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
-if (($# == 0)); then
+connections=1000000
+case "${1:-}" in
+    "") ;;
+    --short) connections=100000 && set -- --count 20000 ;;
+    *) connections= ;;
+esac
+if [[ -n "$connections" ]]; then
     say "all orders of two channels with three buffers each"
     nice cargo test --locked --release --package headgate-protocol --test protocol \
         -- --nocapture --ignored every_class_in_every_place_of_both_channels
     say "schedules of processes and connections"
-    HEADGATE_SCHEDULES=1000000 nice cargo test --locked --release --package headgate-exchange --lib \
+    HEADGATE_SCHEDULES="$connections" nice cargo test --locked --release --package headgate-exchange --lib \
         -- --nocapture schedules
 fi
 say "schedules of fetchers and readers"

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 
 import headgate as hg
 
@@ -125,7 +124,6 @@ def read(place):
         )
 
 
-@pytest.mark.slow
 def test_a_slow_reader_holds_the_writer_and_memory_stays_bounded():
     shared = os.environ | {"SECRET": os.urandom(32).hex()}
     command = [sys.executable, __file__]

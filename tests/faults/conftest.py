@@ -1,39 +1,6 @@
-"""The tests of the fault kit are watched by it; an application whose processes may be hurt."""
+"""The tests of the fault kit, and with it, are watched."""
 
-import os
-import sys
-
-import pytest
-from tests.faults import processes, sessions
-from tests.faults.leftovers import Leftovers
 from tests.faults.watchdog import pytest_runtest_protocol
-
-os.environ["PYSPARK_PYTHON"] = sys.executable
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 #: pytest finds it by its name here.
 __all__ = ["pytest_runtest_protocol"]
-
-#: Seconds in which everything of an application must have gone after its stop.
-AFTER_STOP = 15.0
-
-
-@pytest.fixture(scope="module")
-def local_cluster(tmp_path_factory):
-    """An application of two executors with two slots each, of this module alone."""
-    from pyspark.sql import SparkSession
-    from tests.faults import failpoints
-
-    processes.mark()
-    leftovers = Leftovers(spark="stopped")
-    assert SparkSession.getActiveSession() is None, "another module left its session open"
-    folder = tmp_path_factory.mktemp("spark")
-    builder = sessions.builder("local-cluster[2,2,1024]", "headgate faults", folder)
-    for name, value in failpoints.environment(folder / "failpoints").items():
-        builder = builder.config(f"spark.executorEnv.{name}", value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    session.failpoints = failpoints.Failpoints(folder / "failpoints")
-    yield session
-    session.stop()
-    leftovers.check(AFTER_STOP)

@@ -12,7 +12,6 @@ LIMIT = ["--limit", "90", "--processes", "1"]
 FULL = os.environ.get("HEADGATE_TEST_FAULTS") == "full"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_dozen_faults_end_in_the_right_rows_or_one_clear_error():
     results = run(parser().parse_args(["--count", "12", *LIMIT]))
@@ -23,7 +22,6 @@ def test_a_dozen_faults_end_in_the_right_rows_or_one_clear_error():
     assert sum(r["outcome"] == "missed" for r in results) <= 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", ["drop", "twice"] if FULL else ["drop"])
 def test_spoiled_rows_are_seen(mutation):

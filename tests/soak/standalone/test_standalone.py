@@ -26,7 +26,7 @@ HEARTBEAT_TIMEOUT, SLACK = 10.0, 30.0
 #: Seconds in which a cut-off job has ended: by itself, or soon after the link is back.
 BOUND = 120.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.timeout(420)]
 
 
 def sum_below(rows):

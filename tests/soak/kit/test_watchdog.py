@@ -6,9 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 
 CONFTEST = "from tests.faults.watchdog import pytest_runtest_protocol\n"
 
@@ -87,7 +85,6 @@ def test_a_hang_is_reported_with_the_stacks_of_parent_and_forked_child(tmp_path)
     assert time.monotonic() - started < 90
 
 
-@pytest.mark.slow
 def test_a_test_that_holds_pythons_lock_for_ever_is_ended_with_its_stack(tmp_path):
     # pytest-timeout's signal is of no use here: nobody comes to handle it.
     code, said = run_pytest(tmp_path, "-k", "holds_the_lock or after_it")

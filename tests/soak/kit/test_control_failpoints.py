@@ -21,7 +21,7 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[2] / "faults"
 ROWS = 4_000
 
 #: Where a worker is killed: all messages of a run without a source.
@@ -111,7 +111,6 @@ def test_random_delays_of_messages_change_nothing(cluster):
     assert cluster.failpoints.passes() >= 8
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("point", DRIVER)
 def test_a_driver_that_is_killed_takes_all_of_its_processes_along(tmp_path, point):

@@ -89,7 +89,6 @@ except hg.HeadgateError as error:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("traffic", ["busy", "idle"])
 def test_a_link_that_goes_down_is_a_lost_peer_on_both_sides(hosts, traffic):

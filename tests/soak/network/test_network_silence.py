@@ -77,7 +77,6 @@ def test_a_consumer_that_is_stopped_for_5_seconds_is_not_lost(environment):
         assert child.end() == (0, f"{51 * 20_000}\n", "")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_producer_that_is_stopped_for_good_is_lost_after_the_idle_timeout(environment):
     # The kernel of a stopped process acknowledges for it: only the heartbeats of the connection tell.
@@ -115,7 +114,6 @@ def test_a_link_that_is_stalled_one_way_comes_back(environment, direction):
         assert_same(task.result(), EXPECTED)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("stopped", ["link", "rows", "credits"])
 def test_a_silent_link_blocks_both_sides_until_it_is_cut(environment, stopped):

@@ -14,7 +14,7 @@ from tests.faults.network import Task, nothing_left, wait_until, wire
 
 __all__ = ["nothing_left"]
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SENT = bytes(range(256)) * 40
 
 

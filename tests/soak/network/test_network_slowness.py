@@ -79,7 +79,6 @@ CONSUMERS = 100
 PER_CONSUMER = 40
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_one_slow_consumer_of_100_holds_no_other_one_up(environment):
     # As a shuffle with one writer: the others get all that is not behind the slow one's rows.

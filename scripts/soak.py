@@ -1,0 +1,217 @@
+"""The soak: all tests that ``make test`` leaves out, part by part, with the time of each.
+
+    soak.py                    all parts
+    soak.py loom chaos         these parts
+    soak.py --list             the parts, the sources they are about, the minutes they took on two cores
+    soak.py --touched          the parts whose sources the last commits changed
+    soak.py --minutes 15       ends before that: a part that would take longer is left out, by name
+
+The last commits are those of the twelve hours before the newest one. Every part runs, also after one that
+failed; the exit status is 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+#: The commits of one sitting.
+RECENT = "12 hours ago"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the soak.
+
+    Attributes:
+        name: what ``make soak ARGS=...`` calls it.
+        shows: what it would find broken.
+        command: its words; the folder is the repository's.
+        minutes: what it took on two cores, with the crates compiled.
+        sources: patterns of the files that it is about.
+        environ: variables that it needs beside the environment's.
+    """
+
+    name: str
+    shows: str
+    command: tuple[str, ...]
+    minutes: float
+    sources: tuple[str, ...]
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+def pytest(*arguments: str) -> tuple[str, ...]:
+    """Return the command of a part that pytest runs."""
+    return (".venv/bin/python", "-m", "pytest", "-q", *arguments)
+
+
+EXCHANGE = (
+    "rust_core/memory/*",
+    "rust_core/protocol/*",
+    "rust_core/record/*",
+    "rust_core/exchange/*",
+)
+SPARK = ("python/headgate/spark/*", "rust_core/bindings/*", "tests/spark/*", "tests/faults/*")
+
+#: In the order in which they run: what is quick and finds most comes first.
+PARTS = (
+    Part(
+        "loom",
+        "what two threads share, in all orders",
+        ("scripts/loom.sh",),
+        4,
+        ("rust_core/memory/src/*", "rust_core/exchange/src/*"),
+    ),
+    Part(
+        "instructions",
+        "a hot path that takes more instructions than recorded",
+        ("scripts/instructions.sh",),
+        4,
+        EXCHANGE,
+    ),
+    Part(
+        "faults",
+        "processes, tasks and executors that are killed, stopped or cut off on Spark",
+        pytest("tests/soak/spark"),
+        8,
+        (*SPARK, "tests/soak/spark/*"),
+    ),
+    Part(
+        "network",
+        "damaged, delayed and silent links between processes, in real time",
+        pytest("tests/soak/network"),
+        4,
+        ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
+    ),
+    Part(
+        "one-process",
+        "the tests on Spark again, in one process: local[4] tries no task twice",
+        pytest("tests/spark"),
+        6,
+        SPARK,
+        {"HEADGATE_TEST_MASTER": "local[4]"},
+    ),
+    Part(
+        "chaos",
+        "jobs with one random fault each",
+        pytest("tests/soak/chaos"),
+        6,
+        (*SPARK, "tests/soak/chaos/*"),
+    ),
+    Part(
+        "standalone",
+        "a cluster of several hosts, Headgate in an archive, a link that is cut",
+        pytest("tests/soak/standalone"),
+        6,
+        (*SPARK, "tests/soak/standalone/*", "docs/clusters.md"),
+    ),
+    Part(
+        "programs",
+        "the demo and the benches, run as a whole",
+        pytest("tests/soak/programs"),
+        8,
+        ("benches/*", "python/headgate/demo.py", "tests/soak/programs/*"),
+    ),
+    Part(
+        "wheel",
+        "the wheel and each block of the README in a clean environment",
+        ("scripts/wheel.sh",),
+        6,
+        ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/demo.py"),
+    ),
+    Part(
+        "schedules",
+        "ten times as many random schedules as make test runs",
+        ("scripts/schedules.sh", "--short"),
+        8,
+        (*EXCHANGE, "python/headgate/source/*", "tests/source/*"),
+    ),
+)
+
+
+def main() -> int:
+    """Run the parts that were asked for; return the exit status."""
+    options = parse(sys.argv[1:])
+    if options.list:
+        for part in PARTS:
+            print(f"{part.name:<13}{part.minutes:>3g} min  {part.shows}")
+        return 0
+    chosen = [part for part in PARTS if not options.parts or part.name in options.parts]
+    if options.touched:
+        changed = changed_files()
+        chosen = [part for part in chosen if is_about(part, changed)]
+    return run(chosen, options.minutes)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the options; an unknown part ends the program with the names of all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    names = [part.name for part in PARTS]
+    parser.add_argument("parts", nargs="*", metavar="PART", help=" ".join(names))
+    parser.add_argument("--list", action="store_true", help="name the parts and their minutes")
+    parser.add_argument("--touched", action="store_true", help="by what the last commits changed")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="end before that")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.parts) - set(names)):
+        parser.error(f"no part {', '.join(unknown)}; there are: {' '.join(names)}")
+    return options
+
+
+def changed_files() -> list[str]:
+    """Return the files that the last commits changed; all files where there is no older commit."""
+    newest = git("log", "-1", "--format=%ct").strip()
+    before = int(newest) - 12 * 3600
+    base = git("rev-list", "-1", f"--before={before}", "HEAD").strip()
+    return (
+        git("diff", "--name-only", base, "HEAD").splitlines()
+        if base
+        else git("ls-files").splitlines()
+    )
+
+
+def git(*words: str) -> str:
+    """Return what git prints."""
+    return subprocess.run(
+        ("git", *words), cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+
+
+def is_about(part: Part, changed: list[str]) -> bool:
+    """Return whether a part is about any of these files."""
+    return any(fnmatch(file, pattern) for file in changed for pattern in part.sources)
+
+
+def run(parts: list[Part], minutes: float) -> int:
+    """Run parts one after the other; print what became of each, last."""
+    started = time.monotonic()
+    outcomes = {}
+    for part in parts:
+        spent = (time.monotonic() - started) / 60
+        if spent + part.minutes > minutes:
+            outcomes[part.name] = (
+                f"left out: takes {part.minutes:g} min, {minutes - spent:.0f} are left"
+            )
+            continue
+        print(f"\n\033[1msoak: {part.name}: {part.shows}\033[0m", flush=True)
+        begun = time.monotonic()
+        environ = os.environ | part.environ
+        done = subprocess.run(part.command, cwd=ROOT, env=environ, check=False)
+        word = "passed" if done.returncode == 0 else f"FAILED with status {done.returncode}"
+        outcomes[part.name] = f"{word} in {(time.monotonic() - begun) / 60:.1f} min"
+    total = (time.monotonic() - started) / 60
+    print(f"\nsoak: {len(parts)} of {len(PARTS)} parts in {total:.1f} min")
+    for name, outcome in outcomes.items():
+        print(f"  {name:<13}{outcome}")
+    return 1 if any("FAILED" in outcome for outcome in outcomes.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
