@@ -71,6 +71,20 @@ PARTS = (
         ("rust_core/memory/src/*", "rust_core/exchange/src/*"),
     ),
     Part(
+        "sanitize",
+        "unsafe code that reads or writes what it must not",
+        ("scripts/sanitize.sh",),
+        4,
+        ("rust_core/memory/*",),
+    ),
+    Part(
+        "deny",
+        "crates with a bad licence, a known hole, or of an unknown source",
+        ("scripts/deny.sh",),
+        3,
+        ("Cargo.lock", "deny.toml"),
+    ),
+    Part(
         "instructions",
         "a hot path that takes more instructions than recorded",
         ("scripts/instructions.sh",),
@@ -90,6 +104,13 @@ PARTS = (
         pytest("tests/soak/network"),
         4,
         ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
+    ),
+    Part(
+        "kit",
+        "processes that end at a control message; checks for leftovers and hangs that see nothing",
+        pytest("tests/soak/kit"),
+        5,
+        ("tests/faults/*", "tests/soak/kit/*", "python/headgate/spark/wire/*"),
     ),
     Part(
         "one-process",

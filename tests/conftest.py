@@ -1,0 +1,27 @@
+"""At the end of a run: the tests that took long and do not stand in the list of docs/testing.md."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "testing.md"
+#: Seconds above which a test of ``make test`` needs a line with its reason.
+LONG = 5.0
+
+
+def listed():
+    """Return the tests that docs/testing.md lists as long, each as ``file::name`` below tests/."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Tests above five seconds")[2]
+    return set(re.findall(r"^\| `([\w/]+\.py::\w+)`", section, re.MULTILINE))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Name them; a busy machine makes any test long, so nothing fails."""
+    long = {}
+    for report in terminalreporter.getreports("passed"):
+        test = report.nodeid.removeprefix("tests/").partition("[")[0]
+        if report.duration > LONG and not test.startswith("soak/"):
+            long[test] = max(report.duration, long.get(test, 0.0))
+    if unlisted := {test: long[test] for test in long.keys() - listed()}:
+        terminalreporter.section(f"above {LONG:g} s and not listed in docs/testing.md")
+        for test, seconds in sorted(unlisted.items(), key=lambda found: -found[1]):
+            terminalreporter.write_line(f"{seconds:.1f} s  {test}")

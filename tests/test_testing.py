@@ -1,0 +1,87 @@
+"""Every test has a tier, and docs/testing.md says what each file of tests would find broken."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from scripts import soak
+from tests.conftest import listed
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+#: In the table: files and folders below the root, as the second and third cell name them.
+NAMED = re.compile(r"`((?:tests|rust_core|scripts|benches)/[\w./*-]+)`")
+
+
+def files_of_tests():
+    python = (ROOT / "tests").rglob("test_*.py")
+    rust = (ROOT / "rust_core").glob("*/tests/*.rs")
+    return [path.relative_to(ROOT).as_posix() for path in (*python, *rust)]
+
+
+def covered(file, named):
+    return any(Path(file).match(name) or file.startswith(name.rstrip("/") + "/") for name in named)
+
+
+def test_every_file_of_tests_has_a_line():
+    files, named = files_of_tests(), NAMED.findall(PAGE)
+    assert len(files) > 150
+    assert [file for file in files if not covered(file, named)] == []
+    assert not covered("tests/nowhere/test_nothing.py", named)
+
+
+def test_everything_the_page_names_exists():
+    named = NAMED.findall(PAGE)
+    assert len(named) > 30
+    assert [name for name in named if not list(ROOT.glob(name.rstrip("/")))] == []
+
+
+def test_every_folder_is_run_by_make_test_or_by_a_part_of_the_soak():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    quick = settings["tool"]["pytest"]["testpaths"]
+    long = {word for part in soak.PARTS for word in part.command if word.startswith("tests/")}
+    files = [file for file in files_of_tests() if file.startswith("tests/")]
+    assert [file for file in files if not covered(file, {*quick, *long})] == []
+    assert [name for name in {*quick, *long} if not list(ROOT.glob(name))] == []
+    assert not [name for name in quick if name.startswith("tests/soak")]
+
+
+def test_a_long_test_that_is_listed_exists():
+    for test in listed():
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), test
+
+
+def test_the_page_lists_each_part_of_the_soak():
+    assert [part.name for part in soak.PARTS if f"| {part.name} |" not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "parts"),
+    [
+        (["README.md"], {"wheel"}),
+        (["docs/metrics.md"], set()),
+        (["rust_core/memory/src/pool.rs"], {"loom", "instructions", "sanitize", "schedules"}),
+        (["tests/soak/chaos/plan.py"], {"chaos"}),
+    ],
+)
+def test_what_changed_says_which_parts_run(changed, parts):
+    assert {part.name for part in soak.PARTS if soak.is_about(part, changed)} == parts
+
+
+def test_a_part_that_does_not_fit_the_time_is_named_and_one_that_fails_ends_with_1(capfd):
+    def part(name, code, minutes):
+        command = (sys.executable, "-c", f"raise SystemExit({code})")
+        return soak.Part(name, "nothing", command, minutes, ())
+
+    assert soak.run([part("good", 0, 1), part("long", 0, 99)], 10) == 0
+    said = capfd.readouterr().out
+    assert "good         passed" in said
+    assert "long         left out: takes 99 min, 10 are left" in said
+    assert soak.run([part("bad", 3, 1), part("good", 0, 1)], 10) == 1
+    said = capfd.readouterr().out
+    assert "bad          FAILED with status 3" in said
+    assert "good         passed" in said
