@@ -1,4 +1,4 @@
-# Every target sets up what it needs in .venv; a second run is quick. What they do is in scripts/.
+# Every target sets up what it needs in .venv; a second run is quick. The work is done by scripts/.
 
 SHELL := bash
 .DEFAULT_GOAL := help
@@ -26,14 +26,14 @@ soak: ## all other tests, part by part; ARGS="loom chaos" for some, ARGS="--list
 schedules: ## all orders of small connections, a million random ones of larger, and of readers; ARGS="--seed 1 --count 1" for the last
 	@scripts/schedules.sh $(ARGS)
 
-chaos: ## 500 jobs with one fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE
+chaos: ## 500 jobs with one random fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE
 	@scripts/java.sh
 	@scripts/chaos.sh $(ARGS)
 
 fuzz: ## libFuzzer on every decoder, 10 minutes each; ARGS="pages --seconds 60", --keep
 	@scripts/fuzz.sh $(ARGS)
 
-check: ## formats, clippy, ruff, mypy, stubs, floors
+check: ## formats, clippy, ruff, mypy, stubs, floors: everything that needs no test
 	@scripts/check.sh
 
 bench: ## all benches, or one: make bench NAME=loopback
@@ -46,5 +46,5 @@ wheel: ## dist/*.whl for manylinux, checked in a clean environment
 develop: ## the native module, built and installed into .venv
 	@scripts/develop.sh
 
-clean: ## remove what the other targets made here; compiled crates stay in the cache
+clean: ## remove what the other targets made in this folder; compiled crates stay in the cache
 	@rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis python/headgate/*.so

@@ -1,4 +1,4 @@
-"""``python -m benches [NAME] [ARGUMENTS]``: all benches, or one. ``--quick`` tries them out."""
+"""``python -m benches [NAME] [ARGUMENTS]`` runs all benches or one; ``--quick`` tries them out."""
 
 import sys
 from importlib import import_module
@@ -19,7 +19,7 @@ NAMES = (
     "cancel",
     "instructions",
     "sweep",
-    # Last, as it draws what the others have found.
+    # Last: it draws the results of the others.
     "plots",
 )
 

@@ -1,8 +1,8 @@
-"""Broadcast to 16 subpartitions against to one, by the bytes that readers get; one process.
+"""Broadcast to 16 subpartitions against broadcast to one, by bytes delivered per second, in one process.
 
-``broadcast_emit`` makes one page for all subpartitions, in one segment, which is free again when the
-last reader has dropped it. One thread writes, one reads all channels and looks at no value. To one
-subpartition the same bytes are delivered, so sixteen times as many are gathered.
+``broadcast_emit`` writes one page for all subpartitions, in one segment that is free again once the last
+reader has dropped it. One thread writes; one thread reads all channels and looks at no value. The single
+subpartition gets the same number of bytes in all, so its writer gathers sixteen times as many rows.
 """
 
 from __future__ import annotations

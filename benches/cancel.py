@@ -1,9 +1,9 @@
-"""How long a cancelled action takes until none of its tasks is left, and its workers are free again.
+"""Seconds from the cancellation of an action until none of its tasks is left and its workers are free.
 
 The functions sleep for minutes over their first batch. ``cancelAllJobs`` is called once they have
-begun; the clock stops when the action has raised and no executor runs a task any more. Beside it an
-ordinary ``mapInArrow`` with the same function, and the 5 seconds that ``docs/faults.md`` promises, as
-a contestant that always takes them.
+begun; the clock stops when the action has raised and no executor runs a task any more. The peers are an
+ordinary ``mapInArrow`` with the same function, and the 5 seconds that ``docs/faults.md`` promises, as a
+contestant that always takes exactly those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.spark import exchange
 
 ROWS = 20_000
-#: Seconds that a function sleeps, and in which a cancelled action is to be over.
+#: Seconds that a function sleeps, and seconds within which a cancelled action should end.
 SLEEP, PROMISED = 300.0, 5.0
 
 
@@ -70,7 +70,7 @@ def sleep(begun: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def cancelled(spark: SparkSession, begun: Path, frame: DataFrame) -> float:
-    """Run an action, cancel it in the midst of a function, return the seconds until all is over."""
+    """Run an action, cancel it while a function sleeps, return the seconds until no task is left."""
     begun.unlink(missing_ok=True)
     errors: list[BaseException] = []
     action = threading.Thread(target=raises, args=(frame.collect, errors), daemon=True)

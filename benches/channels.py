@@ -1,9 +1,9 @@
 """Many channels on one connection: 1,000 against 10, and 1,000 with one that nobody reads.
 
-Two processes, TCP, one gate, the same bytes in the same pages of 16 KiB each time. The blocked
-channel belongs to a gate of its own in the same process: its producer has filled its credit and
-waits, on the connection that the others share. With --seconds each run lasts about so long, and only
-the 1,000 are compared: is nothing slower with a channel blocked for a minute?
+Two processes, TCP, one gate, the same bytes in pages of 16 KiB each time. The blocked channel belongs to
+a second gate of the same process: its producer has used up its credit and waits, on the connection that
+all channels share. With --seconds each run lasts about that long, and only the 1,000 are compared, with
+and without a blocked channel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benches import harness
 import headgate as hg
 
 HOST = "127.0.0.1"
-#: Within one host there is a faster way.
+#: Off, so that the pages cross TCP although both processes run on one host.
 TCP = {"same_host_link": "off"}
 MEMORY = "256m"
 SEGMENT = 16 << 10
@@ -30,7 +30,7 @@ ROWS = 500
 BATCH_BYTES = ROWS * 32
 TOTAL = 512 << 20
 FEW, MANY = 10, 1000
-#: More than the credit of a channel, less than makes its writer wait.
+#: Uses up the credit of a channel without making its writer wait.
 STUCK = 6
 
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def blocked_for(options: Namespace, producer: Connection, number: int) -> None:
-    """Compare runs of some seconds each, with one channel blocked all the time and without."""
+    """Compare runs of some seconds each, with one channel blocked throughout and with none."""
     sample = read(producer, MANY, number, blocked=False)
     number = round(number * options.seconds / sample)
     harness.compare(
@@ -89,7 +89,7 @@ def batch() -> pa.RecordBatch:
 
 
 def produce(orders: Connection) -> None:
-    """Do what is ordered until the other end is closed."""
+    """Carry out orders until the other end closes the connection."""
     one = batch()
     while True:
         try:

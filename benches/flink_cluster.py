@@ -1,7 +1,7 @@
-"""Flink's side of a bench: a cluster of processes on this machine, and a program of ours that runs on it.
+"""Flink's side of a bench: a cluster of processes on this machine, and our Java program that runs on it.
 
-The jars are those of ``apache-flink-libraries``. A JobManager and three TaskManagers with one slot
-each: so the source and both sinks have a process of their own, and every record crosses a socket.
+The jars come from ``apache-flink-libraries``. There is a JobManager and three TaskManagers with one slot
+each, so the source and both sinks have a process of their own, and every record crosses a socket.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 HOST = "127.0.0.1"
 TASK_MANAGERS = 3
 PROGRAM = Path(__file__).parent / "flink" / "KeyedExchange.java"
-#: Seconds until all TaskManagers have registered, and until a job is over.
+#: Time limits in seconds: for all TaskManagers to register, and for a job.
 START, JOB = 120.0, 300.0
-#: What Flink's scripts give the JVM on Java 17.
+#: The JVM options that Flink's scripts set on Java 17.
 OPENED = (
     "java.base/java.lang",
     "java.base/java.net",
@@ -61,7 +61,7 @@ execution.checkpointing.dir: file://{folder}
 
 
 class FlinkError(RuntimeError):
-    """Flink is not there, or did not do what it was asked."""
+    """Flink is not installed, or a job of it failed."""
 
 
 def libraries() -> Path | None:
@@ -73,7 +73,7 @@ def libraries() -> Path | None:
 
 
 class Program:
-    """Our Java program, connected to a cluster that runs."""
+    """Our Java program, connected to a running cluster."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
@@ -93,7 +93,7 @@ class Program:
 
 @contextmanager
 def program(jars: Path) -> Iterator[Program]:
-    """Run a cluster, and the program beside it, until the block ends."""
+    """Run a cluster and the program until the block ends."""
     if shutil.which("javac") is None:
         raise FlinkError("no javac found: apt-get install openjdk-17-jdk-headless")
     with ExitStack() as stack:

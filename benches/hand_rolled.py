@@ -1,9 +1,9 @@
-"""The exchange that one writes by hand: the same control flow, in as few lines as it takes.
+"""The exchange as one would write it by hand: the same control flow in as few lines as possible.
 
-Resident consumers listen and tell the driver where; once all have, a Spark job of producers runs.
-Each connects to every consumer and sends it Arrow IPC streams; rows are parted by numpy's argsort
-and ``take``. There is no bound on memory but the sockets' and a queue's, no flow control, no
-integrity check, no authentication and nothing that ends it when a process is lost.
+Resident consumers listen and send the driver their ports; once all have, a Spark job of producers runs.
+Each producer connects to every consumer and sends it Arrow IPC streams, cut by numpy's argsort and
+``take``. Only socket buffers and a queue bound the memory. There is no flow control, no integrity check,
+no authentication, and nothing ends the job when a process is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 
 def exchange(df: DataFrame, key: str, partitions: int, inputs: int) -> DataFrame:
-    """Return the rows of ``df``, which has ``inputs`` partitions, parted by an integer key."""
+    """Return the rows of ``df``, which has ``inputs`` partitions, partitioned by an integer key."""
     driver = socket.create_server((HOST, 0), backlog=partitions)
     place = driver.getsockname()
 
@@ -38,7 +38,7 @@ def exchange(df: DataFrame, key: str, partitions: int, inputs: int) -> DataFrame
 
 
 def port_of(connection: socket.socket) -> tuple[int, int]:
-    """Return the index and the port that a consumer tells the driver."""
+    """Return the index and the port that a consumer sent to the driver."""
     with connection, connection.makefile() as words:
         index, port = json.loads(words.readline())
     return index, port

@@ -1,8 +1,8 @@
-"""What all benches share: turns, medians, the machine in words, a RATIO line, a result on disk.
+"""Shared by all benches: interleaved turns, medians, RATIO lines, result files, a description of the machine.
 
-A bench gives named contestants, each a function that does its work once and returns its seconds.
-They run in turn, so that whatever else the machine does falls on all of them; the first turn is not
-counted. A ratio is the median over the turns of "their seconds over ours": above 1, ours is faster.
+A bench has named contestants: functions that do the work once and return the seconds it took. They run in
+turn, so that other load on the machine falls on all of them; the first turn is not counted. A ratio is the
+median over the turns of "their seconds over ours": above 1, ours is faster.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pathlib import Path
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("headgate", "pyarrow", "numpy", "polars", "pyspark")
 
-#: Interquartile range over median from which on a ratio says little.
+#: A ratio whose interquartile range over median is above this says little.
 NOISY = 0.25
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """What is compared: ``over``'s seconds divided by ``under``'s.
+    """A comparison: the seconds of ``over`` divided by those of ``under``.
 
-    Of several in ``over``, the one with the smallest median counts. ``goal`` is None where none is
-    set.
+    If ``over`` names several contestants, the one with the smallest median counts. ``goal`` is None if
+    none is set.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Ratio:
 
 
 def arguments(doc: str | None) -> argparse.ArgumentParser:
-    """Return a parser of what every bench takes: ``--turns`` and ``--quick``."""
+    """Return a parser for the options of every bench: ``--turns`` and ``--quick``."""
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -57,7 +57,7 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
 
 @contextmanager
 def process(body: Callable[[Connection], None]) -> Iterator[Connection]:
-    """Run ``body`` in a process of its own; give the other end of its connection, closed at the end."""
+    """Run ``body`` in a new process; yield our end of its connection and close it at the end."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     other = context.Process(target=body, args=(there,), daemon=True)
@@ -71,7 +71,7 @@ def process(body: Callable[[Connection], None]) -> Iterator[Connection]:
 
 
 def machine() -> dict[str, str | int]:
-    """Describe what it was measured on."""
+    """Describe the machine and the versions."""
     cpus = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     fields = {name.strip(): value.strip() for name, _, value in (c.partition(":") for c in cpus)}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -91,7 +91,7 @@ def machine() -> dict[str, str | int]:
 
 
 def commit() -> str:
-    """Return the commit that was measured, marked if files differ from it."""
+    """Return the commit; it is marked if the working tree differs from it."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
@@ -110,13 +110,13 @@ def compare(
     """Run all contestants in turn; print and store seconds, rates and ratios.
 
     Args:
-        bench: name of the result's file.
+        bench: name of the result file.
         what: one sentence, printed above the figures and stored with them.
-        contestants: name and what returns its seconds; all move the same data.
-        ratios: what to compare.
-        turns: counted turns; one more comes before them.
+        contestants: functions by name that return their seconds; all move the same data.
+        ratios: the comparisons.
+        turns: counted turns; one uncounted turn comes first.
         size: bytes that each contestant moves, for the rates.
-        quick: sizes are small, so neither a RATIO line nor a file comes of it.
+        quick: True if sizes are small: no RATIO line is printed and no file written.
     """
     seconds = measure(bench, contestants, turns=turns)
     print(f"\n{bench}: {what}")
@@ -135,7 +135,7 @@ def compare(
 def measure(
     bench: str, contestants: dict[str, Callable[[], float]], *, turns: int
 ) -> dict[str, list[float]]:
-    """Run all contestants in turn; return the seconds of their counted turns."""
+    """Run all contestants in turn; return the seconds of the counted turns."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(turns + 1):
         for name, run in contestants.items():
@@ -149,7 +149,7 @@ def measure(
 
 
 def store(bench: str, **found: object) -> None:
-    """Keep what a bench found in a file, with the machine, the commit and the date."""
+    """Write the results of a bench to a file, with the machine, the commit and the date."""
     record = {
         "bench": bench,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),

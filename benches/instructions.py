@@ -1,9 +1,9 @@
-"""Instructions of the parts of the data plane, counted by callgrind: they tell what a busy machine's times hide.
+"""Counts the instructions of the hot paths with callgrind: counts do not depend on how busy the machine is.
 
-The workloads are the tests ``counts_*`` of the crate ``exchange``; what is inside functions ``counted_*`` is
-counted. They are optimized crate by crate, as the Cargo profile ``instructions`` says: optimizing a program as
-a whole, as the wheel is, takes minutes. ``--check`` compares with what was recorded and fails when something
-takes more; without it what is counted is recorded. The kernel's work is not counted, nor what a wait costs.
+The workloads are the tests ``counts_*`` of the crate ``exchange``; instructions inside functions named
+``counted_*`` are counted. The Cargo profile ``instructions`` optimizes crate by crate, because optimizing
+the whole program, as for the wheel, takes minutes. ``--check`` compares with the recorded counts and fails
+if one has grown; without it the counts are recorded. Neither the kernel's work nor waiting is counted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent
 BENCH = "instructions"
 RECORDED = harness.RESULTS / f"{BENCH}.json"
 
-#: A count that grew by more is a regression. The same sources give the same counts within 0.01 %; what
-#: a change elsewhere in a crate does to how code is laid out and inlined takes the rest.
+#: A count that grew by more is a regression. The same sources give the same counts within 0.01 %; a change
+#: elsewhere in a crate can alter layout and inlining by the rest.
 TOLERANCE = 0.02
 
-#: Copied in vectors however long it is: `rep movsb` would count as an instruction for each byte.
+#: Long copies use vectors too: `rep movsb` would count as one instruction for each byte.
 TUNABLES = (
     "glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000"
 )
@@ -65,10 +65,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def not_here() -> str | None:
-    """Return why nothing can be counted on this machine, if so."""
+    """Return the reason why this machine cannot count, or None."""
     if not shutil.which("valgrind"):
         return "there is no valgrind: apt-get install valgrind"
-    # Valgrind shows the newest instructions that it knows, AVX2, or else what there is.
+    # Valgrind offers AVX2 at most, and less on an older processor.
     if "avx2" not in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split():
         return "this processor has no AVX2 and would take other paths than those recorded"
     return None
@@ -78,7 +78,7 @@ def not_here() -> str | None:
 
 
 def workloads(features: str) -> tuple[Path, dict[str, str]]:
-    """Build the tests; return their program, and each workload with its test."""
+    """Build the tests; return the program, and the test of each workload."""
     command = ["cargo", "test", "--locked", "--no-run", "--message-format=json"]
     command += ["--features", features] if features else []
     built = subprocess.run(
@@ -95,7 +95,7 @@ def workloads(features: str) -> tuple[Path, dict[str, str]]:
 
 
 def count(program: Path, test: str) -> int:
-    """Return the instructions inside the functions that a test has counted."""
+    """Return the number of instructions inside the counted functions of a test."""
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         output = Path(folder) / "callgrind.out"
         command = [
@@ -112,7 +112,7 @@ def count(program: Path, test: str) -> int:
 
 
 def total(profile: str) -> int:
-    """Return the instructions of a profile as callgrind writes it."""
+    """Return the total of a profile in callgrind's format."""
     totals = [int(number) for number in re.findall(r"^totals: (\d+)", profile, re.MULTILINE)]
     if len(totals) != 1 or not totals[0]:
         raise ValueError(f"one total above 0 is expected, there are {totals}")
@@ -136,7 +136,7 @@ def recorded() -> Mapping[str, int]:
 def check(
     record: Mapping[str, object], found: Mapping[str, str], counts: Mapping[str, int]
 ) -> None:
-    """Raise SystemExit if something takes more instructions than recorded; say what takes fewer."""
+    """Raise SystemExit if a count is above the recorded one; name those that are below."""
     before = record["counts"]
     others = [
         f"{tool} is {version}, recorded with {record[tool]}"
@@ -146,7 +146,7 @@ def check(
     changes = [words for words in differences(before, counts) if words]
     lines = "\n".join(f"  {words}" for words in changes)
     if others:
-        # Another compiler, another program: nothing that follows from the sources alone.
+        # Another compiler builds another program: the counts say nothing about the sources.
         print(f"{BENCH}: not compared, {'; '.join(others)}\n{lines}", file=sys.stderr)
         return
     if set(before) != set(counts) or grown(before, counts):

@@ -1,11 +1,11 @@
-"""Records by a key from one process to two others over TCP, against Flink's keyBy and the hand-rolled way.
+"""Records by key from one process to two others over TCP, against Flink's keyBy and the hand-rolled way.
 
-Rows have a random key of 64 bits and three more columns of 8 bytes. Ours and the hand-rolled
-exchange (``benches/hand_rolled.py``) start from the same batches, made before; the readers look at
-no value. Flink makes its records as it goes, from keys drawn before, with object reuse: "flink
-longs" sends the key alone, "flink rows" the four columns as a Tuple4, and the sinks only count. The
-ratio is against the faster of the two. Each clock runs from the first record made to the last one
-read, so no cluster, connection or plan is in it.
+Rows have a random 64-bit key and three more columns of 8 bytes. Headgate and the hand-rolled exchange
+(``benches/hand_rolled.py``) start from the same prepared batches; the readers look at no value. Flink
+creates its records as it goes, from prepared keys, with object reuse: "flink longs" sends the key alone,
+"flink rows" the four columns as a Tuple4, and the sinks only count. The ratio is against the faster of the
+two. Each clock runs from the first record made to the last one read, so it includes no cluster start,
+connection or planning.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def by_hand(producer: Connection, consumers: list[Connection], rows: int) -> flo
 
 
 def _seconds(producer: Connection, consumers: list[Connection], rows: int) -> float:
-    """Let all begin once the consumers wait; return the seconds from the first row to the last."""
+    """Start all once the consumers wait; return the seconds from the first row to the last."""
     for consumer in consumers:
         if consumer.recv() != "waits":
             raise AssertionError("a consumer is not ready")
@@ -95,7 +95,7 @@ def _seconds(producer: Connection, consumers: list[Connection], rows: int) -> fl
     ended, counted = zip(*(consumer.recv() for consumer in consumers), strict=True)
     if sum(counted) != rows or not all(counted):
         raise AssertionError(f"{counted} rows came of {rows}")
-    # One clock for all processes of a machine.
+    # All processes of a machine share this clock.
     return max(ended) - started
 
 

@@ -1,11 +1,10 @@
 """One channel between two processes over TCP, against a raw socket and against Arrow Flight.
 
-A second process sends batches of 2 MiB or 32 KiB (four columns of 8 bytes) that it made before; this
-one receives them all and looks at no value. The clock runs here, from asking for the data to its
-last byte: so our connection and handshake are in it, as is Flight's call, while the raw socket's
-connection is too but has nothing to agree on. Ours has segments of 256 KiB, a pool of 64 MiB, a
-CRC32C over every byte and credits. The raw socket sends the same bytes, 256 KiB a call, and neither
-knows what they are nor checks them: it says what the socket can do.
+A second process sends prepared batches of 2 MiB or 32 KiB (four columns of 8 bytes); this process
+receives them and looks at no value. The clock runs here, from the request for the data to its last byte, so
+it includes our connection and handshake, Flight's call, and the raw socket's connection. Ours has segments
+of 256 KiB, a pool of 64 MiB, a CRC32C over every byte, and credits. The raw socket sends the same bytes,
+256 KiB a call, without checking them: it shows the limit of the socket.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def batch_of(size: int) -> pa.RecordBatch:
 
 
 def produce(orders: Connection) -> None:
-    """Do what is ordered until the other end is closed."""
+    """Carry out orders until the other end closes the connection."""
     flights = Flights(f"grpc://{HOST}:0")
     kinds = {"headgate": send_headgate, "raw": send_raw}
     while True:
@@ -108,7 +107,7 @@ def send_raw(orders: Connection, batch: pa.RecordBatch, number: int) -> None:
 
 
 class Flights(flight.FlightServerBase):
-    """Answers DoGet for a ticket "bytes of a batch,number" with that many batches."""
+    """Answers DoGet: a ticket holds the bytes of a batch and the number of batches."""
 
     def do_get(self, _context: Any, ticket: flight.Ticket) -> flight.GeneratorStream:
         size, number = map(int, ticket.ticket.split(b","))
@@ -122,7 +121,7 @@ class Flights(flight.FlightServerBase):
 
 
 def rows_of(batch: pa.RecordBatch) -> int:
-    """Look at no value."""
+    """Take the batches without reading their values."""
     return batch.num_rows
 
 

@@ -1,7 +1,7 @@
-"""Many channels the plain way: a TCP socket for each, watched by epoll, in pieces of one size.
+"""Many channels the plain way: one TCP socket each, watched by epoll, in pieces of one size.
 
-Nobody is asked before bytes are sent but the kernel, which buffers what it likes; nothing is checked, and no
-record is found in the bytes.
+Nothing limits the sender but the kernel, which buffers as much as it likes. Nothing is checked, and the bytes
+hold no records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PIECE = 16 << 10
 
 
 def produce(orders: Connection) -> None:
-    """Do what is ordered until the other end is closed: send so many pieces through so many sockets."""
+    """Send pieces through sockets, as ordered, until the other end closes the connection."""
     allow_sockets()
     while True:
         try:
@@ -50,7 +50,7 @@ def send(writable: selectors.BaseSelector) -> None:
 
 
 def read(orders: Connection, count: int, pieces: int) -> float:
-    """Return the seconds that so many pieces take through so many sockets."""
+    """Return the seconds that this many pieces take through this many sockets."""
     allow_sockets()
     orders.send((count, pieces))
     address = orders.recv()
@@ -76,6 +76,6 @@ def read(orders: Connection, count: int, pieces: int) -> float:
 
 
 def allow_sockets() -> None:
-    """Let this process have as many descriptors as it may."""
+    """Raise this process's limit of descriptors as far as allowed."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

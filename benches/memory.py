@@ -1,8 +1,8 @@
 """Resident memory against the budget: a skewed key, wide rows, a slow reader.
 
-Two processes with a pool of 64 MiB each, over TCP. What counts is the most that either has grown by,
-at its peak, since just before it made its environment: whatever pool, connection and allocator
-hold. A process may need 64 MiB beside its budget; the ratio is that sum over the growth.
+Two processes with a pool of 64 MiB each, over TCP. The measure is the largest growth of either process, at its
+peak, since just before it created its environment; that includes pool, connection and allocator. A process
+may use 64 MiB beside its budget; the ratio is the budget and those 64 MiB over the growth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BESIDE = 64 << 20
 TOTAL = 2 << 30
 PARTS = 16
 WIDE = 10 << 10
-#: Seconds that the slow reader sleeps after each batch; it is sent an eighth.
+#: Seconds that the slow reader sleeps after each batch; it gets an eighth of the rows.
 PAUSE, SLOWER = 0.002, 8
 
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def grown(make: Callable[[], pa.RecordBatch], total: int, pause: float) -> int:
-    """Send ``total`` bytes; return the bytes by which the worse of two processes has grown."""
+    """Send ``total`` bytes; return the larger growth of the two processes, in bytes."""
     context = multiprocessing.get_context("spawn")
     writer, its_end = context.Pipe()
     reader, other_end = context.Pipe()
@@ -103,7 +103,7 @@ def read(orders: Connection, pause: float) -> None:
 
 
 def resident(field: str) -> int:
-    """Return VmRSS or VmHWM, the resident memory of this process now or at its peak, in bytes."""
+    """Return VmRSS (resident memory now) or VmHWM (its peak) of this process, in bytes."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 

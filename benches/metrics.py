@@ -1,9 +1,9 @@
-"""What the metrics cost: the loopback with them, against the same build without.
+"""The cost of metrics: the loopback with them, against the same build without.
 
-The native module is built twice: as it is, and with the Cargo feature ``without-metrics``, in which nothing
-is counted and no wait is timed. One channel between two processes over TCP, batches of 256 KiB; in
-segments of 256 KiB, and in segments of 32 KiB, where eight times as many buffers are counted. A ratio of
-1 is metrics for nothing; 0.99 is what they may cost.
+The native module is built twice: as it is, and with the Cargo feature ``without-metrics``, which counts
+nothing and times no wait. One channel between two processes over TCP carries batches of 256 KiB, in
+segments of 256 KiB, and in segments of 32 KiB, where eight times as many buffers are counted. At a ratio
+of 1 metrics cost nothing; they may cost 0.99.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH_BYTES = 256 << 10
 TOTAL = 2 << 30
 SEGMENTS = {"metrics": "256k", "metrics_small": "32k"}
 BUILDS = {"with metrics": (), "without": ("--features", "without-metrics")}
-#: Says to a measuring process that it is one, and of which build.
+#: Environment variable that names the build to a measuring process.
 BUILD = "HEADGATE_BENCH_BUILD"
 
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def package(folder: Path, build: str) -> Path:
-    """Build the native module; return a folder to import the package with it from."""
+    """Build the native module; return a folder from which the package with it can be imported."""
     place = folder / build.replace(" ", "-")
     maturin = Path(sys.executable).with_name("maturin")
     command = [maturin, "build", "--release", "--locked", "--out", place, *BUILDS[build]]
@@ -85,7 +85,7 @@ def measure(place: Path, build: str, segment: str, number: int) -> float:
 
 
 def once(segment: str, number: int) -> float:
-    """Return the seconds that so many batches take from one process to another, after a few more."""
+    """Return the seconds that this many batches take between two processes, after a few to warm up."""
     with harness.process(loopback.produce) as producer:
         run = partial(
             loopback.headgate, producer, BATCH_BYTES, segment_size=segment, same_host_link="off"
@@ -96,7 +96,7 @@ def once(segment: str, number: int) -> float:
 
 
 def check_build() -> None:
-    """Raise if this process counts where it should not, or the other way round."""
+    """Raise if the loaded build is not the one that should be measured."""
     with hg.ShuffleEnvironment() as env:
         partition = env.create_result_partition(1)
         with hg.RecordWriter(partition, serializer="bytes") as writer:

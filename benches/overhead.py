@@ -1,9 +1,9 @@
-"""What a batch costs on its way in and out of Python, whatever is in it, against pyarrow's own handover.
+"""The cost per batch of entering and leaving Python, whatever the batch holds, against pyarrow's handover.
 
-One thread. ``emit`` of a batch without rows does all that is done once per batch, and scatters nothing;
-``next`` reads pages of one row that wait already, in the same process. Pyarrow hands the same batch to
-itself through Arrow's C data interface, schema and all: some 7 microseconds on a quiet machine, of which
-5 are what either way of ours may take.
+One thread. ``emit`` of a batch without rows does everything that is done once per batch and scatters
+nothing; ``next`` reads queued pages of one row in the same process. Pyarrow hands the same batch to itself
+through Arrow's C data interface, schema included: about 7 microseconds on a quiet machine. The goal for
+either of ours is 5.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benches import harness
 
 import headgate as hg
 
-#: Pages that wait for the reader, so segments of the pool.
+#: Pages queued for the reader; each takes a segment of the pool.
 BATCHES = 8_000
 SEGMENT = 4 << 10
 
@@ -50,7 +50,7 @@ def batch_of(rows: int) -> pa.RecordBatch:
 
 
 def environment(number: int) -> hg.ShuffleEnvironment:
-    """An environment in which so many pages can wait for one reader."""
+    """An environment whose pool holds this many pages for one reader."""
     return hg.ShuffleEnvironment(
         memory=2 * number * SEGMENT,
         segment_size=SEGMENT,

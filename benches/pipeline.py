@@ -1,16 +1,16 @@
 """A whole pipeline on TPC-H's lineitem: read Parquet, map, exchange by key, reduce.
 
-Revenue by supplier and month over the 6 M rows of scale 1 in 7 files, with a Python ``map`` and a
+Revenue by supplier and month over the 6 M rows of scale factor 1 in 7 files, with a Python ``map`` and a
 Python ``reduce``, on local[4], into Spark's ``noop`` sink:
 
 - ``headgate``: ``exchange(FileSource(...), by="supplier", map=..., reduce=...)``: the workers read
 - ``mapInArrow``: ``spark.read.parquet`` -> ``mapInArrow(map)`` -> ``repartition("supplier")`` ->
-  ``mapInArrow(reduce)``, the same functions
-- ``spark sql``: the same question to Spark SQL, nothing leaves the JVM
-- ``duckdb``: the same question to DuckDB with 2 threads, the far anchor: one process, no Spark
+  ``mapInArrow(reduce)``, with the same functions
+- ``spark sql``: the same query in Spark SQL; nothing leaves the JVM
+- ``duckdb``: the same query in DuckDB with 2 threads: one process, no Spark
 
-Before anything is timed all four answers are compared, to a hundredth of a cent. The data is made once by
-``tpchgen-cli`` and kept in the cache folder.
+All four answers are compared, to a hundredth of a cent, before anything is timed. ``tpchgen-cli`` makes the
+data once; the cache folder keeps it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headgate.spark import exchange, last_stats
 SLOTS = 4
 COLUMNS = ["l_suppkey", "l_extendedprice", "l_discount", "l_shipdate"]
 MAPPED = "supplier long, month int, revenue double"
-#: Bytes of a mapped row: what each contestant but the databases moves between its workers.
+#: Bytes of a mapped row, which all contestants but the databases move between workers.
 ROW_BYTES = 20
 QUESTION = """
     SELECT l_suppkey AS supplier, year(l_shipdate) * 100 + month(l_shipdate) AS month,
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def revenue(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Map: what each row adds to whose month."""
+    """Map: supplier, month and revenue of each row."""
     for batch in batches:
         price = batch["l_extendedprice"].cast(pa.float64())
         discount = batch["l_discount"].cast(pa.float64())
@@ -88,7 +88,7 @@ def revenue(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def totals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Reduce: the sum of each supplier's months; a supplier's rows are all here."""
+    """Reduce: the revenue of each supplier and month; this partition has all rows of its suppliers."""
     found = list(batches)
     if not found:
         return
@@ -148,7 +148,7 @@ def check(plans: dict[str, Callable[[], DataFrame]], folder: Path) -> int:
 
 
 def exact(table: pa.Table) -> pa.Table:
-    """Return supplier, month and revenue, sorted; revenue in 1/10,000, in which it is whole."""
+    """Return supplier, month and revenue, sorted; revenue in units of 1/10,000, which makes it whole."""
     revenue = pc.round(pc.multiply(table["revenue"].cast(pa.float64()), 1e4)).cast(pa.int64())
     columns = [table["supplier"].cast(pa.int64()), table["month"].cast(pa.int64()), revenue]
     plain = pa.table(columns, names=["supplier", "month", "revenue"])

@@ -1,7 +1,7 @@
-"""Draws docs/plots/*.svg from the results of the bench sweep: the same results give the same bytes.
+"""Draws docs/plots/*.svg from the results of the bench sweep; the same results give the same bytes.
 
-Text stays text, the background is left out and all colours are readable on white and on black, so that a
-page shows them whatever its theme is. In each file is a digest of what it was drawn from.
+Text stays text, there is no background, and all colours are readable on white and on black, so the pictures
+fit any theme. Each file holds a digest of the results that it was drawn from.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from benches import harness
 PLOTS = Path(__file__).resolve().parent.parent / "docs" / "plots"
 
 INK = "#808890"
-#: Readable on white and on black; ours comes first everywhere.
+#: Readable on white and on black; the first colour is ours.
 COLOURS = ("#3f86e8", "#d9731a", "#2f9e62", "#a45fc4")
 MARKERS = ("o", "s", "^", "D")
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One picture: which result, what its axis says, and how its lines are called."""
+    """One picture: its result file, the label of its axis, the names of its lines."""
 
     result: str
     title: str
     axis: str
     lines: dict[str, str]
-    #: How a place on the axis is written.
+    #: Formats a value of the axis.
     tick: Callable[[float], str]
-    #: How the rates are spread out.
+    #: Scale of the rates.
     scale: str = "linear"
 
     @property
@@ -106,13 +106,13 @@ def result_of(plot: Plot) -> dict[str, Any]:
 
 
 def digest(plot: Plot) -> str:
-    """Return what stands for all that a picture shows."""
+    """Return a digest of everything that a picture shows."""
     shown = [plot.title, plot.axis, plot.lines, plot.scale, result_of(plot)["points"]]
     return hashlib.sha256(json.dumps(shown).encode()).hexdigest()
 
 
 def rates(points: Sequence[dict[str, Any]], line: str) -> list[tuple[int, list[float]]]:
-    """Return the places of a line with the lowest, the median and the highest rate there, in MB/s."""
+    """Return the points of a line: place, and lowest, median and highest rate in MB/s."""
     own = sorted(
         (point for point in points if point["line"] == line), key=lambda point: point["at"]
     )
@@ -168,5 +168,5 @@ def svg(plot: Plot) -> str:
             metadata = {"Creator": None, "Date": None, "Description": digest(plot)}
             figure.savefig(path, transparent=True, metadata=metadata)
             text = path.read_text(encoding="utf-8")
-    # A fixed size would not fit a narrow page, and matplotlib ends lines with a blank.
+    # Without a fixed size the picture fits narrow pages; matplotlib leaves blanks at line ends.
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)

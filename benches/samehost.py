@@ -1,13 +1,13 @@
-"""Two processes of one host that share memory, against Arrow Flight and against memory that is here.
+"""Two processes of one host that share memory, against Arrow Flight and against memory of this process.
 
-A second process sends batches of 2 MiB (four columns of 8 bytes) that it made before, as in the bench
-``loopback``, but reached without TCP: its pages are read where they are, in segments of 1 MiB. Once the reader looks at no
-value, once it sums every column of every batch; the same sum over as many bytes that are in this
-process already says what reading costs by itself.
+A second process sends prepared batches of 2 MiB (four columns of 8 bytes), as in the bench ``loopback``, but
+without TCP: this process maps its pages, in segments of 1 MiB. In one run the reader looks at no value; in
+another it sums every column of every batch. The same sum over memory of this process shows the cost of
+reading alone.
 
-The latency is that of one row, from ``emit`` in one process to ``next`` in the other: it goes there and
-back through two exchanges, and half of that is one way. A byte goes there and back over a Unix
-socket, written and read in Python, beside it.
+The latency is that of one row, from ``emit`` in one process to ``next`` in the other: the row goes there and
+back through two exchanges, and half of that is one way. The peer is a byte that goes there and back over a
+Unix socket, written and read in Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import headgate as hg
 
 BATCH = 2 << 20
 TOTAL = 4 << 30
-#: Bytes that lie in this process and are summed again and again: more than any cache has.
+#: Bytes in this process that are summed again and again: larger than any cache.
 HERE = 64 << 20
 ROUNDS = 5_000
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class peer:  # noqa: N801 - used as a function
-    """A process that does what it is ordered, and the way to order it."""
+    """A process that carries out orders."""
 
     def __init__(self, target: Callable[[Connection], None]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -111,7 +111,7 @@ ROW = pa.record_batch({"n": pa.array([1])})
 
 
 def answer(orders: Connection) -> None:
-    """Send back what comes, until the other end is closed."""
+    """Send every row back until the other end closes the connection."""
     while True:
         try:
             kind, place = orders.recv()
@@ -179,7 +179,7 @@ def timed(turn: Callable[[], None], rounds: int) -> list[float]:
 
 
 def told(name: str, took: list[float]) -> float:
-    """Print both ends of the distribution, one way; return the median, there and back."""
+    """Print low and high percentiles, one way; return the median, there and back."""
     hundredth = statistics.quantiles(took, n=100)[-1]
     median = statistics.median(took)
     print(f"  {name}: p50 {median / 2 * 1e6:.1f} us, p99 {hundredth / 2 * 1e6:.1f} us, one way")

@@ -1,12 +1,11 @@
 """Scatter rows into 16 parts by the hash of a key, on one core, against polars' partition_by.
 
-Ours is all of ``RecordWriter.emit()``: hash, gather into pages, queue; and beside it, on the same
-core, a reader that takes the pages, makes record batches of them and drops them, so that memory
-stays bounded at a few segments. Polars computes ``hash(key) % 16`` and keeps the 16 frames until
-all are there; it is given the rows whole and, as we are, in batches. The ratio is against whichever
-of the two is faster. Into 2,000 parts the same pool of 64 MiB has segments of 16 KiB, as there must be
-one for each part and some for the reader, which puts them together into batches as large as those of 16
-parts; that is compared with ours into 16 parts.
+Ours is all of ``RecordWriter.emit()``: hash, gather into pages, queue. On the same core a reader takes the
+pages, makes record batches of them and drops them, so memory stays bounded at a few segments. Polars computes
+``hash(key) % 16`` and keeps all 16 frames; it gets the rows whole and, as we do, in batches, and the ratio is
+against the faster of the two. For 2,000 parts the same pool of 64 MiB has segments of 16 KiB, since each part
+needs one and the reader needs some; the reader combines them into batches as large as those of 16 parts. That
+run is compared with ours into 16 parts.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def rows_of(rows: int, *, strings: bool) -> pa.Table:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Keep this thread, and those that it starts, on one core; polars on one thread."""
+    """Pin this thread and those that it starts to one core; limit polars to one thread."""
     os.environ["POLARS_MAX_THREADS"] = "1"
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})

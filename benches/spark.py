@@ -1,16 +1,16 @@
-"""A keyed exchange between Python workers of a Spark job, functions that do nothing on both sides.
+"""A keyed exchange between Python workers of a Spark job, with functions that do nothing on both sides.
 
-Every contestant starts from the same 10 M rows, made by Spark in 8 partitions, and ends in Spark's
-``noop`` sink, so that all rows come back from the workers:
+Every contestant starts from the same 10 M rows, made by Spark in 8 partitions, and ends in Spark's ``noop``
+sink, so all rows come back from the workers:
 
-- ``headgate``: ``exchange(df, by="key", map=..., reduce=...)``, half the slots as consumers
+- ``headgate``: ``exchange(df, by="key", map=..., reduce=...)`` with half the slots as consumers
 - ``repartition``: ``mapInArrow`` -> ``repartition("key")`` to as many partitions as slots ->
   ``mapInArrow``, Spark's own path
-- ``mapInArrow``: a single one and no exchange at all, the floor of whatever goes through Python once
+- ``mapInArrow``: a single one and no exchange, the floor of anything that goes through Python once
 - ``hand-rolled``: ``benches/hand_rolled.py``, with as many consumers as headgate
 
-Once in one process of two slots and once in two executors of two slots each. Then 100,000 rows, where
-what a run costs before its first row is all that counts.
+It runs in one process of two slots and in two executors of two slots each. A run of 100,000 rows then shows the
+cost of a run before its first row.
 
 Nothing is cached. The first turn warms the JVM and the workers and is not counted.
 """
@@ -33,12 +33,12 @@ from headgate.spark import exchange, last_stats
 
 ROWS = 10_000_000
 SMALL_ROWS = 100_000
-#: A turn of these is short, and noisy.
+#: Turns of the small run, which is short and noisy.
 SMALL_TURNS = 15
 INPUTS = 8
 #: Two longs, a double and a string of 17 characters with its 4-byte offset.
 ROW_BYTES = 45
-#: Master: its slots, and what is added to the names of its ratios.
+#: By master: its slots, and the suffix of its ratios.
 MASTERS = {
     "local[2]": (2, ""),
     "local-cluster[2,2,2048]": (4, "_cluster"),
@@ -109,7 +109,7 @@ def rows_of(spark: SparkSession, rows: int) -> DataFrame:
 def session(master: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-    # The workers do not have this folder.
+    # The workers cannot import this folder.
     for module in (hand_rolled, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(module)
     builder = SparkSession.builder.appName("headgate bench").master(master)
@@ -132,7 +132,7 @@ def by_repartition(df: DataFrame, partitions: int) -> DataFrame:
 
 
 def saving(plan: Callable[[], DataFrame]) -> Callable[[], float]:
-    """Return what runs a plan to the noop sink and returns its seconds, planning included."""
+    """Return a function that runs a plan into the noop sink and returns its seconds, planning included."""
 
     def run() -> float:
         started = time.perf_counter()

@@ -1,13 +1,13 @@
 """One slow task among four: splits on request move to the others.
 
-200 splits, each worth 75 ms of work; one of the four tasks takes 200 ms longer for each. Work is
-sleeping, so that the machine's own load matters little.
+There are 200 splits, each worth 75 ms of work; one of the four tasks takes 200 ms longer for each. Work is
+sleeping, so the machine's own load matters little.
 
-- ``headgate``: ``exchange(source, parallelism=4, ...)``: a reader asks for its next split when it
-  has read the one before, so the slow one takes fewer
+- ``headgate``: ``exchange(source, parallelism=4, ...)``: a reader asks for its next split when it has
+  read the one before, so the slow one takes fewer
 - ``fixed shares``: the same work on ``spark.range(...)`` in four partitions, 50 parts each
-- ``ideal``: computed, not measured: the four work until all is done, nobody waits, nothing else
-  takes time. The ratio is this over ours; the goal is 1 / 1.3.
+- ``ideal``: computed, not measured: all four work until everything is done, and nothing else takes time. The
+  ratio is this over ours; the goal is 1 / 1.3.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Work on one batch of one row at a time, slowly in the first task."""
+    """Work on one single-row batch at a time, slowly in the first task."""
     slow = TaskContext.get().partitionId() == 0
     for batch in batches:
         for row in range(batch.num_rows):
@@ -86,5 +86,5 @@ def by_fixed_shares(spark: SparkSession, splits: int) -> DataFrame:
 
 
 def ideal(splits: int) -> float:
-    """Return the seconds in which tasks of these speeds could do the work together."""
+    """Return the seconds that tasks of these speeds need at least for the work."""
     return splits / ((TASKS - 1) / WORK + 1 / (WORK + DELAY))

@@ -1,11 +1,10 @@
 """Throughput by batch size, by number of channels and by number of subpartitions, each with its peers.
 
-What is measured is what the benches loopback, channels and scatter measure; here one size changes from
-point to point. All points of a sweep run in turn. ``python -m benches plots`` draws what comes of it.
+The measurements are those of the benches loopback, channels and scatter; here one size changes from point to
+point. All points of a sweep run in turn. ``python -m benches plots`` draws the results.
 
-Channels are compared with a TCP socket for each of them, watched by epoll. Subpartitions share a pool of
-64 MiB, so the more there are, the smaller their segments: the largest, up to 256 KiB, of which there are
-two for each.
+The peer of many channels is one TCP socket each, watched by epoll. Subpartitions share a pool of 64 MiB: each
+has two segments, so the more subpartitions there are, the smaller their segments, up to 256 KiB.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from functools import partial
 
 from benches import channels, harness, loopback, many_sockets, scatter
 
-#: Bytes of a batch, and of all together.
+#: Bytes of a batch, and bytes of all batches together.
 BATCHES = {
     1 << 10: 16 << 20,
     4 << 10: 64 << 20,
@@ -33,7 +32,7 @@ ROWS = 2_000_000
 POOL = 64 << 20
 LARGEST_SEGMENT = 256 << 10
 
-#: What ran at one point of one line: its function, and the bytes that it moves.
+#: One point of one line: its function, and the bytes that it moves.
 Points = dict[tuple[str, int], tuple[Callable[[], float], int]]
 
 

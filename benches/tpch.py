@@ -1,4 +1,4 @@
-"""TPC-H data, made offline by ``tpchgen-cli`` and kept in the cache folder."""
+"""TPC-H data: ``tpchgen-cli`` makes it offline, the cache folder keeps it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def lineitem(scale: float, parts: int) -> Path:
-    """Return the folder of the table's Parquet files, made if need be.
+    """Return the folder of the table's Parquet files; make them if they are missing.
 
     Args:
         scale: 1 is 6,001,215 rows.
@@ -26,6 +26,6 @@ def lineitem(scale: float, parts: int) -> Path:
             command = [program or "tpchgen-cli", "parquet", "-s", f"{scale:g}"]
             command += ["--tables=lineitem", f"--parts={parts}", f"--output-dir={scratch}"]
             subprocess.run(command, check=True, capture_output=True, timeout=600)
-            # Complete or not there: a broken run must not look like the data.
+            # Renamed when complete, so that a broken run leaves nothing that looks like data.
             (Path(scratch) / "lineitem").rename(folder)
     return folder

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything that can be said about the code without running it.
+# Formats, lints, types, stubs, floors, options page: everything that checks the code without its tests.
 source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh fmt clippy

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Archive the classes that Spark's JVMs load in tests, if Spark or Java changed: they start in half the time.
+# Archive the classes that Spark's JVMs load in tests, if Spark or Java changed: a JVM then starts in half the time.
 source "$(dirname "$0")/env.sh"
 
 now="$("$VENV_PYTHON" -c 'import pyspark; print(pyspark.__version__)') $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1)"

@@ -1,4 +1,4 @@
-# Sourced by the other scripts: where things are, and how to complain.
+# Sourced by the other scripts: paths, messages, stamps.
 # shellcheck shell=bash
 
 set -euo pipefail
@@ -9,7 +9,7 @@ STAMPS=.venv/.stamps
 export PATH="$HOME/.cargo/bin:$PATH"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
-# Outside the clone, so that a fresh clone uses the crates that an earlier one compiled.
+# Outside the clone, so that a fresh clone reuses crates that an earlier clone compiled.
 if [[ -z "${CARGO_TARGET_DIR:-}" ]]; then
     CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/headgate/target"
     mkdir -p "$CARGO_TARGET_DIR" 2>/dev/null || CARGO_TARGET_DIR="$PWD/target"
@@ -18,7 +18,7 @@ export CARGO_TARGET_DIR
 
 say() { printf '\033[1m%s\033[0m\n' "$*" >&2; }
 
-# die WHAT REMEDY...: what is missing, then one line per thing to do.
+# die PROBLEM REMEDY...: print the problem, then one line per remedy, and exit.
 die() {
     printf 'error: %s\n' "$1" >&2
     shift
@@ -33,10 +33,10 @@ apt_install() {
     apt-get update -q >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "$@" >&2
 }
 
-# fingerprint PATH...: one hash over names and contents.
+# fingerprint PATH...: print one hash over names and contents.
 fingerprint() { find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
 
-# current STAMP VALUE: whether the stamp holds the value.
+# current STAMP VALUE: succeed if the stamp holds the value.
 current() { [[ -f "$STAMPS/$1" && "$(<"$STAMPS/$1")" == "$2" ]]; }
 
 stamp() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh [TARGET...] [--seconds N] [--keep]: feed each target (all of rust_core/fuzz by default) with what libFuzzer
-# makes up, 600 s each. --keep adds what reached new code to the corpus that is checked in, minimised.
+# fuzz.sh [TARGET...] [--seconds N] [--keep]: run libFuzzer on each target (by default all of rust_core/fuzz), 600 s
+# each. --keep adds inputs that reached new code to the checked-in corpus, minimised.
 source "$(dirname "$0")/env.sh"
 
 fuzz=rust_core/fuzz
@@ -20,7 +20,7 @@ done
 scripts/rust.sh
 command -v c++ >/dev/null || die "no C++ compiler found; libFuzzer needs one" "apt-get install g++"
 host="$(rustc -vV | sed -n 's/^host: //p')"
-# The address sanitizer is for the unsafe code of others, arrow's above all; -Z flags are closed on stable.
+# AddressSanitizer watches the unsafe code of dependencies, arrow above all. RUSTC_BOOTSTRAP opens -Z flags on stable.
 export RUSTC_BOOTSTRAP=1
 export RUSTFLAGS="--cfg fuzzing -Zsanitizer=address -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make sure of Java 17 or newer: Spark 4 needs it.
+# Check for Java 17 or newer, which Spark 4 needs; install it where that is possible.
 source "$(dirname "$0")/env.sh"
 
 java_version() {
@@ -16,7 +16,7 @@ enough() {
 
 enough && exit 0
 if [[ -z "${JAVA_HOME:-}" ]] && on_debian_as_root; then
-    # Newer releases of Debian have a newer Java only.
+    # Newer releases of Debian offer only a newer Java.
     apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless || true
     enough && exit 0
 fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What two threads share, in all orders that loom finds.
+# Run the loom models: each order in which two threads can touch shared state.
 source "$(dirname "$0")/env.sh"
 
 scripts/rust.sh

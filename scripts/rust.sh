@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make sure of a Rust that is new enough: Cargo.toml says which.
+# Check that Rust is at least the version that Cargo.toml declares.
 source "$(dirname "$0")/env.sh"
 
 how=(

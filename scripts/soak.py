@@ -1,8 +1,8 @@
-"""The soak: all tests that ``make test`` leaves out, part by part, with the time of each.
+"""Runs the soak: the tests that ``make test`` leaves out, part by part, and prints the time of each.
 
     soak.py                    all parts
     soak.py loom chaos         these parts
-    soak.py --list             the parts, the sources they are about, the minutes they took on two cores
+    soak.py --list             names the parts and the minutes that they took on two cores
     soak.py --touched          the parts whose sources the last commits changed
     soak.py --minutes 15       ends before that: a part that would take longer is left out, by name
 

@@ -8,8 +8,8 @@ if (($#)); then
     exec "$VENV_PYTHON" -m pytest "$@"
 fi
 say "cargo test"
-# The bindings are linked by Python; tests/ tests them.
+# The bindings link against Python at run time, so only pytest can test them.
 cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
 say "pytest"
-# A file stays in one process, so that a session of Spark is started at most twice.
+# All tests of a file run in the same process, so at most two sessions of Spark are started.
 exec "$VENV_PYTHON" -m pytest --numprocesses 2 --dist loadfile --durations 15

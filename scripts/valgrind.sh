@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make sure of valgrind, which counts instructions, where that can be done; the bench says where it cannot.
+# Install valgrind, which counts instructions, where that is possible; the bench says so where it is not.
 source "$(dirname "$0")/env.sh"
 
 command -v valgrind >/dev/null || { on_debian_as_root && apt_install valgrind; } ||

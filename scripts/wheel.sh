@@ -7,8 +7,8 @@ scripts/rust.sh
 scripts/java.sh
 scripts/venv.sh wheel
 rm -rf dist
-# Zig links against an old glibc wherever it runs; so the tag is kept on any distribution. Another
-# linker is another configuration to cargo: a folder of its own keeps it from rebuilding the rest.
+# Zig links against an old glibc on any distribution, as the tag manylinux_2_28 promises. Cargo rebuilds everything
+# for another linker, so the wheel has a target folder of its own.
 export CARGO_TARGET_DIR="$CARGO_TARGET_DIR/wheel"
 PATH="$PWD/.venv/bin:$PATH" maturin build --release --locked --zig --compatibility manylinux_2_28 --out dist
 "$VENV_PYTHON" scripts/check_wheel.py dist/*.whl

@@ -55,7 +55,7 @@ public final class KeyedExchange {
             Made<T> source,
             TypeInformation<T> type,
             KeySelector<T, Long> key) {
-        // Slots of different groups are never shared, and each process of the cluster has one.
+        // Tasks of different slot sharing groups never share a slot, and each TaskManager has one slot.
         environment
                 .addSource(source, type)
                 .setParallelism(1)
@@ -106,7 +106,7 @@ public final class KeyedExchange {
     }
 
     static final class Rows extends Made<Tuple4<Long, Long, Double, Double>> {
-        // Written out at once by the record writer, as nothing is chained to the source.
+        // Nothing is chained to the source, so its records go straight to the record writer.
         private final Tuple4<Long, Long, Double, Double> row = new Tuple4<>();
 
         Rows(long number) {
