@@ -31,7 +31,7 @@ class Owner:
 
     @classmethod
     def of(cls, pid: int) -> Owner | None:
-        """Return the identity of a running process of this machine; None without /proc."""
+        """Return the identity of a process of this machine; None if it cannot be found."""
         stat = _stat(pid)
         if stat is None:
             return None

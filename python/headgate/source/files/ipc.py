@@ -60,8 +60,8 @@ class ArrowFormat(FileFormat):
 def batch_sizes(opened: Any, file_size: int) -> list[int]:
     """Return the bytes of each record batch in an Arrow IPC file, from its footer.
 
-    The footer is a flatbuffer, whose sizes pyarrow does not expose. Each table starts with the
-    signed offset *back* to its vtable, whose entries are the offsets of the fields.
+    The footer is a flatbuffer, and pyarrow does not expose the sizes in it. Each table starts with
+    the signed offset *back* to its vtable, whose entries are the offsets of the fields.
 
     Args:
         opened: the file, open for random access.

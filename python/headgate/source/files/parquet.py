@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headgate.source.files.listing import Files
     from headgate.source.files.split import FileSplit, ListedFile
 
-#: Expressions that can be true for NaN, which statistics of floats ignore: all but comparisons.
+#: Expressions that may be true for NaN, which statistics ignore: ``!=`` and calls of functions.
 _TRUE_FOR_NAN: Final = re.compile(r"!=|\w\(")
 
 
