@@ -54,7 +54,8 @@ pub use environment::ShuffleEnvironment;
 pub use error::{ExchangeError, Interrupt, Result};
 pub use event::data_type_of;
 pub use gate::{
-    AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, UnionInputGate,
+    AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received, SuperstepInput,
+    UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
 pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};

@@ -11,7 +11,7 @@ use super::network::LazyNetwork;
 use crate::address::Address;
 use crate::config::Config;
 use crate::error::Result;
-use crate::gate::{Channel, InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
+use crate::gate::{InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
 use crate::manager::{Lookup, PartitionListener, PartitionManager};
 use crate::net::Command;
 
@@ -59,7 +59,7 @@ impl Channels {
         let (id, subpartition) = (address.partition, address.subpartition as usize);
         let make = |index| {
             let local = LocalChannel::new(id, subpartition, schema_hash, gate.queue(), index);
-            Ok(Channel::Local(Box::new(local)))
+            Ok(Arc::new(local))
         };
         let Some((at, channel)) = gate.place_channel(place, make)? else {
             return Ok(None);
@@ -72,15 +72,14 @@ impl Channels {
     fn find_local(
         &self,
         network: &LazyNetwork,
-        channel: &Arc<Channel>,
+        local: &Arc<LocalChannel>,
         id: PartitionId,
     ) -> Result<()> {
-        let Channel::Local(local) = &**channel else { unreachable!("made local above") };
-        let request = Arc::new(LocalRequest::new(channel));
+        let request = Arc::new(LocalRequest::new(local));
         let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
         let timeout = self.config.partition_request_timeout;
         match self.partitions.find_or_wait(id, &listener) {
-            Lookup::Found(partition) => local.attach(&partition, channel),
+            Lookup::Found(partition) => local.attach(&partition),
             Lookup::Gone => Err(local.not_found("was released")),
             Lookup::Waiting if timeout.is_zero() => {
                 self.partitions.forget(id, &listener);
@@ -115,15 +114,13 @@ impl Channels {
         let channel = gate.place_channel(place, |index| {
             let sink = Arc::clone(&mailbox);
             let queue = gate.queue();
-            let channel = RemoteChannel::new(receive, index, name, free, queue, pool, sink);
-            Ok(Channel::Remote(channel))
+            Ok(RemoteChannel::new(receive, index, name, free, queue, pool, sink))
         });
         let dismiss = || pool.dismiss(exclusive);
-        let Some((at, in_gate)) = channel.inspect_err(|_| dismiss())? else {
+        let Some((at, channel)) = channel.inspect_err(|_| dismiss())? else {
             dismiss();
             return Ok(None);
         };
-        let Channel::Remote(channel) = &*in_gate else { unreachable!("made remote above") };
         let request = PartitionRequest {
             partition: address.partition,
             subpartition: address.subpartition,
@@ -133,9 +130,9 @@ impl Channels {
             schema_hash,
         };
         let process = address.process;
-        mailbox.post(Command::Open { peer, process, channel: Arc::clone(channel), request });
+        mailbox.post(Command::Open { peer, process, channel: Arc::clone(&channel), request });
         channel.ask_for_segments();
-        gate.queue().upstream.requested(&in_gate);
+        gate.queue().upstream.requested(channel);
         Ok(Some(at))
     }
 }

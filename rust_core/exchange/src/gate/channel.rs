@@ -1,23 +1,65 @@
-//! One channel of a gate, whichever side of a connection its producer is on.
+//! The interface of a gate's channels, local and remote.
 
-use std::sync::Arc;
+use std::num::NonZeroU32;
 
+use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Sequence, Totals};
 
-use crate::error::Result;
-use crate::gate::{LocalChannel, RemoteChannel, UpstreamMessage};
+use crate::error::{ExchangeError, Result};
+use crate::stats::ChannelStats;
 
-/// One buffer out of a channel, and whether there is more.
+/// The consumer's end of one subpartition.
+pub(crate) trait InputChannel: Send + Sync {
+    /// The channel's name in errors.
+    fn name(&self) -> &str;
+
+    /// Returns true if the producer is in this process.
+    fn is_local(&self) -> bool;
+
+    /// Takes the next buffer or event; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// The channel's failure, after everything that arrived before it.
+    fn take(&self) -> Result<Option<Taken>>;
+
+    /// Gives up the channel: frees its segments and cancels the request if the producer may still
+    /// send.
+    fn release(&self);
+
+    /// Sends a message to the producer; ignored once the channel is released.
+    fn tell(&self, message: UpstreamMessage);
+
+    /// Lets the producer continue behind a barrier.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] if no barrier blocks the channel.
+    fn resume(&self) -> Result<()>;
+
+    /// Lets an announced barrier overtake the buffers that arrived before it. Returns false if no
+    /// such barrier waits.
+    fn convert_to_priority(&self, sequence: Sequence) -> bool;
+
+    /// Counts the buffers that wait here or at the producer, without those the channel's own
+    /// segments hold.
+    fn buffers_in_use(&self) -> usize;
+
+    /// A snapshot.
+    fn stats(&self) -> ChannelStats;
+}
+
+/// One buffer of a channel.
 pub(crate) struct Taken {
     pub(crate) buffer: Buffer,
     pub(crate) data_type: DataType,
     pub(crate) sequence: Sequence,
+    /// The producer's totals, with EndOfPartition.
     pub(crate) totals: Option<Totals>,
     pub(crate) more: More,
 }
 
-/// What a channel has behind a buffer, as far as it knows; of priority events the gate is told, too.
+/// The content of a channel behind a buffer, as far as it knows. Priority events are announced to the
+/// gate as well.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum More {
     Nothing,
@@ -25,53 +67,22 @@ pub(crate) enum More {
     PriorityEvent,
 }
 
-pub(crate) enum Channel {
-    Local(Box<LocalChannel>),
-    Remote(Arc<RemoteChannel>),
+/// A message from a channel to its producer, other than credit.
+#[derive(Debug, Clone)]
+pub(crate) enum UpstreamMessage {
+    /// An encoded event for the producing task.
+    TaskEvent(Bytes),
+    /// All records up to the end of data are processed.
+    Acknowledge,
+    /// The bytes a buffer should hold from now on.
+    BufferSize(NonZeroU32),
 }
 
-impl Channel {
-    pub(super) fn take(&self) -> Result<Option<Taken>> {
-        match self {
-            Self::Local(channel) => channel.take(),
-            Self::Remote(channel) => channel.take(),
-        }
-    }
-
-    pub(super) fn release(&self) {
-        match self {
-            Self::Local(channel) => channel.release(),
-            Self::Remote(channel) => channel.release(),
-        }
-    }
-
-    /// Tells the producer something; nothing happens once the channel is released.
-    pub(super) fn tell(&self, message: UpstreamMessage) {
-        match self {
-            Self::Local(channel) => channel.tell(message),
-            Self::Remote(channel) => channel.tell(message),
-        }
-    }
-
-    pub(super) fn resume(&self) -> Result<()> {
-        match self {
-            Self::Local(channel) => channel.resume(),
-            Self::Remote(channel) => channel.resume(),
-        }
-    }
-
-    /// Buffers that wait, here or at the producer, beyond those that a channel always has.
-    pub(super) fn buffers_in_use(&self) -> usize {
-        match self {
-            Self::Local(channel) => channel.buffers_in_use(),
-            Self::Remote(channel) => channel.buffers_in_use(),
-        }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Local(channel) => channel.name(),
-            Self::Remote(channel) => channel.name(),
-        }
-    }
+/// Decodes the producer's totals, which follow the four bytes that say EndOfPartition.
+pub(super) fn totals_of(event: &[u8], channel: &str) -> Result<Totals> {
+    let body = event.get(4..).unwrap_or_default();
+    Totals::decode(body).map_err(|error| ExchangeError::Integrity {
+        channel: channel.to_owned(),
+        detail: error.to_string(),
+    })
 }

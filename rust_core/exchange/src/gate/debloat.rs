@@ -1,7 +1,6 @@
 //! The size of a gate's buffers follows the speed of its reader (spec 8.4, 12.1).
 //!
-//! There is no thread for it: the reader looks at the clock once per buffer, and measures what it did
-//! with the buffers before.
+//! The reader reads the clock once per buffer, so no thread or timer is needed.
 //!
 //! Decision: ADR 0018.
 
@@ -12,14 +11,13 @@ use std::time::{Duration, Instant};
 use headgate_protocol::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
 
 use crate::config::BufferDebloatOptions;
-use crate::gate::InputGate;
 use crate::lock::lock;
 use crate::stats::DebloatStats;
 
-/// Time since a moment that does not change.
+/// Returns the time since a fixed moment.
 type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// What is measured of one gate, and the size that follows from it.
+/// The measured throughput of one gate, and the buffer size that follows from it.
 pub(crate) struct Debloating {
     clock: Clock,
     period: Duration,
@@ -29,12 +27,12 @@ pub(crate) struct Debloating {
 struct State {
     throughput: ThroughputCalculator,
     debloater: BufferDebloater,
-    /// When the last period began; `None` before the first buffer.
+    /// The start of the current period; `None` before the first buffer.
     began: Option<Duration>,
 }
 
 impl Debloating {
-    /// By the clock of the system.
+    /// Measures by the system's clock.
     pub(crate) fn new(options: &BufferDebloatOptions, segment_size: usize) -> Self {
         let start = Instant::now();
         Self::with_clock(options, segment_size, Box::new(move || start.elapsed()))
@@ -55,20 +53,34 @@ impl Debloating {
         Self { clock, period: options.period, state }
     }
 
-    /// The size in bytes that the producers were told last.
-    fn buffer_size(&self) -> u32 {
+    /// The size in bytes that the producers know.
+    pub(super) fn buffer_size(&self) -> u32 {
         lock(&self.state).debloater.buffer_size()
     }
 
-    /// The reader found nothing.
-    fn pause(&self) {
+    /// Stops the time until the next buffer: the reader found nothing.
+    pub(super) fn pause(&self) {
         let now = (self.clock)();
         lock(&self.state).throughput.pause(now);
     }
 
-    /// The reader took a buffer; once per period, how many bytes of those before it were read in a
+    /// Measures a buffer that the reader took. Once per period this returns the size to announce to
+    /// the producers, if it changed enough; only then `buffers_in_use` is called.
+    pub(super) fn receive(
+        &self,
+        bytes: usize,
+        buffers_in_use: impl FnOnce() -> usize,
+    ) -> Option<NonZeroU32> {
+        let throughput = self.measure(bytes)?;
+        // Outside the lock, as it asks all channels.
+        let buffers_in_use = buffers_in_use() as u64;
+        let size = lock(&self.state).debloater.recalculate(throughput, buffers_in_use)?;
+        NonZeroU32::new(size)
+    }
+
+    /// Adds a buffer. At the end of a period this returns the throughput before it, in bytes per
     /// second.
-    fn receive(&self, bytes: usize) -> Option<u64> {
+    fn measure(&self, bytes: usize) -> Option<u64> {
         let now = (self.clock)();
         let mut state = lock(&self.state);
         let began = *state.began.get_or_insert(now);
@@ -78,70 +90,17 @@ impl Debloating {
         } else {
             None
         };
-        // It counts with the time that its reader takes for it, which begins now.
+        // Its reader's time for it begins now, so it counts in the next measurement.
         state.throughput.receive(bytes as u64, now);
         throughput
     }
 
-    fn recalculate(&self, throughput: u64, buffers_in_use: usize) -> Option<NonZeroU32> {
-        let mut state = lock(&self.state);
-        let size = state.debloater.recalculate(throughput, buffers_in_use as u64)?;
-        NonZeroU32::new(size)
-    }
-
-    fn stats(&self) -> DebloatStats {
+    pub(super) fn stats(&self) -> DebloatStats {
         let debloater = &lock(&self.state).debloater;
         DebloatStats {
             buffer_size: debloater.buffer_size(),
             time_to_consume: debloater.time_to_consume(),
         }
-    }
-}
-
-impl InputGate {
-    /// The same gate, without channels yet, with buffers as large as its reader can do with.
-    pub(crate) fn debloated(mut self, debloating: Debloating) -> Self {
-        // Channels learn the size to start with as they are requested.
-        if let Some(size) = NonZeroU32::new(debloating.buffer_size()) {
-            self.announce_buffer_size(size);
-        }
-        self.debloating = Some(debloating);
-        self
-    }
-
-    /// The reader found nothing: time does not count until there is something.
-    pub(super) fn pause_measurement(&self) {
-        if let Some(debloating) = &self.debloating {
-            debloating.pause();
-        }
-    }
-
-    /// The reader comes back from another gate: without data for it, its time does not count.
-    pub(super) fn pause_unless_available(&self) {
-        if self.debloating.is_some() && !self.queue().lock().is_available() {
-            self.pause_measurement();
-        }
-    }
-
-    /// The reader took a buffer of so many bytes; tells the producers once they should know more.
-    pub(super) fn measure(&self, bytes: usize) {
-        let Some(debloating) = &self.debloating else {
-            return;
-        };
-        if let Some(throughput) = debloating.receive(bytes)
-            && let Some(size) = debloating.recalculate(throughput, self.buffers_in_use())
-        {
-            self.announce_buffer_size(size);
-        }
-    }
-
-    /// Buffers of all channels that wait, here or at the producers.
-    fn buffers_in_use(&self) -> usize {
-        self.channels().iter().flatten().map(|channel| channel.buffers_in_use()).sum()
-    }
-
-    pub(super) fn debloat_stats(&self) -> Option<DebloatStats> {
-        self.debloating.as_ref().map(Debloating::stats)
     }
 }
 

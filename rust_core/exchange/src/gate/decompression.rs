@@ -1,4 +1,4 @@
-//! Compressed buffers become plain as they are read (spec 8.3).
+//! Decompression of buffers as they are read (spec 8.3).
 //!
 //! Decision: ADR 0016.
 
@@ -15,19 +15,19 @@ use crate::lock::lock;
 #[derive(Default)]
 struct State {
     decompressor: Decompressor,
-    /// A compressed form, while the plain one takes its place.
+    /// The compressed bytes, while their segment is overwritten with the plain ones.
     scratch: Vec<u8>,
 }
 
-/// Takes buffers apart for the reader of one gate.
+/// Decompresses the buffers of one gate.
 #[derive(Default)]
 pub(super) struct Decompression(Mutex<State>);
 
 impl Decompression {
-    /// The buffer in its plain form: in the same segment, unless another consumer has it too.
+    /// Returns the buffer in its plain form, in the same segment unless another consumer shares it.
     ///
     /// # Errors
-    /// A buffer that is not what a compressor makes.
+    /// The bytes are no valid compressed form.
     pub(super) fn plain(&self, buffer: Buffer) -> Result<Buffer, DecompressError> {
         if !buffer.is_compressed() {
             return Ok(buffer);
@@ -51,7 +51,7 @@ impl Decompression {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 mod tests {
     use headgate_memory::{GlobalPool, LocalPool};
     use headgate_record::{Codec, Compressor};

@@ -1,4 +1,5 @@
-//! A channel within one process: reads the producer's subpartition, no copy and no credit (spec 8.6).
+//! A channel within one process: reads the producer's subpartition directly, without copy and without
+//! credit (spec 8.6).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -6,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use headgate_protocol::{DataType, Next, PartitionId, Sequence, Totals};
 
 use crate::error::{ExchangeError, Result};
-use crate::gate::{Channel, GateQueue, More, Taken, UpstreamMessage};
+use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::manager::PartitionListener;
 use crate::metrics::Passed;
@@ -41,36 +43,36 @@ impl DataListener for ToGate {
 pub(crate) struct LocalChannel {
     partition: PartitionId,
     subpartition: usize,
-    /// Of what the reader expects; zeros expect nothing in particular.
+    /// Hash of the schema that the reader expects; zeros accept any.
     schema_hash: [u8; 32],
     name: String,
     queue: Arc<GateQueue>,
     index: usize,
-    /// Set when attached: a channel that was refused never releases what another one reads.
+    /// Set by `attach`. A channel that was refused has none, so it never releases a subpartition that
+    /// another channel reads.
     view: OnceLock<Arc<dyn SubpartitionView>>,
-    /// What the producer's side said against this channel; read after what came before it.
+    /// The first failure; raised after the buffers before it are read.
     failure: OnceLock<ExchangeError>,
     released: AtomicBool,
     received: Mutex<Totals>,
 }
 
-/// A channel that waits for its partition to appear.
+/// A channel that waits for its partition to be created.
 pub(crate) struct LocalRequest {
-    channel: Weak<Channel>,
+    channel: Weak<LocalChannel>,
 }
 
 impl LocalRequest {
-    pub(crate) fn new(channel: &Arc<Channel>) -> Self {
+    pub(crate) fn new(channel: &Arc<LocalChannel>) -> Self {
         Self { channel: Arc::downgrade(channel) }
     }
 
-    /// The partition did not appear in time.
+    /// Fails the channel if its partition was not created in time.
     pub(crate) fn timed_out(&self) {
         if let Some(channel) = self.channel.upgrade()
-            && let Channel::Local(local) = &*channel
-            && local.view.get().is_none()
+            && channel.view.get().is_none()
         {
-            local.fail(local.not_found("is not here"));
+            channel.fail(channel.not_found("is not here"));
         }
     }
 }
@@ -78,16 +80,16 @@ impl LocalRequest {
 impl PartitionListener for LocalRequest {
     fn partition_created(&self, partition: &Arc<ResultPartition>) {
         if let Some(channel) = self.channel.upgrade()
-            && let Channel::Local(local) = &*channel
-            && let Err(error) = local.attach(partition, &channel)
+            && let Err(error) = channel.attach(partition)
         {
-            local.fail(error);
+            channel.fail(error);
         }
     }
 }
 
 impl LocalChannel {
-    /// Not attached yet: the gate must know the channel before data is announced.
+    /// Creates a channel that is not [attached](Self::attach) yet: the gate must know the channel before
+    /// the subpartition announces data.
     pub(crate) fn new(
         partition: PartitionId,
         subpartition: usize,
@@ -109,15 +111,11 @@ impl LocalChannel {
         }
     }
 
-    /// Reads the partition from now on. `channel` is this one, as the gate holds it.
+    /// Connects the channel to its partition.
     ///
     /// # Errors
     /// Another schema than expected, no such subpartition, or one that another channel reads.
-    pub(crate) fn attach(
-        &self,
-        partition: &Arc<ResultPartition>,
-        channel: &Arc<Channel>,
-    ) -> Result<()> {
+    pub(crate) fn attach(self: &Arc<Self>, partition: &Arc<ResultPartition>) -> Result<()> {
         fail_point!("local.attached", error => return Err(error));
         if self.subpartition >= partition.num_subpartitions() {
             return Err(self.not_found("is not here"));
@@ -133,12 +131,12 @@ impl LocalChannel {
         let view = partition.create_view(self.subpartition, listener)?;
         let view = self.view.get_or_init(|| view);
         if self.released.load(Ordering::Acquire) {
-            // Released while it was made: nobody else would let go of it.
+            // Released meanwhile, when `release` found no view to consume.
             view.consumed();
             return Ok(());
         }
-        self.queue.upstream.requested(channel);
-        // What came before the view was known here found nothing to take: looked at again.
+        self.queue.upstream.requested(Arc::<Self>::clone(self));
+        // A notification before `view` was set found nothing to take.
         if view.availability() != Next::None {
             self.queue.notify_non_empty(self.index);
         }
@@ -155,50 +153,25 @@ impl LocalChannel {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The first failure counts; what can be taken is read before it.
+    /// Records the first failure; buffers that can be taken are read before it.
     fn fail(&self, cause: ExchangeError) {
         if !self.released.load(Ordering::Acquire) {
             self.failure.get_or_init(|| cause);
             self.queue.notify_non_empty(self.index);
         }
     }
+}
 
-    pub(super) fn tell(&self, message: UpstreamMessage) {
-        let Some(view) = self.view.get().filter(|_| !self.released.load(Ordering::Acquire)) else {
-            return;
-        };
-        match message {
-            UpstreamMessage::TaskEvent(event) => {
-                if let Err(error) = view.task_event(&event) {
-                    self.fail(error);
-                }
-            }
-            UpstreamMessage::Acknowledge => view.acknowledge(),
-            UpstreamMessage::BufferSize(size) => view.set_buffer_size(size.get()),
-        }
+impl InputChannel for LocalChannel {
+    fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Buffers that wait in the subpartition; none before it is attached.
-    pub(super) fn buffers_in_use(&self) -> usize {
-        self.view.get().map_or(0, |view| view.backlog() as usize)
+    fn is_local(&self) -> bool {
+        true
     }
 
-    pub(super) fn resume(&self) -> Result<()> {
-        let not_blocked = ExchangeError::State("the channel is not blocked by a barrier");
-        let view = self.view.get().ok_or(not_blocked)?;
-        view.resume()?;
-        // The subpartition tells nobody of what arrived while it was blocked.
-        if view.availability() != Next::None {
-            self.queue.notify_non_empty(self.index);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn take(&self) -> Result<Option<Taken>> {
+    fn take(&self) -> Result<Option<Taken>> {
         let Some(view) = self.view.get() else {
             return self.failure.get().cloned().map_or(Ok(None), Err);
         };
@@ -226,8 +199,8 @@ impl LocalChannel {
             received
                 .add_buffer(u32::try_from(polled.buffer.plain_len()).expect("within a segment"));
         } else if polled.data_type == DataType::EndOfPartition {
-            let sent = super::remote::totals_of(polled.buffer.as_slice(), &self.name)?;
-            super::remote::compare_totals(&received, &sent, &self.name)?;
+            let sent = totals_of(polled.buffer.as_slice(), &self.name)?;
+            compare_totals(&received, &sent, &self.name)?;
             totals = Some(sent);
         }
         let more = if polled.next != Next::None || self.failure.get().is_some() {
@@ -239,7 +212,43 @@ impl LocalChannel {
         Ok(Some(Taken { buffer: polled.buffer, data_type, sequence, totals, more }))
     }
 
-    pub(super) fn stats(&self) -> ChannelStats {
+    /// Ignored before the channel is attached.
+    fn tell(&self, message: UpstreamMessage) {
+        let Some(view) = self.view.get().filter(|_| !self.released.load(Ordering::Acquire)) else {
+            return;
+        };
+        match message {
+            UpstreamMessage::TaskEvent(event) => {
+                if let Err(error) = view.task_event(&event) {
+                    self.fail(error);
+                }
+            }
+            UpstreamMessage::Acknowledge => view.acknowledge(),
+            UpstreamMessage::BufferSize(size) => view.set_buffer_size(size.get()),
+        }
+    }
+
+    fn resume(&self) -> Result<()> {
+        let not_blocked = ExchangeError::State("the channel is not blocked by a barrier");
+        let view = self.view.get().ok_or(not_blocked)?;
+        view.resume()?;
+        // The subpartition announced nothing while it was blocked.
+        if view.availability() != Next::None {
+            self.queue.notify_non_empty(self.index);
+        }
+        Ok(())
+    }
+
+    /// Always false: a local channel announces no barriers.
+    fn convert_to_priority(&self, _sequence: Sequence) -> bool {
+        false
+    }
+
+    fn buffers_in_use(&self) -> usize {
+        self.view.get().map_or(0, |view| view.backlog() as usize)
+    }
+
+    fn stats(&self) -> ChannelStats {
         let taken = *lock(&self.received);
         let is_open = !self.released.load(Ordering::Acquire);
         let view = self.view.get().filter(|_| is_open);
@@ -253,12 +262,25 @@ impl LocalChannel {
         }
     }
 
-    /// After its end, or instead of it: the producer need not keep anything for this channel.
-    pub(crate) fn release(&self) {
+    fn release(&self) {
         if !self.released.swap(true, Ordering::AcqRel)
             && let Some(view) = self.view.get()
         {
             view.consumed();
         }
     }
+}
+
+/// Compares the received totals with the producer's, without rows: only the reader counts those.
+fn compare_totals(received: &Totals, sent: &Totals, channel: &str) -> Result<()> {
+    if (received.bytes, received.buffers) == (sent.bytes, sent.buffers) {
+        return Ok(());
+    }
+    Err(ExchangeError::Integrity {
+        channel: channel.to_owned(),
+        detail: format!(
+            "{} bytes in {} buffers arrived, {} bytes in {} buffers were sent",
+            received.bytes, received.buffers, sent.bytes, sent.buffers
+        ),
+    })
 }

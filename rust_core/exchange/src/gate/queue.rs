@@ -1,4 +1,4 @@
-//! Which channels of a gate have something, in the order in which they are read (spec 8.1, 8.2).
+//! The order in which a gate's channels are read (spec 8.1, 8.2).
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -7,31 +7,36 @@ use headgate_protocol::{PrioritizedDeque, Sequence};
 use headgate_record::StopMode;
 
 use crate::error::{ExchangeError, Result};
+use crate::gate::channel::{InputChannel, More};
+use crate::gate::data_input::{AvailabilityListener, EndOfDataStatus};
 use crate::gate::slot::{Slot, is_new};
+use crate::gate::upstream::Upstream;
 use crate::gate::wake::{Listeners, Wake};
-use crate::gate::{AvailabilityListener, Channel, EndOfDataStatus, More, Upstream};
 use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
-/// A channel to read and its index; pending when none has anything, `None` when none will have.
-pub(super) type Turn = Poll<Option<(usize, Arc<Channel>)>>;
+/// The channel to read and its index; pending if none has a buffer, `None` if none will have.
+pub(super) type Turn = Poll<Option<(usize, Arc<dyn InputChannel>)>>;
 
 pub(super) struct State {
     pub(super) channels: Vec<Slot>,
-    /// Channels with something to read, each at most once: `Slot::queued` says which.
+    /// Channels to read. Invariant: each at most once, and exactly those with `Slot::queued`.
     queue: PrioritizedDeque<usize>,
+    /// Channels with `Slot::ended`.
     ended: usize,
-    paused: usize,
+    /// Channels with `Slot::paused`.
+    pub(super) paused: usize,
+    /// Channels with `Slot::end_of_data`.
     end_of_data: usize,
-    /// Every end of data so far was a drain.
+    /// True while every end of data so far was a drain.
     drained: bool,
     pub(super) sealed: bool,
     pub(super) closed: bool,
-    /// Had ended before it was closed.
+    /// True if all channels had ended when the gate was closed.
     finished: bool,
     pub(super) failure: Option<ExchangeError>,
     listeners: Listeners,
-    /// The reader found nothing, or the last thing, and its listeners want to be told.
+    /// True if the queue was empty after the reader's last call: the next notification must wake it.
     reader_waits: bool,
     pub(super) idle: Idle,
 }
@@ -54,10 +59,8 @@ impl State {
             idle,
         }
     }
-}
 
-impl State {
-    /// The index of the next channel.
+    /// Returns the index of the next channel to add.
     pub(super) fn check_addable(&self) -> Result<usize> {
         if self.closed {
             return Err(ExchangeError::Closed("input gate"));
@@ -81,8 +84,12 @@ impl State {
     }
 
     pub(super) fn is_available(&self) -> bool {
-        let over = self.is_finished() || self.has_reached_end_of_superstep();
-        over || !self.queue.is_empty() || self.failure.is_some() || self.closed
+        self.is_over() || !self.queue.is_empty() || self.failure.is_some() || self.closed
+    }
+
+    /// Returns true if a poll of the empty queue returns `None`.
+    fn is_over(&self) -> bool {
+        self.is_finished() || self.has_reached_end_of_superstep()
     }
 
     pub(super) fn has_priority_event(&self) -> bool {
@@ -97,7 +104,7 @@ impl State {
         }
     }
 
-    /// The index of the channel whose turn it is.
+    /// Takes the index of the next channel to read.
     fn poll_index(&mut self) -> Result<Poll<Option<usize>>> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -110,11 +117,10 @@ impl State {
             return Ok(Poll::Ready(Some(index)));
         }
         self.reader_waits = true;
-        let over = self.is_finished() || self.has_reached_end_of_superstep();
-        Ok(if over { Poll::Ready(None) } else { Poll::Pending })
+        Ok(if self.is_over() { Poll::Ready(None) } else { Poll::Pending })
     }
 
-    /// The channel whose turn it is.
+    /// Takes the next channel to read.
     pub(super) fn poll_channel(&mut self) -> Result<Turn> {
         loop {
             let polled = self.poll_index()?;
@@ -127,7 +133,7 @@ impl State {
         }
     }
 
-    /// Like [`poll_channel`](Self::poll_channel), for a reader that has nothing else to do.
+    /// Like [`poll_channel`](Self::poll_channel); a reader that finds nothing counts as idle.
     pub(super) fn poll_or_idle(&mut self) -> Result<Turn> {
         let turn = self.poll_channel()?;
         if turn.is_pending() {
@@ -136,8 +142,8 @@ impl State {
         Ok(turn)
     }
 
-    /// The channel has something ordinary to read.
-    fn queue_channel(&mut self, index: usize) -> bool {
+    /// Queues a channel that has a buffer or an ordinary event. Returns false if nothing changed.
+    pub(super) fn queue_channel(&mut self, index: usize) -> bool {
         let Some(slot) = self.channels.get_mut(index) else {
             return false;
         };
@@ -148,7 +154,8 @@ impl State {
         true
     }
 
-    /// The channel has a priority event to read: it comes before all that have none.
+    /// Queues a channel that has a priority event, unless that was read already. Returns false if
+    /// nothing changed.
     fn queue_priority(&mut self, index: usize, sequence: Sequence) -> bool {
         let Some(slot) = self.channels.get_mut(index) else {
             return false;
@@ -162,7 +169,7 @@ impl State {
         self.promote(index)
     }
 
-    /// Puts the channel before all that have no priority event.
+    /// Puts a channel before all channels without priority events.
     fn promote(&mut self, index: usize) -> bool {
         let Some(slot) = self.channels.get_mut(index).filter(|slot| !slot.ended) else {
             return false;
@@ -175,7 +182,16 @@ impl State {
         true
     }
 
-    /// A buffer of the channel was taken; says whether a channel waits, and one with priority.
+    /// Takes a channel out of the queue.
+    pub(super) fn dequeue(&mut self, index: usize) {
+        if std::mem::take(&mut self.channels[index].queued) {
+            let removed = self.queue.remove_first(|queued| *queued == index);
+            debug_assert!(removed.is_ok(), "`queued` says that it is in the queue");
+        }
+    }
+
+    /// Queues a channel again after one buffer of it was taken. Returns whether a channel is queued,
+    /// and whether one with a priority event is.
     fn requeue(&mut self, index: usize, more: More, priority: Option<Sequence>) -> (bool, bool) {
         if let Some(slot) = self.channels.get_mut(index) {
             if let Some(sequence) = priority.filter(|sequence| is_new(*sequence, slot.seen)) {
@@ -199,11 +215,11 @@ impl State {
     }
 }
 
-/// What channels and their listeners know of their gate.
+/// The part of a gate that its channels notify.
 pub(crate) struct GateQueue {
     pub(super) state: Mutex<State>,
     pub(super) arrived: Condvar,
-    /// What goes to the producers.
+    /// Messages to the producers.
     pub(crate) upstream: Upstream,
 }
 
@@ -217,18 +233,18 @@ impl GateQueue {
         lock(&self.state)
     }
 
-    /// Changes the state; if there is something to poll afterwards, the reader is told.
+    /// Changes the state, and wakes the reader if there is something to poll afterwards.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.lock();
         let result = change(&mut state);
         let wake = if state.is_available() { state.wake(false) } else { Wake::default() };
         drop(state);
         self.arrived.notify_all();
-        wake.tell();
+        wake.call();
         result
     }
 
-    /// The channel has something to read, or an error to raise.
+    /// Records that a channel has something to read, or an error to raise.
     pub(crate) fn notify_non_empty(&self, channel: usize) {
         let mut state = self.lock();
         if !state.queue_channel(channel) {
@@ -237,15 +253,16 @@ impl GateQueue {
         let wake = state.wake(false);
         drop(state);
         self.arrived.notify_one();
-        wake.tell();
+        wake.call();
     }
 
-    /// The channel has a priority event of this number; ignored if it was read already.
+    /// Records that a channel has the priority event `sequence`; ignored if it was read already.
     pub(crate) fn notify_priority_event(&self, channel: usize, sequence: Sequence) {
         self.prioritize(|state| state.queue_priority(channel, sequence));
     }
 
-    /// Like [`notify_priority_event`](Self::notify_priority_event), whatever was read before.
+    /// Like [`notify_priority_event`](Self::notify_priority_event), for an event whose number was seen
+    /// before.
     pub(super) fn force_priority_event(&self, channel: usize) {
         self.prioritize(|state| state.promote(channel));
     }
@@ -259,11 +276,12 @@ impl GateQueue {
         let wake = state.wake(none_before);
         drop(state);
         self.arrived.notify_one();
-        wake.tell();
+        wake.call();
     }
 
-    /// A buffer of the channel was taken, a priority event if it has a number here; says whether a
-    /// channel waits, and one with priority. Nobody is told: it is the reader who learns it here.
+    /// Records that one buffer of a channel was taken, or the priority event `priority`. Returns
+    /// whether a channel is queued, and whether one with a priority event is. Wakes nobody, as the
+    /// reader itself calls this.
     pub(super) fn taken(
         &self,
         channel: usize,
@@ -273,7 +291,7 @@ impl GateQueue {
         self.lock().requeue(channel, more, priority)
     }
 
-    /// The channel's producer said that its records are over.
+    /// Records a channel's end of data.
     pub(super) fn end_of_data(&self, channel: usize, mode: StopMode) {
         let mut state = self.lock();
         let Some(slot) = state.channels.get_mut(channel) else {
@@ -285,11 +303,11 @@ impl GateQueue {
         }
     }
 
-    /// Counts a channel as ended and returns it, if there is one to release.
+    /// Counts a channel as ended. Returns it, to be released, if its producer is known.
     ///
     /// # Errors
-    /// [`ExchangeError::State`] when it had ended before.
-    pub(super) fn end(&self, channel: usize) -> Result<Option<Arc<Channel>>> {
+    /// [`ExchangeError::State`] if it had ended before.
+    pub(super) fn end(&self, channel: usize) -> Result<Option<Arc<dyn InputChannel>>> {
         let mut state = self.lock();
         let Some(slot) = state.channels.get_mut(channel) else {
             return Ok(None);
@@ -299,50 +317,14 @@ impl GateQueue {
         }
         let channel_of_slot = slot.channel.clone();
         fail_point!("channel.ended");
-        if std::mem::take(&mut slot.queued) {
-            let removed = state.queue.remove_first(|queued| *queued == channel);
-            debug_assert!(removed.is_ok(), "`queued` says that it is in the queue");
-        }
+        state.dequeue(channel);
         state.ended += 1;
         Ok(channel_of_slot)
     }
 
-    /// Reads the channel no further for now, except for priority events.
-    pub(super) fn pause(&self, channel: usize) {
-        let mut state = self.lock();
-        let Some(slot) = state.channels.get_mut(channel) else {
-            return;
-        };
-        if slot.ended || std::mem::replace(&mut slot.paused, true) {
-            return;
-        }
-        if !slot.has_priority() && std::mem::take(&mut slot.queued) {
-            let removed = state.queue.remove_first(|queued| *queued == channel);
-            debug_assert!(removed.is_ok(), "`queued` says that it is in the queue");
-        }
-        state.paused += 1;
-    }
-
-    /// Reads all paused channels again.
-    pub(super) fn resume_all(&self) -> Result<()> {
-        self.change(|state| {
-            if !state.has_reached_end_of_superstep() {
-                return Err(ExchangeError::State(
-                    "a channel has not reached the end of the superstep: read on before the next",
-                ));
-            }
-            state.paused = 0;
-            for index in 0..state.channels.len() {
-                if std::mem::take(&mut state.channels[index].paused) {
-                    state.queue_channel(index);
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Drops what waits, and returns the channels: each holds this queue, which breaks that circle.
-    pub(super) fn close(&self) -> Vec<Arc<Channel>> {
+    /// Clears the queue and returns the channels. Each channel holds this queue: taking them out
+    /// breaks the reference cycle.
+    pub(super) fn close(&self) -> Vec<Arc<dyn InputChannel>> {
         self.change(|state| {
             state.finished = state.is_finished();
             state.closed = true;
@@ -360,7 +342,7 @@ impl GateQueue {
         state.listeners = live.chain([Weak::clone(&listener)]).collect();
         let (data, priority) = (state.is_available(), state.queue.priority_len() > 0);
         drop(state);
-        Wake { data, priority, listeners: Some(Arc::new([listener])) }.tell();
+        Wake { data, priority, listeners: Some(Arc::new([listener])) }.call();
     }
 }
 

@@ -1,6 +1,5 @@
-//! A channel from another process: credited segments, received pages, credit given back (spec 8.7).
-
-mod usage;
+//! A channel from another process: segments with credit, received pages, and credit announced again
+//! (spec 8.7).
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -8,25 +7,26 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
     BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, ReceiveChannel, Sequence,
-    Totals,
 };
 
 use crate::error::{ExchangeError, Result};
 use crate::gate::announcement::{Arrived, prioritize};
-use crate::gate::pool::SegmentConsumer;
-use crate::gate::{GatePool, GateQueue, More, Taken, UpstreamMessage};
+use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage, totals_of};
+use crate::gate::pool::{GatePool, SegmentConsumer};
+use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::metrics::Passed;
+use crate::stats::{ChannelStats, Origin, Queued, Usage};
 
-/// Where a channel's messages to its producer go; the I/O thread's mailbox.
+/// Takes a channel's messages to its producer; the I/O thread's mailbox.
 pub(crate) trait CreditSink: Send + Sync {
-    /// The channel has credit to announce.
+    /// Announces the channel's credit.
     fn credit_available(&self, channel: Arc<RemoteChannel>);
-    /// Nothing more is wanted from the producer.
+    /// Cancels the partition request.
     fn cancel(&self, channel: Arc<RemoteChannel>);
-    /// The producer may go on behind a barrier.
+    /// Lets the producer continue behind a barrier.
     fn resume(&self, channel: Arc<RemoteChannel>);
-    /// The channel has something else to say to its producer.
+    /// Sends any other message.
     fn tell(&self, channel: Arc<RemoteChannel>, message: UpstreamMessage);
 }
 
@@ -45,30 +45,30 @@ pub(crate) struct RemoteChannel {
 
 struct State {
     receive: ReceiveChannel,
-    /// Free segments: as many as the ledger says are available.
+    /// Free segments. Invariant: as many as the ledger's `available`.
     free: Vec<PooledSegment>,
-    /// Priority events first.
+    /// Buffers that wait for the reader, priority events first.
     received: PrioritizedDeque<Arrived>,
     /// Data buffers that the reader took.
     taken: Passed,
     failure: Option<ExchangeError>,
     released: bool,
-    /// The reader took a barrier that stops the producer, and has not resumed it.
+    /// True from a barrier that the reader took until it resumes the channel.
     blocked: bool,
 }
 
-/// Where the payload of an announced buffer goes.
+/// The memory for the payload of an arriving buffer.
 pub(crate) enum Target {
-    /// A credited segment.
+    /// A segment that was announced as credit.
     Segment(PooledSegment),
-    /// Ordinary memory of the exact size: an event, never more than the event limit.
+    /// Ordinary memory of the exact size, for an event. The decoder limits the size.
     Event(Vec<u8>),
-    /// Nowhere: nobody reads this channel any more.
+    /// None: the channel is released or failed.
     Discard,
 }
 
 impl RemoteChannel {
-    /// A channel with the segments that `receive` says are there.
+    /// Creates a channel. `free` has as many segments as the ledger of `receive` has free buffers.
     pub(crate) fn new(
         receive: ReceiveChannel,
         index: usize,
@@ -115,7 +115,7 @@ impl RemoteChannel {
         &self.name
     }
 
-    /// A header arrived: says where its payload goes, and spends the credit it used.
+    /// Accepts the header of a buffer: spends its credit and returns the memory for its payload.
     pub(crate) fn begin(&self, header: &BufferHeader) -> Result<Target> {
         let mut state = self.lock();
         if state.released || state.failure.is_some() {
@@ -125,14 +125,14 @@ impl RemoteChannel {
         if header.data_type.is_event() {
             let mut given_up = Vec::new();
             if header.data_type.blocks_upstream() {
-                // The producer forgets its credit for them when it goes on.
+                // The producer drops the credit for these when it resumes.
                 let count = state.receive.ledger_mut().on_blocked() as usize;
                 let kept = state.free.len() - count;
                 given_up = state.free.split_off(kept);
             }
             drop(state);
             drop(given_up);
-            // It may be the first to tell of data behind it.
+            // Its backlog may be the first that the channel learns of.
             self.ask_for_segments();
             return Ok(Target::Event(vec![0; header.size as usize]));
         }
@@ -143,8 +143,8 @@ impl RemoteChannel {
         Ok(Target::Segment(segment))
     }
 
-    /// The payload is complete and its checksum right. A barrier for which the reader waits only for a
-    /// time is announced ahead of what arrived before it.
+    /// Queues a complete buffer for the reader. A barrier with a timeout is announced ahead of the
+    /// buffers that arrived before it.
     pub(crate) fn deliver(
         &self,
         buffer: Buffer,
@@ -184,7 +184,7 @@ impl RemoteChannel {
         Ok(())
     }
 
-    /// Data waits for a channel that has no segments of its own, so no header could say so.
+    /// Records the announced backlog of a channel that has no credit, so that no header could carry it.
     pub(crate) fn on_backlog(&self, backlog: NonZeroU32) {
         let mut state = self.lock();
         if !state.released && state.failure.is_none() {
@@ -194,19 +194,13 @@ impl RemoteChannel {
         self.ask_for_segments();
     }
 
-    /// The credit that the producer does not know of yet.
+    /// Takes the credit to announce.
     pub(crate) fn take_credit(&self) -> Option<NonZeroU32> {
         fail_point!("credit.announced");
         self.lock().receive.ledger_mut().take_unannounced()
     }
 
-    /// Buffers that wait for the reader, and at the producer beyond the channel's own.
-    pub(super) fn buffers_in_use(&self) -> usize {
-        let state = self.lock();
-        state.received.len() + state.receive.ledger().outstanding() as usize
-    }
-
-    /// The channel is broken; what arrived intact before is still read.
+    /// Fails the channel. Buffers that arrived before are still read.
     pub(crate) fn fail(&self, cause: ExchangeError) {
         let mut state = self.lock();
         if state.receive.declared().is_none() && !state.released {
@@ -217,7 +211,43 @@ impl RemoteChannel {
         self.queue.notify_non_empty(self.index);
     }
 
-    pub(crate) fn take(&self) -> Result<Option<Taken>> {
+    /// Records that the resume is sent: credit announced from now on arrives after it.
+    pub(crate) fn resumed(&self) {
+        self.lock().receive.ledger_mut().on_resumed();
+    }
+
+    /// Returns true if no message to the producer has an effect any more.
+    fn is_over(&self) -> bool {
+        let state = self.lock();
+        state.released || state.receive.declared().is_some() || state.failure.is_some()
+    }
+
+    /// Asks the gate's pool for a segment if the channel wants one.
+    pub(crate) fn ask_for_segments(&self) {
+        if self.wants().is_some() {
+            self.pool.ask(&self.consumer());
+        }
+    }
+
+    fn consumer(&self) -> Arc<dyn SegmentConsumer> {
+        self.me()
+    }
+
+    fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
+        ExchangeError::Integrity { channel: self.name.clone(), detail: error.to_string() }
+    }
+}
+
+impl InputChannel for RemoteChannel {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    fn take(&self) -> Result<Option<Taken>> {
         let mut state = self.lock();
         let Some(arrived) = state.received.poll() else {
             return state.failure.clone().map_or(Ok(None), Err);
@@ -239,47 +269,7 @@ impl RemoteChannel {
         Ok(Some(Taken { buffer, data_type, sequence, totals, more }))
     }
 
-    /// Lets an announced barrier overtake what arrived before it; false if it does not wait here.
-    pub(super) fn convert_to_priority(&self, sequence: Sequence) -> bool {
-        let converted = prioritize(&mut self.lock().received, sequence);
-        if converted {
-            // Its number was seen with the announcement: told as it is, it would count as read.
-            self.queue.force_priority_event(self.index);
-        }
-        converted
-    }
-
-    /// Tells the producer something, unless the channel is over.
-    pub(crate) fn tell(&self, message: UpstreamMessage) {
-        if !self.is_over() {
-            self.sink.tell(self.me(), message);
-        }
-    }
-
-    /// Lets the producer go on behind a barrier.
-    pub(crate) fn resume(&self) -> Result<()> {
-        if !std::mem::take(&mut self.lock().blocked) {
-            return Err(ExchangeError::State("the channel is not blocked by a barrier"));
-        }
-        if !self.is_over() {
-            self.sink.resume(self.me());
-        }
-        Ok(())
-    }
-
-    /// The producer is told to go on: credit that is announced from now on reaches it after that.
-    pub(crate) fn resumed(&self) {
-        self.lock().receive.ledger_mut().on_resumed();
-    }
-
-    /// Whether there is nobody left to tell anything.
-    fn is_over(&self) -> bool {
-        let state = self.lock();
-        state.released || state.receive.declared().is_some() || state.failure.is_some()
-    }
-
-    /// Gives all free segments back; tells the producer if it might still send.
-    pub(crate) fn release(&self) {
+    fn release(&self) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.released, true) {
             return;
@@ -299,19 +289,51 @@ impl RemoteChannel {
         }
     }
 
-    /// Asks the gate's pool for a segment if the channel wants one.
-    pub(crate) fn ask_for_segments(&self) {
-        if self.wants().is_some() {
-            self.pool.ask(&self.consumer());
+    fn tell(&self, message: UpstreamMessage) {
+        if !self.is_over() {
+            self.sink.tell(self.me(), message);
         }
     }
 
-    fn consumer(&self) -> Arc<dyn SegmentConsumer> {
-        self.me()
+    fn resume(&self) -> Result<()> {
+        if !std::mem::take(&mut self.lock().blocked) {
+            return Err(ExchangeError::State("the channel is not blocked by a barrier"));
+        }
+        if !self.is_over() {
+            self.sink.resume(self.me());
+        }
+        Ok(())
     }
 
-    fn integrity(&self, error: &dyn std::fmt::Display) -> ExchangeError {
-        ExchangeError::Integrity { channel: self.name.clone(), detail: error.to_string() }
+    fn convert_to_priority(&self, sequence: Sequence) -> bool {
+        let converted = prioritize(&mut self.lock().received, sequence);
+        if converted {
+            // The announcement had the same number, so an ordinary notification would be ignored.
+            self.queue.force_priority_event(self.index);
+        }
+        converted
+    }
+
+    fn buffers_in_use(&self) -> usize {
+        let state = self.lock();
+        state.received.len() + state.receive.ledger().outstanding() as usize
+    }
+
+    fn stats(&self) -> ChannelStats {
+        let state = self.lock();
+        let data = state.received.iter().filter(|arrived| arrived.data_type.is_buffer());
+        let bytes = data.map(|arrived| arrived.buffer.plain_len() as u64).sum();
+        let size = if state.released { 0 } else { self.exclusive };
+        let used = size.min(state.receive.ledger().exclusive_out() as usize);
+        ChannelStats {
+            name: self.name.clone(),
+            origin: Origin::Remote,
+            credit: Some(state.receive.ledger().available()),
+            queue: Queued { buffers: state.received.len(), bytes },
+            taken: state.taken,
+            exclusive: Usage { used, size },
+            free: state.free.len(),
+        }
     }
 }
 
@@ -341,27 +363,4 @@ impl SegmentConsumer for RemoteChannel {
     fn fail(&self, cause: ExchangeError) {
         self.fail(cause);
     }
-}
-
-/// What the producer says it sent, behind the four bytes of its EndOfPartition.
-pub(crate) fn totals_of(event: &[u8], channel: &str) -> Result<Totals> {
-    let body = event.get(4..).unwrap_or_default();
-    Totals::decode(body).map_err(|error| ExchangeError::Integrity {
-        channel: channel.to_owned(),
-        detail: error.to_string(),
-    })
-}
-
-/// Compares what arrived with what was sent, rows aside: only the reader counts those.
-pub(crate) fn compare_totals(received: &Totals, sent: &Totals, channel: &str) -> Result<()> {
-    if (received.bytes, received.buffers) == (sent.bytes, sent.buffers) {
-        return Ok(());
-    }
-    Err(ExchangeError::Integrity {
-        channel: channel.to_owned(),
-        detail: format!(
-            "{} bytes in {} buffers arrived, {} bytes in {} buffers were sent",
-            received.bytes, received.buffers, sent.bytes, sent.buffers
-        ),
-    })
 }

@@ -1,28 +1,29 @@
-//! What a gate's queue knows of one channel.
+//! The state of one channel in its gate's queue.
 
 use std::sync::Arc;
 
 use headgate_protocol::Sequence;
 
-use crate::gate::Channel;
+use crate::gate::channel::InputChannel;
 
 pub(super) struct Slot {
-    /// `None` until its producer is known.
-    pub(super) channel: Option<Arc<Channel>>,
-    /// In the queue.
+    /// `None` until the producer is known.
+    pub(super) channel: Option<Arc<dyn InputChannel>>,
+    /// True while the channel is in the queue.
     pub(super) queued: bool,
     pub(super) ended: bool,
     pub(super) end_of_data: bool,
-    /// Reached the end of the superstep; never true of an ended channel, which is not read then.
+    /// True from the end of a superstep to the next one. Never true with `ended`.
     pub(super) paused: bool,
-    /// The last priority event that was announced, and the last that was read: where they differ,
-    /// there is one to read.
+    /// Number of the last priority event that was announced. It waits to be read while it is newer
+    /// than `seen`.
     pub(super) announced: Option<Sequence>,
+    /// Number of the last priority event that was read.
     pub(super) seen: Option<Sequence>,
 }
 
 impl Slot {
-    pub(super) fn new(channel: Option<Arc<Channel>>) -> Self {
+    pub(super) fn new(channel: Option<Arc<dyn InputChannel>>) -> Self {
         Self {
             channel,
             queued: false,
@@ -34,12 +35,13 @@ impl Slot {
         }
     }
 
+    /// Returns true if a priority event waits to be read.
     pub(super) fn has_priority(&self) -> bool {
         self.announced.is_some_and(|announced| is_new(announced, self.seen))
     }
 }
 
-/// Whether a priority event was not read yet; numbers wrap.
+/// Returns true if the priority event `sequence` comes after the last one read. Numbers wrap.
 pub(super) fn is_new(sequence: Sequence, seen: Option<Sequence>) -> bool {
     seen.is_none_or(|seen| sequence.is_after(seen))
 }

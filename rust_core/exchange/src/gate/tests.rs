@@ -1,18 +1,24 @@
-//! What only a producer inside this crate can send: events with a type of their own, and priority.
+//! Events that only this crate's producers can send: those with a data type of their own, and those
+//! with priority.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod announcement;
+mod flink_only;
+
+use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use headgate_memory::{Buffer, GlobalPool};
 use headgate_protocol::{
-    ChannelId, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
+    ChannelId, DataType, Generation, PartitionId, ReceiveChannel, ReceiveLedger, Sequence,
 };
-use headgate_record::StopMode;
+use headgate_record::{Event, StopMode};
 
 use super::*;
 use crate::config::BufferOptions;
+use crate::error::ExchangeError;
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::spill::SpillManager;
 use crate::spill_dirs::SpillDirectories;
@@ -38,7 +44,7 @@ fn gate(pool: &GlobalPool) -> Arc<InputGate> {
     Arc::new(InputGate::new(of_gate, Arc::default()))
 }
 
-/// A partition of one subpartition that the gate reads as its next channel.
+/// Creates a partition of one subpartition and adds it to the gate.
 fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition> {
     let options = PartitionOptions::all(1);
     let id = PartitionId([number; 16]);
@@ -46,13 +52,9 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let disk = Arc::new(SpillManager::new(Arc::new(SpillDirectories::new(Vec::new()))));
     let shared = Shared::default();
     let partition = ResultPartition::new(id, &options, &buffers, pool, &disk, shared).unwrap();
-    let make = |index| {
-        let local = LocalChannel::new(id, 0, [0; 32], gate.queue(), index);
-        Ok(Channel::Local(Box::new(local)))
-    };
-    let (_, in_gate) = gate.place_channel(Place::New, make).unwrap().unwrap();
-    let Channel::Local(channel) = &*in_gate else { panic!("made local") };
-    channel.attach(&partition, &in_gate).unwrap();
+    let make = |index| Ok(Arc::new(LocalChannel::new(id, 0, [0; 32], gate.queue(), index)));
+    let (_, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
+    channel.attach(&partition).unwrap();
     partition
 }
 
@@ -61,13 +63,9 @@ fn remote(gate: &InputGate) -> Arc<RemoteChannel> {
     let make = |index| {
         let name = "a channel".to_owned();
         let (queue, pool) = (gate.queue(), gate.pool());
-        let channel =
-            RemoteChannel::new(receive, index, name, Vec::new(), queue, pool, Arc::new(NoSink));
-        Ok(Channel::Remote(channel))
+        Ok(RemoteChannel::new(receive, index, name, Vec::new(), queue, pool, Arc::new(NoSink)))
     };
-    let (_, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
-    let Channel::Remote(channel) = &*channel else { panic!("made remote") };
-    Arc::clone(channel)
+    gate.place_channel(Place::New, make).unwrap().unwrap().1
 }
 
 fn data(text: &'static str) -> Buffer {
@@ -103,7 +101,7 @@ fn text(received: &Received) -> String {
     }
 }
 
-/// Everything that is there, as channel and text.
+/// Reads all that is available, as channel and text.
 fn drain(gate: &dyn DataInput) -> Vec<(usize, String)> {
     std::iter::from_fn(|| poll(gate)).map(|received| (received.channel, text(&received))).collect()
 }
@@ -183,7 +181,7 @@ fn spec_section_8_3_the_last_end_of_a_partition_has_nothing_behind_it() {
     let last = poll(&*gate).unwrap();
     assert_eq!(last.data_type, DataType::EndOfPartition);
     assert!(!last.more_available && gate.is_finished());
-    assert!(gate.is_available(), "for good: a poll finds the end");
+    assert!(gate.is_available(), "a poll finds the end");
     assert!(matches!(gate.poll_next(), Ok(Poll::Ready(None))));
     assert!(partitions.iter().all(|partition| partition.is_released()));
 }
@@ -198,120 +196,4 @@ fn spec_section_8_3_an_empty_channel_is_skipped() {
     let received = poll(&*gate).unwrap();
     assert_eq!((received.channel, received.more_available), (1, false));
     assert!(matches!(gate.poll_next(), Ok(Poll::Pending)));
-}
-
-#[test]
-fn spec_section_8_5_a_union_counts_channels_over_its_gates_and_serves_the_gates_in_turn() {
-    let pool = pool();
-    let (one, two) = (gate(&pool), gate(&pool));
-    let a = local(&pool, &one, 1);
-    let (b, c) = (local(&pool, &two, 2), local(&pool, &two, 3));
-    one.seal();
-    two.seal();
-    let union = UnionInputGate::new(vec![one, two]).unwrap();
-    assert_eq!(union.num_channels(), 3);
-    for texts in [["a0", "b0", "c0"], ["a1", "b1", "c1"]] {
-        for (partition, text) in [&a, &b, &c].into_iter().zip(texts) {
-            add(partition, text);
-        }
-    }
-    let expected = [(0, "a0"), (1, "b0"), (0, "a1"), (2, "c0"), (1, "b1"), (2, "c1")];
-    assert_eq!(drain(&union), pairs(&expected));
-    assert!(!union.is_available() && !union.is_finished());
-    assert!(union.channel_name(2).starts_with("local channel 0303"), "{}", union.channel_name(2));
-    for partition in [&a, &b, &c] {
-        partition.subpartitions()[0].finish();
-    }
-    assert_eq!(drain(&union).len(), 3, "the end of each gate is an ordinary event");
-    assert!(union.is_finished() && matches!(union.poll_next(), Ok(Poll::Ready(None))));
-}
-
-#[test]
-fn spec_section_8_5_a_gate_with_a_priority_event_comes_first_unless_it_was_polled_meanwhile() {
-    let pool = pool();
-    let (one, two) = (gate(&pool), gate(&pool));
-    let (a, b) = (local(&pool, &one, 1), local(&pool, &two, 2));
-    one.seal();
-    two.seal();
-    let union = UnionInputGate::new(vec![one, Arc::clone(&two)]).unwrap();
-    add(&a, "a0");
-    add(&b, "b0");
-    event(&b, &custom("urgent"), DataType::PrioritizedEventBuffer);
-    let first = poll(&union).unwrap();
-    assert_eq!((first.channel, text(&first)), (1, "urgent".to_owned()));
-    assert!(first.more_available && !first.more_priority_events);
-    assert_eq!(drain(&union), pairs(&[(0, "a0"), (1, "b0")]));
-    // What was promoted and read by then must not push data to the front.
-    event(&b, &custom("gone"), DataType::PrioritizedEventBuffer);
-    assert_eq!(text(&poll(&*two).unwrap()), "gone");
-    add(&a, "a1");
-    add(&b, "b1");
-    assert_eq!(drain(&union).iter().map(|(_, text)| &text[1..]).collect::<String>(), "11");
-}
-
-#[test]
-fn spec_section_8_5_a_union_needs_two_sealed_gates_and_closes_none_of_them() {
-    let pool = pool();
-    let gates = [gate(&pool), gate(&pool)];
-    let both = || gates.iter().map(Arc::clone).collect::<Vec<_>>();
-    assert!(UnionInputGate::new(both()).is_err(), "not sealed");
-    let partition = local(&pool, &gates[0], 1);
-    gates.iter().for_each(|gate| gate.seal());
-    assert!(UnionInputGate::new(vec![Arc::clone(&gates[0])]).is_err(), "one gate");
-    let twice = vec![Arc::clone(&gates[0]), Arc::clone(&gates[0])];
-    assert!(UnionInputGate::new(twice).is_err(), "one gate twice");
-    let union = UnionInputGate::new(both()).unwrap();
-    union.close();
-    assert!(matches!(union.poll_next(), Err(ExchangeError::Closed(_))));
-    add(&partition, "still read");
-    assert_eq!(drain(&*gates[0]), pairs(&[(0, "still read")]));
-}
-
-#[test]
-fn supersteps_end_when_all_channels_that_go_on_have_reached_the_end() {
-    let pool = pool();
-    let (one, two) = (gate(&pool), gate(&pool));
-    let (a, b) = (local(&pool, &one, 1), local(&pool, &one, 2));
-    let c = local(&pool, &two, 3);
-    one.seal();
-    two.seal();
-    let union = UnionInputGate::new(vec![one, two]).unwrap();
-    assert!(union.start_next_superstep().is_err());
-    for step in ["0", "1", "2"] {
-        for partition in [&a, &b, &c] {
-            add(partition, step);
-            event(partition, &Event::EndOfSuperstep, DataType::EventBuffer);
-        }
-    }
-    for step in ["0", "1", "2"] {
-        let mut read = Vec::new();
-        while let Some(received) = poll(&union) {
-            match text(&received).as_str() {
-                "EndOfSuperstep" => union.end_superstep(received.channel),
-                other => read.push((received.channel, other.to_owned())),
-            }
-        }
-        read.sort_unstable();
-        assert_eq!(read, pairs(&[(0, step), (1, step), (2, step)]));
-        assert!(union.has_reached_end_of_superstep() && union.is_available());
-        assert!(!union.is_finished());
-        assert!(matches!(union.poll_next(), Ok(Poll::Ready(None))));
-        union.start_next_superstep().unwrap();
-        assert!(!union.has_reached_end_of_superstep());
-    }
-    assert!(matches!(union.poll_next(), Ok(Poll::Pending)));
-    // An ended channel is not waited for.
-    a.subpartitions()[0].finish();
-    c.subpartitions()[0].finish();
-    event(&b, &Event::EndOfSuperstep, DataType::EventBuffer);
-    let channels: Vec<_> = std::iter::from_fn(|| poll(&union))
-        .inspect(|received| {
-            if text(received) == "EndOfSuperstep" {
-                union.end_superstep(received.channel);
-            }
-        })
-        .map(|received| received.channel)
-        .collect();
-    assert_eq!(channels.len(), 3);
-    assert!(union.has_reached_end_of_superstep() && !union.is_finished());
 }

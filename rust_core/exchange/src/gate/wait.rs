@@ -1,4 +1,4 @@
-//! Blocking until a gate, or a union of them, has something.
+//! Blocking until a gate, or a union of gates, has something to read.
 
 use std::sync::PoisonError;
 use std::task::Poll;
@@ -6,10 +6,10 @@ use std::task::Poll;
 use crate::error::{INTERRUPT_PERIOD, Interrupt, Result};
 use crate::sync::{Condvar, Mutex, lock};
 
-/// Polls the state under its lock, again whenever `arrived` is told, until there is an answer.
+/// Polls the state under its lock until it is ready, again after each notification of `arrived`.
 ///
 /// # Errors
-/// What the poll or the interrupt says.
+/// The error of the poll or of the interrupt.
 pub(super) fn wait_until<S, T>(
     state: &Mutex<S>,
     arrived: &Condvar,

@@ -1,12 +1,12 @@
-//! Who is told that a gate has something, after its lock is left.
+//! Calls to a gate's listeners, after its lock is released.
 
 use std::sync::{Arc, Weak};
 
-use crate::gate::AvailabilityListener;
+use crate::gate::data_input::AvailabilityListener;
 
 pub(super) type Listeners = Arc<[Weak<dyn AvailabilityListener>]>;
 
-/// Whom to tell of what once the lock is left.
+/// The calls that one change of a gate makes due.
 #[derive(Default)]
 pub(super) struct Wake {
     pub(super) data: bool,
@@ -15,7 +15,8 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    pub(super) fn tell(self) {
+    /// Calls the listeners. The gate's lock must not be held.
+    pub(super) fn call(self) {
         for listener in self.listeners.iter().flat_map(|all| all.iter()).filter_map(Weak::upgrade) {
             if self.priority {
                 listener.priority_available();

@@ -1,6 +1,6 @@
-//! Gates whose time a test chooses.
+//! Gates with a clock that the test sets.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::gate::tests::NoSink;
-use crate::gate::{Channel, DataInput, Place, RemoteChannel, Target, UnionInputGate};
+use crate::gate::{DataInput, InputGate, Place, RemoteChannel, Target, UnionInputGate};
 use crate::partition::{PartitionOptions, ResultPartition};
 use crate::writer::ArrowWriter;
 
@@ -39,7 +39,7 @@ const OPTIONS: BufferDebloatOptions = BufferDebloatOptions {
     starting_segment_size: SEGMENT,
 };
 
-/// A clock that stands still unless it is told.
+/// A clock that only the test advances.
 #[derive(Clone, Default)]
 struct ByHand(Arc<AtomicU64>);
 
@@ -56,6 +56,10 @@ impl ByHand {
 
 fn environment() -> ShuffleEnvironment {
     ShuffleEnvironment::new(Config::of_segments(64, SEGMENT)).unwrap()
+}
+
+fn debloat_stats(gate: &InputGate) -> DebloatStats {
+    gate.stats().debloating.unwrap()
 }
 
 fn nothing() -> Result<()> {
@@ -85,7 +89,7 @@ fn add(
     gate.seal();
 }
 
-/// Writes numbers until it is told to stop; returns how many.
+/// Writes numbers until `stop` is set. Returns how many.
 fn write(partition: &Arc<ResultPartition>, stop: &AtomicBool) -> i64 {
     let selector = Selector::One(0);
     let mut writer = ArrowWriter::new(Arc::clone(partition), schema(), selector, 1 << 20).unwrap();
@@ -101,7 +105,7 @@ fn write(partition: &Arc<ResultPartition>, stop: &AtomicBool) -> i64 {
     next
 }
 
-/// A reader that takes its time for each byte.
+/// A reader with a chosen speed.
 struct Reader {
     gate: Arc<InputGate>,
     time: ByHand,
@@ -109,7 +113,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The length of the next page, read at so many bytes per second.
+    /// Reads the next page at `speed` bytes per second. Returns its length; 0 for an event.
     fn next(&mut self, speed: u64) -> Option<usize> {
         let received = self.gate.next(&nothing).unwrap()?;
         let len = received.buffer.len();
@@ -139,14 +143,14 @@ fn a_slow_reader_gets_small_pages_and_a_fast_one_large_ones_again() {
         thread::scope(|scope| {
             let writing = scope.spawn(|| write(&partition, &stop));
             let mut reader = Reader { gate: Arc::clone(&gate), time, rows: 0 };
-            // Far more pages than it takes, so that it fails where it would run for ever.
+            // More pages than needed: a wrong size fails the test, instead of a loop without end.
             let slow = (0..10_000).find(|_| reader.next(2_000).unwrap() <= 4_096);
             assert!(slow.is_some_and(|pages| pages > 0), "it began with a large page: {slow:?}");
-            let stats = gate.debloat_stats().unwrap();
+            let stats = debloat_stats(&gate);
             assert!(stats.buffer_size <= 4_096 + 64, "{stats:?}");
             let fast = (0..10_000).find(|_| reader.next(1 << 20).unwrap() > SEGMENT - 1_024);
-            assert!(fast.is_some(), "{:?}", gate.debloat_stats());
-            assert!(gate.debloat_stats().unwrap().time_to_consume < OPTIONS.target);
+            assert!(fast.is_some(), "{:?}", debloat_stats(&gate));
+            assert!(debloat_stats(&gate).time_to_consume < OPTIONS.target);
             stop.store(true, Ordering::Relaxed);
             while reader.next(1 << 20).is_some() {}
             assert_eq!(reader.rows, writing.join().unwrap());
@@ -156,7 +160,7 @@ fn a_slow_reader_gets_small_pages_and_a_fast_one_large_ones_again() {
         other.close();
         for environment in [&producer, &other] {
             let pool = environment.stats().pool;
-            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is home");
+            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is free");
         }
     }
 }
@@ -174,13 +178,13 @@ fn spec_12_04_a_reader_that_does_nothing_with_its_time_gets_the_least() {
         assert!(poll(&*gate) && poll(&*gate));
         time.advance(Duration::from_secs(60));
     }
-    let stats = gate.debloat_stats().unwrap();
+    let stats = debloat_stats(&gate);
     assert_eq!(stats.buffer_size, 256);
     gate.close();
     environment.close();
 }
 
-/// Puts a buffer of so many bytes into the only subpartition.
+/// Adds a buffer of `bytes` bytes to the only subpartition.
 fn data(partition: &ResultPartition, bytes: usize) {
     let buffer = Buffer::from(Bytes::from(vec![0; bytes]));
     partition.subpartitions()[0].add_data(buffer, DataType::DataBuffer, 1);
@@ -202,7 +206,7 @@ fn a_pause_is_no_slowness() {
         (partition, gate)
     });
     let union = UnionInputGate::new(vec![Arc::clone(&one.1), Arc::clone(&two.1)]).unwrap();
-    let buffer_size = |gate: &InputGate| gate.debloat_stats().unwrap().buffer_size;
+    let buffer_size = |gate: &InputGate| debloat_stats(gate).buffer_size;
     for (input, has_two) in [(&*one.1 as &dyn DataInput, false), (&union, true)] {
         // 2000 bytes in 100 ms, and a minute without any, most of it spent with the other gate.
         data(&one.0, 2_000);
@@ -239,16 +243,14 @@ fn spec_8_14_buffers_in_use_wait_here_or_at_the_producer() {
     let (id, generation) = (ChannelId(0), Generation(0));
     let ledger = ReceiveLedger::new(u32::try_from(exclusive).unwrap());
     let receive = ReceiveChannel::new(id, generation, ledger);
-    let (_, in_gate) = gate
+    let (_, channel) = gate
         .place_channel(Place::New, |index| {
             let name = "a channel".to_owned();
             let (queue, pool, sink) = (gate.queue(), gate.pool(), Arc::new(NoSink));
-            let channel = RemoteChannel::new(receive, index, name, free, queue, pool, sink);
-            Ok(Channel::Remote(channel))
+            Ok(RemoteChannel::new(receive, index, name, free, queue, pool, sink))
         })
         .unwrap()
         .unwrap();
-    let Channel::Remote(channel) = &*in_gate else { panic!("made remote") };
     let arrive = |number, backlog| {
         let (sequence, data_type) = (Sequence(number), DataType::DataBuffer);
         let header = BufferHeader {

@@ -1,12 +1,12 @@
-//! Channels that get something and a reader in all orders: all of it is read, priority events first, and
-//! nobody waits for ever.
+//! Notifications of channels and a reader, in all orders of their threads: every buffer is read, priority
+//! events first, and no thread waits for ever.
 
 use super::*;
 use crate::gate::wait::wait_until;
 use crate::sync::model::check;
 use crate::sync::thread::{JoinHandle, spawn};
 
-/// What one channel holds: the numbers of its buffers, those with priority first.
+/// The buffers of one channel, by number, those with priority first; and the next number.
 #[derive(Default)]
 struct Received(Mutex<(PrioritizedDeque<(Sequence, bool)>, u32)>);
 
@@ -22,7 +22,7 @@ impl Gate {
         Arc::new(Self { queue, channels: (0..channels).map(|_| Received::default()).collect() })
     }
 
-    /// As channels of other processes do it.
+    /// Delivers a buffer as a remote channel does.
     fn deliver(&self, channel: usize, priority: bool) {
         let mut guard = lock(&self.channels[channel].0);
         let (received, next) = &mut *guard;
@@ -42,7 +42,7 @@ impl Gate {
         }
     }
 
-    /// As a gate does it.
+    /// Takes a buffer as a gate does.
     fn take(&self, channel: usize) -> Option<(usize, bool)> {
         let mut guard = lock(&self.channels[channel].0);
         let taken = guard.0.poll();
@@ -59,7 +59,7 @@ impl Gate {
         taken.map(|(_, priority)| (channel, priority))
     }
 
-    /// What is next, waiting for it; `None` at the end.
+    /// Waits for the next buffer; `None` at the end.
     fn next(&self) -> Result<Option<(usize, bool)>> {
         let GateQueue { state, arrived, .. } = &self.queue;
         while let Some(channel) = wait_until(state, arrived, &|| Ok(()), State::poll_index)? {
@@ -84,7 +84,7 @@ const DATA: bool = false;
 const PRIORITY: bool = true;
 
 #[test]
-fn a_reader_gets_what_two_channels_get() {
+fn a_reader_gets_every_buffer_of_two_channels() {
     check(|| {
         let gate = Gate::of(2);
         let producers = [gate.producer(0, &[DATA, DATA]), gate.producer(1, &[DATA])];
@@ -123,7 +123,7 @@ fn a_priority_event_is_read_whatever_it_overtakes() {
     }
 }
 
-/// Lets a thread that only polls wait for what it was told.
+/// Lets a thread that only polls wait for its listener's calls.
 #[derive(Default)]
 struct Bell(Mutex<usize>, Condvar);
 
@@ -137,7 +137,7 @@ impl AvailabilityListener for Bell {
 }
 
 #[test]
-fn who_polls_is_told_when_there_is_something_again() {
+fn a_reader_that_polls_is_called_for_each_new_buffer() {
     check(|| {
         let gate = Gate::of(2);
         let bell = Arc::<Bell>::default();
@@ -164,7 +164,7 @@ fn who_polls_is_told_when_there_is_something_again() {
 }
 
 #[test]
-fn a_reader_that_waits_learns_of_a_failure_a_close_and_the_end() {
+fn a_failure_a_close_and_the_end_wake_a_waiting_reader() {
     let ends: [fn(&GateQueue); 3] = [
         |queue| queue.change(|state| state.failure = Some(ExchangeError::Closed("test"))),
         |queue| drop(queue.close()),

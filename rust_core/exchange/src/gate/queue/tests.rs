@@ -1,6 +1,6 @@
-//! The queue by itself: what is read when, and who is told.
+//! The queue by itself: the order of reading, and the calls to listeners.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::gate::flink_only::Supersteps;
 
 fn queue(channels: usize) -> GateQueue {
     let queue = GateQueue::new(Idle::new(Vec::new()));
@@ -15,12 +16,12 @@ fn queue(channels: usize) -> GateQueue {
     queue
 }
 
-/// The channels in the order in which they would be read.
+/// Returns the queued channels in order.
 fn order(queue: &GateQueue) -> Vec<usize> {
     queue.lock().queue.iter().copied().collect()
 }
 
-/// Takes the first channel off the queue, as the reader does.
+/// Takes the first channel out of the queue, as the reader does.
 fn pop(queue: &GateQueue) -> usize {
     let mut state = queue.lock();
     let index = state.queue.poll().unwrap();
@@ -138,7 +139,11 @@ fn listeners_are_told_once_until_the_reader_found_nothing_more() {
     assert_eq!(queue.taken(0, More::Nothing, None), (false, false));
     queue.notify_priority_event(1, Sequence(9));
     queue.notify_priority_event(0, Sequence(9));
-    assert_eq!(told.counts(), (2, 1), "one for the empty queue, one for no priority in it");
+    assert_eq!(
+        told.counts(),
+        (2, 1),
+        "one because the queue was empty, one because no event had priority"
+    );
     let late = Arc::new(Told::default());
     let listener: Arc<dyn AvailabilityListener> = Arc::clone(&late) as _;
     queue.add_listener(Arc::downgrade(&listener));
@@ -184,17 +189,17 @@ fn a_paused_channel_gives_priority_events_only() {
     queue.end(2).unwrap();
     assert!(queue.lock().has_reached_end_of_superstep() && queue.lock().is_available());
     queue.resume_all().unwrap();
-    assert_eq!(order(&queue), [0, 1], "looked at, as nobody was listened to");
+    assert_eq!(order(&queue), [0, 1], "queued, as notifications were ignored meanwhile");
 }
 
-/// The queue in the words of the spec: a list of channels, looked through from the front.
+/// The queue as the spec describes it: a list of channels, searched from the front.
 #[derive(Default)]
 struct Naive {
-    /// Channel, and whether it waits with priority.
+    /// Queued channels, and true for those with priority.
     waiting: Vec<(usize, bool)>,
     ended: HashSet<usize>,
     paused: HashSet<usize>,
-    /// Priority events announced and not read, by channel.
+    /// Priority events of each channel, announced and not read yet.
     urgent: HashMap<usize, Vec<u32>>,
     last_read: HashMap<usize, u32>,
 }
@@ -229,7 +234,7 @@ impl Naive {
         }
     }
 
-    /// After a poll: what was read, and if the channel has more.
+    /// Records a poll: the priority event that was read, and true if the channel has more.
     fn taken(&mut self, channel: usize, more: bool, read: Option<u32>) {
         let urgent = self.urgent.entry(channel).or_default();
         if let Some(number) = read {
@@ -261,7 +266,7 @@ proptest! {
                     naive.notify(channel);
                 }
                 2 => {
-                    // A new one, or an old one told late.
+                    // A new event, or an old one announced late.
                     numbers[channel] += u32::from(more);
                     queue.notify_priority_event(channel, Sequence(numbers[channel]));
                     naive.announce(channel, numbers[channel]);

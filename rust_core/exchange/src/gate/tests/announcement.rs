@@ -1,8 +1,8 @@
-//! Barriers that are announced, and overtake when the reader says so (spec 8.7).
+//! Barriers that are announced, and overtake when the reader converts them (spec 8.7).
 
 use super::*;
 
-/// A channel that two buffers, a barrier that may overtake them, and one more have reached.
+/// Creates a channel with two buffers, a barrier that may overtake them, and one more buffer.
 fn announced(gate: &InputGate) -> Arc<RemoteChannel> {
     let channel = remote(gate);
     for (number, text) in (0..).zip(["r0", "r1"]) {
@@ -15,7 +15,7 @@ fn announced(gate: &InputGate) -> Arc<RemoteChannel> {
     channel
 }
 
-/// Everything that is there: sequence number, type and text.
+/// Reads all that is available, as sequence number, type and text.
 fn numbered(gate: &InputGate) -> Vec<(u32, DataType, String)> {
     let read = |received: Received| (received.sequence.0, received.data_type, text(&received));
     std::iter::from_fn(|| poll(gate)).map(read).collect()
@@ -60,9 +60,12 @@ fn spec_8_13_a_converted_barrier_overtakes_what_arrived_before_it() {
     for number in [0, 1, 3, 4] {
         assert!(!gate.convert_to_priority(0, Sequence(number)).unwrap(), "{number} is no barrier");
     }
-    assert!(!gate.convert_to_priority(1, Sequence(0)).unwrap(), "nothing is announced locally");
+    assert!(
+        !gate.convert_to_priority(1, Sequence(0)).unwrap(),
+        "a local channel announces nothing"
+    );
     assert!(gate.convert_to_priority(0, Sequence(2)).unwrap());
-    assert!(gate.has_priority_event(), "told, although its number was seen");
+    assert!(gate.has_priority_event(), "notified, although its number was seen");
     assert!(!gate.convert_to_priority(0, Sequence(2)).unwrap(), "once");
     let expected = [
         (2, DataType::PrioritizedEventBuffer, "barrier".to_owned()),

@@ -104,7 +104,8 @@ fn a_channel_opens_without_the_segments_that_were_promised_to_it() {
     assert!(seen.announcements > 0 && seen.stops_without_credit > 0, "{seen:?}");
     let seen = Setup { scripts: ONE_BARRIER, pool: 1, ..none_there }.search();
     assert!(seen.resumes > 0 && seen.waits > 0, "{seen:?}");
-    let seen = Setup { scripts: ONE_BARRIER, pool: 1, absent: 3, ..none_there }.search();
+    let seen =
+        Setup { scripts: ONE_BARRIER, pool: 1, absent: 3, threads: false, ..none_there }.search();
     assert!(seen.resumes > 0 && seen.waits > 0, "{seen:?}");
     let seen = Setup { scripts: ONE_BARRIER, cancels: true, ..none_there }.search();
     assert!(seen.discarded > 0 && seen.resumes > 0, "{seen:?}");
@@ -146,7 +147,7 @@ fn one_credit_each_and_two_to_share() {
 
 #[test]
 fn two_credits_each() {
-    let seen = Setup { exclusive: 2, ..ONE_EACH }.search();
+    let seen = Setup { exclusive: 2, threads: false, ..ONE_EACH }.search();
     assert!(seen.stops_without_credit > 0, "{seen:?}");
 }
 
@@ -158,6 +159,6 @@ fn events_pass_a_consumer_that_does_not_read() {
 
 #[test]
 fn a_cancel_at_any_time_harms_nobody_else() {
-    let seen = Setup { pool: 1, cancels: true, ..ONE_EACH }.search();
+    let seen = Setup { scripts: SHORT, pool: 1, cancels: true, ..ONE_EACH }.search();
     assert!(seen.discarded > 0 && seen.waits > 0, "{seen:?}");
 }

@@ -1,4 +1,4 @@
-//! Several gates read as one (spec 8.5).
+//! Several gates that are read as one (spec 8.5).
 
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -6,40 +6,43 @@ use std::task::Poll;
 use headgate_protocol::PrioritizedDeque;
 
 use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
+use crate::gate::flink_only::superstep_input::SuperstepInput;
+use crate::gate::input_gate::InputGate;
 use crate::gate::wait::wait_until;
-use crate::gate::{AvailabilityListener, DataInput, EndOfDataStatus, InputGate, Received};
+use crate::gate::wake::{Listeners, Wake};
 use crate::metrics::Idle;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
-/// The gates of a union, served in turn, each with its own fair order of channels.
+/// A union of gates, read in turn, each with its own fair order of channels.
 ///
-/// A channel's index is counted over the gates in their order. The gates stay their owner's: closing
-/// the union does not close them.
+/// A channel's index counts over the gates in their order. Closing the union does not close its
+/// gates.
 pub struct UnionInputGate {
     gates: Vec<Arc<InputGate>>,
-    /// Index of the first channel of each gate, and behind the last one.
+    /// Index of the first channel of each gate; the last element is the number of channels.
     offsets: Vec<usize>,
     queue: Arc<UnionQueue>,
-    /// What the gates tell; a gate forgets those that are gone.
+    /// Keeps the gates' listeners alive: a gate drops those without owner.
     _listeners: Vec<Arc<dyn AvailabilityListener>>,
 }
 
-/// Which gates have something.
+/// The order in which the gates are read.
 struct UnionQueue {
     state: Mutex<State>,
     arrived: Condvar,
 }
 
 struct State {
-    /// Gates with something to read, each at most once.
+    /// Gates to read, each at most once.
     queue: PrioritizedDeque<usize>,
     closed: bool,
-    /// The gate of what was taken last, until the reader comes back.
+    /// The gate of the last buffer, until the reader's next call.
     last: Option<usize>,
-    listeners: Arc<[Weak<dyn AvailabilityListener>]>,
-    /// The reader found nothing, or the last thing, and its listeners want to be told.
+    listeners: Listeners,
+    /// True if the queue was empty after the reader's last call: the next notification must wake it.
     reader_waits: bool,
-    /// Of all its gates at once.
+    /// Idle time of all gates and of the task.
     idle: Idle,
 }
 
@@ -48,7 +51,7 @@ impl UnionQueue {
         lock(&self.state)
     }
 
-    /// The gate has something; in front of the others if it is a priority event.
+    /// Queues a gate that has something to read, in front of the others for a priority event.
     fn notify(&self, gate: usize, priority: bool) {
         let mut state = self.lock();
         let none_before = state.queue.priority_len() == 0;
@@ -61,12 +64,12 @@ impl UnionQueue {
         let listeners = (data || priority).then(|| Arc::clone(&state.listeners));
         drop(state);
         self.arrived.notify_one();
-        tell(listeners.as_deref(), data, priority);
+        Wake { data, priority, listeners }.call();
     }
 }
 
 impl State {
-    /// False if nothing changed.
+    /// Queues a gate. Returns false if nothing changed.
     fn add(&mut self, gate: usize, priority: bool) -> bool {
         let queued = self.queue.iter().any(|queued| *queued == gate);
         match (queued, priority) {
@@ -81,17 +84,7 @@ impl State {
     }
 }
 
-fn tell(listeners: Option<&[Weak<dyn AvailabilityListener>]>, data: bool, priority: bool) {
-    for listener in listeners.unwrap_or_default().iter().filter_map(Weak::upgrade) {
-        if priority {
-            listener.priority_available();
-        }
-        if data {
-            listener.data_available();
-        }
-    }
-}
-
+/// Notifies the union of what one of its gates has.
 struct ToUnion {
     queue: Weak<UnionQueue>,
     gate: Weak<InputGate>,
@@ -106,7 +99,7 @@ impl AvailabilityListener for ToUnion {
     }
 
     fn priority_available(&self) {
-        // Polled meanwhile: then it would be data that jumps the queue.
+        // If the event was read meanwhile, the gate's data must not overtake other gates.
         let still = self.gate.upgrade().is_some_and(|gate| gate.has_priority_event());
         if let Some(queue) = self.queue.upgrade().filter(|_| still) {
             queue.notify(self.index, true);
@@ -115,7 +108,7 @@ impl AvailabilityListener for ToUnion {
 }
 
 impl UnionInputGate {
-    /// A union of gates that nobody else reads and whose channels are all declared.
+    /// Creates a union of sealed gates that have no other reader.
     ///
     /// # Errors
     /// [`ExchangeError::State`] with fewer than two gates, one twice, or one that is not sealed.
@@ -137,8 +130,8 @@ impl UnionInputGate {
         for gate in &gates {
             offsets.push(offsets[offsets.len() - 1] + gate.num_channels());
         }
-        let timers = gates.iter().map(|gate| Arc::clone(&gate.timer));
-        let of_task = Arc::clone(&gates[0].metrics.timer);
+        let timers = gates.iter().map(|gate| Arc::clone(gate.timer()));
+        let of_task = Arc::clone(&gates[0].metrics().timer);
         let idle = Idle::new(timers.chain([of_task]).collect());
         let queue = Arc::new(UnionQueue {
             state: Mutex::new(State {
@@ -162,12 +155,12 @@ impl UnionInputGate {
         Ok(Self { gates, offsets, queue, _listeners: listeners })
     }
 
-    /// Channels of all its gates.
+    /// Channels of all gates.
     pub fn num_channels(&self) -> usize {
         self.offsets[self.gates.len()]
     }
 
-    /// Wakes a blocked reader and lets it read no more; the gates stay open.
+    /// Closes the union and wakes a blocked reader; the gates stay open.
     pub fn close(&self) {
         let mut state = self.queue.lock();
         state.closed = true;
@@ -176,10 +169,10 @@ impl UnionInputGate {
         let listeners = Arc::clone(&state.listeners);
         drop(state);
         self.queue.arrived.notify_all();
-        tell(Some(&listeners), true, false);
+        Wake { data: true, priority: false, listeners: Some(listeners) }.call();
     }
 
-    /// The gate of a channel, and the channel's index there.
+    /// Returns the gate of a channel, and the channel's index there.
     fn locate(&self, channel: usize) -> (&InputGate, usize) {
         let gate =
             self.offsets.partition_point(|first| *first <= channel).clamp(1, self.gates.len()) - 1;
@@ -205,9 +198,10 @@ impl UnionInputGate {
         Ok(Poll::Pending)
     }
 
-    /// What the gate has, if anything; puts it at the tail again if it has more, or failed for good.
+    /// Takes a buffer of a queued gate, if it has one. A gate with more, or with a failure, is queued
+    /// again.
     fn take(&self, index: usize) -> Result<Option<Received>> {
-        let polled = self.gates[index].poll_of_union();
+        let polled = self.gates[index].poll_among_others();
         let polled = polled.inspect_err(|_| self.queue.notify(index, false))?;
         let Poll::Ready(Some(mut received)) = polled else {
             return Ok(None);
@@ -284,9 +278,17 @@ impl DataInput for UnionInputGate {
         state.listeners = live.chain([Weak::clone(&listener)]).collect();
         let priority = state.queue.priority_len() > 0;
         drop(state);
-        tell(Some(&[listener]), self.is_available(), priority);
+        let (data, listeners) = (self.is_available(), Some(Arc::new([listener]) as Listeners));
+        Wake { data, priority, listeners }.call();
     }
 
+    fn channel_name(&self, channel: usize) -> String {
+        let (gate, channel) = self.locate(channel);
+        gate.channel_name(channel)
+    }
+}
+
+impl SuperstepInput for UnionInputGate {
     fn end_superstep(&self, channel: usize) {
         let (gate, channel) = self.locate(channel);
         gate.end_superstep(channel);
@@ -311,10 +313,5 @@ impl DataInput for UnionInputGate {
             gate.start_next_superstep()?;
         }
         Ok(())
-    }
-
-    fn channel_name(&self, channel: usize) -> String {
-        let (gate, channel) = self.locate(channel);
-        gate.channel_name(channel)
     }
 }

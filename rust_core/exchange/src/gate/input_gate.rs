@@ -1,0 +1,445 @@
+//! The consumer's end of several subpartitions.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+
+use bytes::Bytes;
+use headgate_memory::process_id;
+use headgate_protocol::{DataType, Sequence};
+use headgate_record::Event;
+
+use crate::error::{ExchangeError, Interrupt, Result};
+use crate::gate::channel::{InputChannel, More, Taken, UpstreamMessage};
+use crate::gate::data_input::{AvailabilityListener, DataInput, EndOfDataStatus, Received};
+use crate::gate::debloat::Debloating;
+use crate::gate::decompression::Decompression;
+use crate::gate::flink_only::{SuperstepInput, Supersteps};
+use crate::gate::pool::GatePool;
+use crate::gate::queue::{GateQueue, State, Turn};
+use crate::gate::slot::Slot;
+use crate::gate::wait::wait_until;
+use crate::metrics::{Idle, TaskIoMetrics, Timer};
+use crate::stats::{ChannelStats, GateStats, Usage};
+
+/// The name in snapshots of a channel whose producer is not known.
+const UNKNOWN: &str = "unknown channel";
+
+/// The position of a channel in its gate.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Behind the other channels.
+    New,
+    /// In place of an unknown channel.
+    Unknown(usize),
+}
+
+/// The consumer's end of all its channels. Channels may be added while it is read, until sealed.
+pub struct InputGate {
+    queue: Arc<GateQueue>,
+    pool: Arc<GatePool>,
+    /// `None` if buffers always have their full size.
+    debloating: Option<Debloating>,
+    decompression: Decompression,
+    metrics: Arc<TaskIoMetrics>,
+    /// Idle time of this gate's reader.
+    timer: Arc<Timer>,
+    /// The process that created the gate; a forked child must not take its locks.
+    owner: u32,
+}
+
+impl InputGate {
+    pub(crate) fn new(pool: Arc<GatePool>, metrics: Arc<TaskIoMetrics>) -> Self {
+        let timer = Arc::<Timer>::default();
+        timer.begin();
+        let idle = Idle::new(vec![Arc::clone(&timer), Arc::clone(&metrics.timer)]);
+        Self {
+            queue: Arc::new(GateQueue::new(idle)),
+            pool,
+            debloating: None,
+            decompression: Decompression::default(),
+            metrics,
+            timer,
+            owner: process_id(),
+        }
+    }
+
+    /// Adds buffer debloating to a gate without channels.
+    pub(crate) fn debloated(mut self, debloating: Debloating) -> Self {
+        // Channels get the starting size with their request.
+        if let Some(size) = NonZeroU32::new(debloating.buffer_size()) {
+            self.announce_buffer_size(size);
+        }
+        self.debloating = Some(debloating);
+        self
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<GateQueue> {
+        &self.queue
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<GatePool> {
+        &self.pool
+    }
+
+    /// Time that the reader was idle.
+    pub(super) fn timer(&self) -> &Arc<Timer> {
+        &self.timer
+    }
+
+    pub(super) fn metrics(&self) -> &Arc<TaskIoMetrics> {
+        &self.metrics
+    }
+
+    /// Puts a channel in its place before it is connected, so that its notifications find it there.
+    /// Returns the channel and its index; `None` if the unknown channel is none any more.
+    pub(crate) fn place_channel<C: InputChannel + 'static>(
+        &self,
+        place: Place,
+        make: impl FnOnce(usize) -> Result<Arc<C>>,
+    ) -> Result<Option<(usize, Arc<C>)>> {
+        fail_point!("channel.added", error => return Err(error));
+        let mut state = self.queue.lock();
+        let index = match place {
+            Place::New => state.check_addable()?,
+            Place::Unknown(index) if state.is_unknown(index) => index,
+            Place::Unknown(_) => return Ok(None),
+        };
+        let channel = make(index)?;
+        let in_slot: Arc<dyn InputChannel> = Arc::<C>::clone(&channel);
+        match place {
+            Place::New => {
+                state.channels.push(Slot::new(Some(in_slot)));
+                self.queue.upstream.added();
+            }
+            Place::Unknown(_) => state.channels[index].channel = Some(in_slot),
+        }
+        Ok(Some((index, channel)))
+    }
+
+    /// Undoes `place_channel`: a new channel counts as ended, an unknown one is unknown again.
+    pub(crate) fn take_back(&self, place: Place, index: usize) {
+        match place {
+            Place::New => {
+                self.queue.upstream.given_up();
+                if let Ok(Some(channel)) = self.queue.end(index) {
+                    channel.release();
+                }
+            }
+            Place::Unknown(_) => {
+                if let Some(slot) = self.queue.lock().channels.get_mut(index) {
+                    slot.channel = None;
+                }
+            }
+        }
+    }
+
+    /// Adds a channel whose producer is not known yet, and returns its index. The reader waits for
+    /// it, also once the gate is sealed.
+    ///
+    /// # Errors
+    /// After [`seal`](Self::seal) or [`close`](Self::close).
+    pub fn add_unknown_channel(&self) -> Result<usize> {
+        let mut state = self.queue.lock();
+        let index = state.check_addable()?;
+        state.channels.push(Slot::new(None));
+        drop(state);
+        self.queue.upstream.added();
+        Ok(index)
+    }
+
+    /// Returns true if the channel's producer is not known yet; false after close.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: there is no such channel.
+    pub fn is_unknown(&self, channel: usize) -> Result<bool> {
+        let state = self.queue.lock();
+        if !state.closed && channel >= state.channels.len() {
+            return Err(ExchangeError::State("the input gate has no channel of that index"));
+        }
+        Ok(state.is_unknown(channel))
+    }
+
+    fn channel(&self, index: usize) -> Result<Arc<dyn InputChannel>> {
+        let state = self.queue.lock();
+        let slot = state.channels.get(index).ok_or(ExchangeError::State("no such channel"))?;
+        slot.channel.clone().ok_or(ExchangeError::State("the channel's producer is not known yet"))
+    }
+
+    /// Returns all channels in order, `None` for an unknown one. Their methods must be called outside
+    /// the gate's lock.
+    fn channels(&self) -> Vec<Option<Arc<dyn InputChannel>>> {
+        self.queue.lock().channels.iter().map(|slot| slot.channel.clone()).collect()
+    }
+
+    /// Declares that no further channel will be added.
+    pub fn seal(&self) {
+        fail_point!("gate.sealed");
+        self.queue.change(|state| state.sealed = true);
+        self.queue.upstream.sealed();
+    }
+
+    /// Fails the gate and wakes its reader. The first cause is kept.
+    pub fn fail(&self, cause: ExchangeError) {
+        self.queue.change(|state| {
+            state.failure.get_or_insert(cause);
+        });
+    }
+
+    /// Channels added so far.
+    pub fn num_channels(&self) -> usize {
+        self.queue.lock().channels.len()
+    }
+
+    /// Returns true if no further channel can be added.
+    pub fn is_sealed(&self) -> bool {
+        self.queue.lock().sealed
+    }
+
+    /// Returns true if a channel with a priority event is queued to be read.
+    pub(crate) fn has_priority_event(&self) -> bool {
+        self.queue.lock().has_priority_event()
+    }
+
+    /// Cancels the requests that have not ended, frees every segment and wakes a blocked reader.
+    pub fn close(&self) {
+        fail_point!("gate.closed");
+        for channel in self.queue.close() {
+            channel.release();
+        }
+        self.queue.upstream.close();
+        self.pool.close();
+    }
+
+    /// Sends an event to the tasks behind all channels, channels to come included.
+    ///
+    /// # Errors
+    /// An event that cannot be encoded or does not fit a segment, or a closed gate. If a producer
+    /// refuses the event, its channel fails.
+    pub fn send_task_event(&self, name: &str, body: Bytes) -> Result<()> {
+        self.queue.upstream.send_task_event(name, body, self.pool.segment_size())
+    }
+
+    /// Lets the producer of a channel continue behind the barrier that blocks it.
+    ///
+    /// # Errors
+    /// The channel does not exist, its barrier was not read yet, or it was resumed already.
+    pub fn resume_consumption(&self, channel: usize) -> Result<()> {
+        self.channel(channel)?.resume()
+    }
+
+    /// Tells the producers of all channels, channels to come included, how many bytes a buffer should
+    /// hold from now on. A wish: the first record, or row, of a buffer may be larger, and data on disk
+    /// ignores it.
+    pub fn announce_buffer_size(&self, size: NonZeroU32) {
+        self.queue.upstream.announce_buffer_size(size);
+    }
+
+    /// Tells the producer of a channel that all records up to its end of data are processed.
+    ///
+    /// # Errors
+    /// The channel does not exist.
+    pub fn acknowledge_all_records_processed(&self, channel: usize) -> Result<()> {
+        self.channel(channel)?.tell(UpstreamMessage::Acknowledge);
+        Ok(())
+    }
+
+    /// Lets a barrier that a channel announced overtake the buffers that arrived before it: it is
+    /// read next, as a priority event. The channel stays blocked until it is resumed. Returns false
+    /// if the barrier does not wait: it was read or converted already, or the channel is local, which
+    /// announces none.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`]: there is no such channel.
+    pub fn convert_to_priority(&self, channel: usize, sequence: Sequence) -> Result<bool> {
+        Ok(self.channel(channel)?.convert_to_priority(sequence))
+    }
+
+    pub(crate) fn stats(&self) -> GateStats {
+        let stats = |channel: &Option<Arc<dyn InputChannel>>| match channel {
+            Some(channel) => channel.stats(),
+            None => ChannelStats { name: UNKNOWN.to_owned(), ..ChannelStats::default() },
+        };
+        let channels: Vec<_> = self.channels().iter().map(stats).collect();
+        let exclusive: Usage = channels.iter().map(|channel| channel.exclusive).sum();
+        let free: usize = channels.iter().map(|channel| channel.free).sum();
+        // Read a moment after the channels' numbers, so the sum may differ.
+        let (size, held) = self.pool.usage();
+        let floating = Usage {
+            used: held.saturating_sub(free).saturating_sub(exclusive.used),
+            size: size.saturating_sub(exclusive.size),
+        };
+        let debloating = self.debloating.as_ref().map(Debloating::stats);
+        GateStats { exclusive, floating, times: self.timer.times(), debloating, channels }
+    }
+
+    /// Takes one buffer of a queued channel; `None` if the channel turns out to be empty.
+    fn take(&self, index: usize, channel: &dyn InputChannel) -> Result<Option<Received>> {
+        let Some(taken) = channel.take()? else {
+            // Another channel may be queued: no notification for it will come again.
+            self.queue.taken(index, More::Nothing, None);
+            return Ok(None);
+        };
+        let Taken { buffer, data_type, sequence, totals, more } = taken;
+        let buffer = self
+            .decompression
+            .plain(buffer)
+            .map_err(|error| ExchangeError::damaged(channel.name(), sequence, &error))?;
+        if data_type.is_buffer() {
+            self.metrics.taken(channel.is_local(), buffer.len());
+        }
+        let priority = data_type.has_priority().then_some(sequence);
+        let ended = data_type == DataType::EndOfPartition;
+        if data_type == DataType::EndOfData {
+            let event = Event::decode(buffer.as_slice());
+            match event.map_err(|error| ExchangeError::Event(error.to_string()))? {
+                Event::EndOfData(mode) => self.queue.end_of_data(index, mode),
+                _ => return Err(ExchangeError::Event("an EndOfData that is none".to_owned())),
+            }
+        } else if ended && let Some(channel) = self.queue.end(index)? {
+            channel.release();
+        }
+        let more = if ended { More::Nothing } else { more };
+        let (more_available, more_priority_events) = self.queue.taken(index, more, priority);
+        Ok(Some(Received {
+            channel: index,
+            buffer,
+            data_type,
+            sequence,
+            totals,
+            more_available,
+            more_priority_events,
+        }))
+    }
+
+    /// Like `take`; an error fails the gate.
+    fn take_or_fail(&self, index: usize, channel: &dyn InputChannel) -> Result<Option<Received>> {
+        // Outside the gate's lock, as a local channel takes its producer's.
+        let taken = self.take(index, channel).inspect_err(|error| self.fail(error.clone()))?;
+        if let (Some(received), Some(debloating)) = (&taken, &self.debloating) {
+            let size = debloating.receive(received.buffer.len(), || self.buffers_in_use());
+            if let Some(size) = size {
+                self.announce_buffer_size(size);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Counts the buffers of all channels that wait here or at the producers.
+    pub(super) fn buffers_in_use(&self) -> usize {
+        self.channels().iter().flatten().map(|channel| channel.buffers_in_use()).sum()
+    }
+
+    fn poll_channel(
+        &self,
+        state: &mut State,
+        poll_channel: fn(&mut State) -> Result<Turn>,
+    ) -> Result<Turn> {
+        let turn = poll_channel(state)?;
+        if let Some(debloating) = &self.debloating
+            && !matches!(turn, Poll::Ready(Some(_)))
+        {
+            debloating.pause();
+        }
+        Ok(turn)
+    }
+
+    fn wait_for_channel(
+        &self,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<(usize, Arc<dyn InputChannel>)>> {
+        let GateQueue { state, arrived, .. } = &*self.queue;
+        wait_until(state, arrived, interrupt, |state| self.poll_channel(state, State::poll_or_idle))
+            .inspect_err(|_| self.queue.lock().idle.end())
+    }
+
+    fn poll(&self, poll_channel: fn(&mut State) -> Result<Turn>) -> Result<Poll<Option<Received>>> {
+        loop {
+            // The gate's lock is released before the channel's is taken.
+            let polled = self.poll_channel(&mut self.queue.lock(), poll_channel)?;
+            match polled {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => return Ok(Poll::Ready(None)),
+                Poll::Ready(Some((index, channel))) => {
+                    if let Some(received) = self.take_or_fail(index, &*channel)? {
+                        return Ok(Poll::Ready(Some(received)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`poll_next`](DataInput::poll_next), for a reader that has other gates to read: finding
+    /// nothing here, it does not count as idle.
+    pub(super) fn poll_among_others(&self) -> Result<Poll<Option<Received>>> {
+        self.poll(State::poll_channel)
+    }
+
+    /// Pauses the measurement for debloating while the reader is at other gates, unless data waits.
+    pub(super) fn pause_unless_available(&self) {
+        if let Some(debloating) = &self.debloating
+            && !self.is_available()
+        {
+            debloating.pause();
+        }
+    }
+}
+
+impl DataInput for InputGate {
+    fn next(&self, interrupt: Interrupt<'_>) -> Result<Option<Received>> {
+        while let Some((index, channel)) = self.wait_for_channel(interrupt)? {
+            if let Some(received) = self.take_or_fail(index, &*channel)? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
+    }
+
+    fn poll_next(&self) -> Result<Poll<Option<Received>>> {
+        self.poll(State::poll_or_idle)
+    }
+
+    fn is_available(&self) -> bool {
+        self.queue.lock().is_available()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.queue.lock().is_finished()
+    }
+
+    fn end_of_data_status(&self) -> EndOfDataStatus {
+        self.queue.lock().end_of_data_status()
+    }
+
+    fn add_listener(&self, listener: Weak<dyn AvailabilityListener>) {
+        self.queue.add_listener(listener);
+    }
+
+    fn channel_name(&self, channel: usize) -> String {
+        let state = self.queue.lock();
+        let known = state.channels.get(channel).and_then(|slot| slot.channel.as_ref());
+        known.map_or_else(|| format!("channel {channel}"), |known| known.name().to_owned())
+    }
+}
+
+impl SuperstepInput for InputGate {
+    fn end_superstep(&self, channel: usize) {
+        self.queue.pause(channel);
+    }
+
+    fn has_reached_end_of_superstep(&self) -> bool {
+        self.queue.lock().has_reached_end_of_superstep()
+    }
+
+    fn start_next_superstep(&self) -> Result<()> {
+        self.queue.resume_all()
+    }
+}
+
+impl Drop for InputGate {
+    fn drop(&mut self) {
+        if self.owner == process_id() {
+            self.close();
+        }
+    }
+}
