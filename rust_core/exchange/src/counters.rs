@@ -1,10 +1,8 @@
-//! What went through a writer or reader, readable while it works.
+//! Totals of a writer or a reader, which other threads may read at any time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::metrics::Passed;
-
-/// Rows or records, bytes and buffers; one thread adds, any thread reads.
+/// Rows or records, bytes and buffers so far. One thread adds, any thread reads.
 #[derive(Debug, Default)]
 pub struct Counters {
     rows: AtomicU64,
@@ -17,11 +15,6 @@ impl Counters {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.buffers.fetch_add(buffers, Ordering::Relaxed);
-    }
-
-    /// The bytes and buffers.
-    pub(crate) fn passed(&self) -> Passed {
-        Passed { bytes: self.bytes(), buffers: self.buffers() }
     }
 
     /// Rows or records.

@@ -58,12 +58,13 @@ pub use gate::{
     UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
-pub use metrics::{Metric, Metrics, Passed, TaskTimes, Times};
+pub use metrics::{Passed, TaskTimes, Times};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
+pub use stats::names::{Metric, Metrics};
 pub use stats::{
     ChannelStats, Connections, DebloatStats, GateStats, LentStats, Origin, PartitionStats, Queued,
     SpillStats, Stats, SubpartitionStats, Usage,

@@ -27,6 +27,8 @@ pub struct LentStats {
     pub bytes: u64,
 }
 
+pub(crate) mod names;
+
 /// Buffers that wait somewhere.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queued {

@@ -1,36 +1,37 @@
-//! The time in which a reader has nothing to read.
+//! The time in which a reader finds nothing to read.
 
 use std::sync::Arc;
 
 use headgate_memory::process_id;
 
-use super::time::Activity;
+use super::activity::Activity;
 use super::timer::Timer;
 
-/// Begins when a reader finds nothing, ends when there is something: not when a thread sleeps, so that
-/// polls and event loops count like blocked calls. Kept under the lock of the reader's queue.
+/// Idle time of one reader: from a poll that finds nothing to the next buffer. A sleeping thread makes
+/// no difference, so polls and event loops count like blocked calls. Guarded by the lock of the
+/// reader's queue.
 #[derive(Debug)]
 pub(crate) struct Idle {
     timers: Vec<Arc<Timer>>,
     waits: bool,
-    /// The process that made it; a forked child never touches the timers' locks.
+    /// The process that created it; a forked child must not take the timers' locks.
     owner: u32,
 }
 
 impl Idle {
-    /// Of a reader whose time these timers count.
+    /// Creates the idle time of a reader, counted by these timers.
     pub(crate) fn new(timers: Vec<Arc<Timer>>) -> Self {
         Self { timers, waits: false, owner: process_id() }
     }
 
-    /// The reader found nothing.
+    /// Begins to count; the reader found nothing.
     pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             self.timers.iter().for_each(|timer| timer.enter(Activity::Idle));
         }
     }
 
-    /// There is something, or the reader gave up.
+    /// Ends the count; there is something to read, or the reader gave up.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.timers.iter().for_each(|timer| timer.leave(Activity::Idle));

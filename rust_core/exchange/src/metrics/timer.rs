@@ -1,22 +1,23 @@
-//! The time of a task, by the machine's clock, which is read only where somebody waits or looks.
+//! The time of a task by the system's clock, which is read only when a wait begins or ends, or when a
+//! snapshot is taken.
 
 use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
-use super::COUNTS;
-use super::time::{Activity, TaskTime, TaskTimes};
+use super::activity::{Activity, TaskTime, TaskTimes};
+use super::passed::COUNTS;
 use crate::lock::lock;
 
-/// Begins with its first use, and is zero before. Its lock is held for a sum, and no other under it.
+/// Counts from its first use. No other lock is taken under its own.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     began: OnceLock<Instant>,
-    /// ns at which it stopped; nothing is counted from then on.
+    /// The time in ns at which it stopped to count.
     ended: OnceLock<u64>,
     time: Mutex<TaskTime>,
 }
 
-/// Somebody who waits, until it is dropped.
+/// A wait that is counted until this is dropped.
 pub(crate) struct Wait<'a> {
     timer: &'a Timer,
     activity: Activity,
@@ -29,12 +30,12 @@ impl Drop for Wait<'_> {
 }
 
 impl Timer {
-    /// Counts from now on, unless it does already.
+    /// Begins to count, unless it counts already.
     pub(crate) fn begin(&self) {
         self.began.get_or_init(Instant::now);
     }
 
-    /// Counts no more.
+    /// Stops to count.
     pub(crate) fn end(&self) {
         if self.began.get().is_some() {
             let now = self.now();
@@ -42,7 +43,7 @@ impl Timer {
         }
     }
 
-    /// Counts as waiting until what it returns is dropped.
+    /// Counts a wait until the returned guard is dropped.
     pub(crate) fn wait(&self, activity: Activity) -> Wait<'_> {
         self.enter(activity);
         Wait { timer: self, activity }
@@ -62,7 +63,7 @@ impl Timer {
         }
     }
 
-    /// ns of soft and hard back-pressure, a wait that still lasts included.
+    /// Time in ns of soft and hard back-pressure, including a wait that lasts.
     pub(crate) fn back_pressured_ns(&self) -> u64 {
         let mut time = lock(&self.time);
         let now = self.now();
@@ -70,7 +71,7 @@ impl Timer {
         activities.map(|activity| time.total(activity, now)).iter().sum()
     }
 
-    /// Everything so far, a wait that still lasts included.
+    /// All times so far, including a wait that lasts.
     pub(crate) fn times(&self) -> TaskTimes {
         if self.began.get().is_none() {
             return TaskTimes::default();

@@ -1,15 +1,15 @@
-//! What a task spends its time on, in all and per second. It knows no clock: whoever calls says what
-//! time it is, in ns since the task began.
+//! The time of a task by activity, in total and per second. Without a clock: the caller passes the time,
+//! in ns since the task began.
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
-/// Seconds that a rate is taken over, with the one that is not over yet.
+/// Seconds over which a rate is taken, including the current one.
 const WINDOW: usize = 5;
 
-/// What a task does at a moment: exactly one of these.
+/// The activity of a task at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Activity {
-    /// Nothing of it waits.
+    /// No reader or writer waits.
     Busy,
     /// A reader waits for input, and no writer waits.
     Idle,
@@ -21,13 +21,13 @@ pub(crate) enum Activity {
 
 use Activity::{Busy, HardBackPressured, Idle, SoftBackPressured};
 
-/// Something for each activity.
+/// One number per activity.
 type Each = [u64; 4];
 
-/// Times of each activity, in ms.
+/// Time of each activity, in ms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// Neither of the others.
+    /// Time in no wait.
     pub busy: u64,
     /// Waiting for input while output is available.
     pub idle: u64,
@@ -38,34 +38,34 @@ pub struct Times {
 }
 
 impl Times {
-    /// Soft and hard.
+    /// Soft and hard back-pressure.
     pub fn back_pressured(&self) -> u64 {
         self.soft_back_pressured + self.hard_back_pressured
     }
 }
 
-/// What a task spent its time on.
+/// The times of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TaskTimes {
-    /// Since it began.
+    /// Times since the task began.
     pub accumulated: Times,
-    /// Of each second of the last five, or of as many as there were: their sum is 1000, or 0 where
-    /// there was no time yet.
+    /// Mean times of the last five seconds, or of fewer if the task is younger. Their sum is 1000, or
+    /// 0 before any time has passed.
     pub per_second: Times,
 }
 
 /// Adds up the time of one task.
 ///
-/// Several threads may wait at once: each moment counts once, for what is furthest downstream. Output
-/// comes before input, as Flink's tasks look at their output first.
+/// If several threads wait at once, the moment counts once, for the wait furthest downstream. A wait
+/// for output comes before one for input, as Flink's tasks check their output first.
 #[derive(Debug, Default)]
 pub(super) struct TaskTime {
-    /// Who waits now, by what for.
+    /// Number of current waits per activity.
     waiting: [u32; 4],
-    /// Up to here everything is accounted.
+    /// The time up to which `totals` and `seconds` are complete.
     until: u64,
     totals: Each,
-    /// The last seconds, each at its number modulo their count.
+    /// The last seconds, each at its number modulo `WINDOW`.
     seconds: [Each; WINDOW],
 }
 
@@ -75,25 +75,25 @@ impl TaskTime {
         downstream_first.find(|activity| self.waiting[*activity as usize] > 0).unwrap_or(Busy)
     }
 
-    /// Somebody begins to wait.
+    /// Begins a wait.
     pub(super) fn enter(&mut self, activity: Activity, now: u64) {
         self.advance(now);
         self.waiting[activity as usize] += 1;
     }
 
-    /// Somebody waits no more.
+    /// Ends a wait.
     pub(super) fn leave(&mut self, activity: Activity, now: u64) {
         self.advance(now);
         self.waiting[activity as usize] -= 1;
     }
 
-    /// The ns of an activity so far.
+    /// Time in ns of an activity so far.
     pub(super) fn total(&mut self, activity: Activity, now: u64) -> u64 {
         self.advance(now);
         self.totals[activity as usize]
     }
 
-    /// Everything so far.
+    /// All times so far.
     pub(super) fn times(&mut self, now: u64) -> TaskTimes {
         self.advance(now);
         let of = |each: &Each, ms: &dyn Fn(u64) -> u64| Times {
@@ -111,12 +111,12 @@ impl TaskTime {
         let length: u64 = window.iter().sum();
         let mut per_second = of(&window, &|ns| (ns * 1000).checked_div(length).unwrap_or(0));
         let waited = per_second.idle + per_second.back_pressured();
-        // What rounding took is busy.
+        // Busy gets what rounding cut off, so that the sum is 1000.
         per_second.busy = if length == 0 { 0 } else { 1000_u64.saturating_sub(waited) };
         TaskTimes { accumulated: of(&self.totals, &|ns| ns / MS), per_second }
     }
 
-    /// Counts the time up to now for what is done since it was last asked.
+    /// Counts the time since the last call for the current activity.
     fn advance(&mut self, now: u64) {
         let (from, activity) = (self.until, self.activity() as usize);
         if now <= from {
@@ -189,10 +189,10 @@ mod tests {
         time.enter(SoftBackPressured, 0);
         time.leave(SoftBackPressured, 3000 * MS);
         assert_eq!(time.times(4000 * MS).per_second, ms(250, 0, 750, 0));
-        // Seconds 3 to 7, the last one half over.
+        // Seconds 3 to 7, of which the last is half over.
         assert_eq!(time.times(7500 * MS).per_second, ms(1000, 0, 0, 0));
         time.enter(Idle, 7500 * MS);
-        // All of the seconds that are kept lie within one long wait.
+        // All kept seconds lie within one long wait.
         assert_eq!(time.times(100_000 * MS).per_second, ms(0, 1000, 0, 0));
         assert_eq!(time.times(100_000 * MS).accumulated, ms(4500, 92_500, 3000, 0));
     }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Steps of (what begins or ends to be waited for, ns until then), against a sum of plain pieces.
+        /// Compares steps of (activity whose wait begins or ends, ns until then) with a plain sum of pieces.
         #[test]
         fn spec_section_12_2_each_second_is_busy_idle_and_back_pressured(
             steps in prop::collection::vec((0_usize..4, 0_u64..2 * SECOND), 1..40),

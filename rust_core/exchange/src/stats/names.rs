@@ -1,17 +1,16 @@
-//! Snapshots under Flink's names; docs/metrics.md says what each is.
+//! The metrics of a snapshot under Flink's names, which docs/metrics.md explains.
 
-use super::Passed;
-use super::time::Times;
-use crate::stats::{
+use super::{
     ChannelStats, GateStats, Origin, PartitionStats, Queued, Stats, SubpartitionStats, Usage,
 };
+use crate::metrics::{Passed, Times};
 
 /// The value of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Metric {
-    /// Of things, bytes or ms.
+    /// A number of things, bytes or milliseconds.
     Count(u64),
-    /// A part of a whole, 1 for all of it, or a mean; 0 where the whole is.
+    /// A fraction, 1 for all of it, or a mean. 0 if the whole is 0.
     Share(f64),
 }
 
@@ -21,7 +20,7 @@ pub type Metrics = Vec<(&'static str, Metric)>;
 use Metric::{Count, Share};
 
 impl Usage {
-    /// The part that is in use: above 1 with overdraft, 0 of nothing.
+    /// The fraction in use: above 1 with overdraft, 0 if the size is 0.
     fn share(self) -> Metric {
         let share = if self.size == 0 { 0.0 } else { self.used as f64 / self.size as f64 };
         Share(share)
@@ -47,7 +46,7 @@ impl std::iter::Sum for Queued {
 }
 
 impl Stats {
-    /// Of the environment's memory, in segments and in bytes.
+    /// Metrics of the environment's memory, in segments and in bytes.
     pub fn shuffle_metrics(&self) -> Metrics {
         let pool = &self.pool;
         let used = pool.held + pool.pinned;
@@ -64,7 +63,7 @@ impl Stats {
         ]
     }
 
-    /// Of all gates and partitions that are open, and what ever went through any of them.
+    /// Metrics of all open gates and partitions, and totals that include closed ones.
     pub fn task_metrics(&self) -> Metrics {
         let exclusive = self.gates.iter().map(|gate| gate.exclusive).sum();
         let floating = self.gates.iter().map(|gate| gate.floating).sum();
@@ -90,7 +89,7 @@ impl Stats {
 }
 
 impl GateStats {
-    /// Of all its channels.
+    /// Metrics of all channels of the gate.
     pub fn metrics(&self) -> Metrics {
         let taken = |origin| {
             let from_there = self.channels.iter().filter(move |channel| channel.origin == origin);
@@ -111,7 +110,7 @@ impl GateStats {
 }
 
 impl ChannelStats {
-    /// Of this channel.
+    /// Metrics of this channel.
     pub fn metrics(&self) -> Metrics {
         let of = |origin| if self.origin == origin { self.taken } else { Passed::default() };
         let mut metrics = input_queue(self.queue);
@@ -121,7 +120,7 @@ impl ChannelStats {
 }
 
 impl PartitionStats {
-    /// Of all its subpartitions.
+    /// Metrics of all subpartitions.
     pub fn metrics(&self) -> Metrics {
         let mut metrics = vec![("outPoolUsage", self.pool.share())];
         metrics.extend(output_queue(self.subpartitions.iter().map(|one| one.queue).sum()));
@@ -135,7 +134,7 @@ impl PartitionStats {
 }
 
 impl SubpartitionStats {
-    /// Of this subpartition.
+    /// Metrics of this subpartition.
     pub fn metrics(&self) -> Metrics {
         let mut metrics = output_queue(self.queue);
         metrics.extend(output(self.finished));
