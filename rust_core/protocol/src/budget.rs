@@ -1,10 +1,10 @@
-//! Counters against floods of frames that cost their sender nothing.
+//! Limits on frames that cost their sender nothing.
 
 use thiserror::Error;
 
 use crate::frame::Frame;
 
-/// What is counted.
+/// A kind of cheap frame that is counted.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Counter {
     /// Partition requests.
@@ -15,15 +15,15 @@ pub enum Counter {
     Credits,
     /// Events: they need no credit.
     Events,
-    /// Data buffers without payload: their credit returns at once.
+    /// Data buffers without payload, whose credit returns at once.
     EmptyData,
-    /// Events for the producing task, which waits for its own thread.
+    /// Events for the producing task, which are queued until its thread handles them.
     TaskEvents,
-    /// Small frames that change how a channel goes on, and heartbeats.
+    /// Small control frames of a channel, and heartbeats.
     Controls,
 }
 
-/// How many frames of each kind a peer may send within one window.
+/// The number of frames of each kind that a peer may send within one window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct BudgetLimits {
     /// Limit of [`Counter::Opens`].
@@ -43,7 +43,7 @@ pub struct BudgetLimits {
 }
 
 impl Default for BudgetLimits {
-    /// For a window of one second: far above what an honest peer sends.
+    /// Limits for a window of one second, far above an honest peer's frames.
     fn default() -> Self {
         Self {
             opens: 65_536,
@@ -57,8 +57,8 @@ impl Default for BudgetLimits {
     }
 }
 
-/// Counts the cheap frames of one connection. The driver decides what a window is and calls
-/// [`reset`](Self::reset) at its end.
+/// Counts the cheap frames of one connection. The driver calls [`reset`](Self::reset) at the end of
+/// each window.
 #[derive(Clone, Debug)]
 pub struct Budget {
     limits: BudgetLimits,
@@ -66,7 +66,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of which nothing is spent.
+    /// Creates an unspent budget.
     #[must_use]
     pub const fn new(limits: BudgetLimits) -> Self {
         let spent = BudgetLimits {
@@ -81,7 +81,7 @@ impl Budget {
         Self { limits, spent }
     }
 
-    /// Counts one frame that arrived.
+    /// Counts an arrived frame.
     pub fn charge(&mut self, frame: &Frame) -> Result<(), BudgetError> {
         let Some(counter) = counter_of(frame) else {
             return Ok(());
@@ -121,8 +121,8 @@ fn counter_of(frame: &Frame) -> Option<Counter> {
         | Frame::BacklogAnnouncement { .. }
         | Frame::NewBufferSize { .. }
         | Frame::Heartbeat => Some(Counter::Controls),
-        // Paid for by credit, or the last frame of its channel or connection.
-        // A producer has so many regions, and lends each buffer once.
+        // Limited otherwise: by credit, by the number of regions and loans, or as the last frame of
+        // its channel or connection.
         Frame::Buffer(_)
         | Frame::LentBuffer(_)
         | Frame::Return { .. }
@@ -133,12 +133,12 @@ fn counter_of(frame: &Frame) -> Option<Counter> {
     }
 }
 
-/// A peer sent more frames of one kind within a window than it may.
+/// A peer sent too many frames of one kind within a window.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("more than {limit} {counter:?} within one window")]
 pub struct BudgetError {
-    /// What was counted.
+    /// The kind of frame.
     pub counter: Counter,
-    /// How many were allowed.
+    /// The allowed number.
     pub limit: u32,
 }

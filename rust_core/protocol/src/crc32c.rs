@@ -4,7 +4,7 @@ use crc_fast::{CrcAlgorithm, Digest, checksum};
 
 const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 
-/// The CRC32C of these bytes.
+/// Returns the CRC32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     to_u32(checksum(ALGORITHM, bytes))
@@ -15,18 +15,18 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// The checksum of no bytes.
+    /// Starts without bytes.
     #[must_use]
     pub fn new() -> Self {
         Self(Digest::new(ALGORITHM))
     }
 
-    /// Goes on with the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The CRC32C of all bytes so far.
+    /// Returns the CRC32C of all bytes so far.
     #[must_use]
     pub fn value(&self) -> u32 {
         to_u32(self.0.finalize())

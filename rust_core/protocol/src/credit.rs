@@ -1,17 +1,17 @@
-//! The producer's side of credit: what it may still send.
+//! The producer's credit: the data buffers it may still send.
 
 use std::num::NonZeroU32;
 
 use thiserror::Error;
 
-/// How many data buffers a consumer has room for. Events cost nothing and are not counted here.
+/// The number of data buffers that the consumer has room for. Events need no credit.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SendCredit {
     available: u32,
 }
 
 impl SendCredit {
-    /// The credit a partition request brings.
+    /// Creates the credit of a partition request.
     #[must_use]
     pub const fn new(initial: u32) -> Self {
         Self { available: initial }
@@ -23,7 +23,7 @@ impl SendCredit {
         self.available
     }
 
-    /// The consumer grants `more`.
+    /// Adds credit that the consumer granted.
     pub fn grant(&mut self, more: NonZeroU32) -> Result<(), CreditError> {
         let (available, granted) = (self.available, more.get());
         let sum = available.checked_add(granted);
@@ -31,30 +31,30 @@ impl SendCredit {
         Ok(())
     }
 
-    /// The consumer took all of it back.
+    /// Drops all credit, which the consumer revoked.
     pub const fn revoke(&mut self) {
         self.available = 0;
     }
 
-    /// One data buffer is sent.
+    /// Spends the credit for one data buffer.
     pub fn spend(&mut self) -> Result<(), CreditError> {
         self.available = self.available.checked_sub(1).ok_or(CreditError::Exhausted)?;
         Ok(())
     }
 }
 
-/// Credit that cannot be.
+/// Impossible credit.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum CreditError {
-    /// A data buffer was sent that the consumer has no room for.
+    /// A data buffer was sent without credit.
     #[error("a data buffer was sent without credit")]
     Exhausted,
-    /// More was granted than can be counted.
+    /// The sum does not fit the counter.
     #[error("{granted} credits granted on top of {available} pass the limit of {max}", max = u32::MAX)]
     Overflow {
-        /// Credits there were.
+        /// Credit before the grant.
         available: u32,
-        /// Credits granted.
+        /// Granted credit.
         granted: u32,
     },
 }

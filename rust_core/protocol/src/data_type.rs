@@ -1,10 +1,10 @@
-//! What a buffer carries.
+//! The types of buffers.
 
 use thiserror::Error;
 
-/// What a buffer carries; the discriminant is its value on the wire.
+/// The type of a buffer. The discriminant is its value on the wire.
 ///
-/// Value 0, Flink's marker for "nothing comes next", never travels: it is [`Next::None`] here.
+/// Value 0, Flink's marker for "nothing comes next", is never sent: it is [`Next::None`] here.
 ///
 /// [`Next::None`]: crate::Next::None
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -12,42 +12,42 @@ use thiserror::Error;
 pub enum DataType {
     /// Record bytes; may end within a record.
     DataBuffer = 1,
-    /// An event that has no type of its own.
+    /// An event without a type of its own.
     EventBuffer = 2,
-    /// An event that overtakes everything that is not one.
+    /// An event that overtakes all buffers without priority.
     PrioritizedEventBuffer = 3,
     /// A checkpoint barrier that waits for alignment.
     AlignedCheckpointBarrier = 4,
     /// A checkpoint barrier that waits for alignment for a limited time.
     TimeoutableAlignedCheckpointBarrier = 5,
-    /// End of the state a channel recovered.
+    /// End of a channel's recovered state.
     RecoveryCompletion = 6,
     /// End of a segment of a hybrid partition.
     EndOfSegment = 7,
     /// Record bytes that end at a record boundary.
     DataBufferWithClearEnd = 8,
-    /// The records of a subpartition are over.
+    /// End of a subpartition's records.
     EndOfData = 9,
-    /// A subpartition is over.
+    /// End of a subpartition.
     EndOfPartition = 10,
-    /// Says how many buffers follow from recovery.
+    /// The number of recovered buffers that follow.
     RecoveryMetadata = 11,
 }
 
 impl DataType {
-    /// Whether this is an event: it passes without credit.
+    /// Returns true for an event, which needs no credit.
     #[must_use]
     pub const fn is_event(self) -> bool {
         !self.is_buffer()
     }
 
-    /// Whether this is data: it costs a credit.
+    /// Returns true for data, which costs a credit.
     #[must_use]
     pub const fn is_buffer(self) -> bool {
         matches!(self, Self::DataBuffer | Self::DataBufferWithClearEnd)
     }
 
-    /// Whether the producer must stop after it until the consumer resumes.
+    /// Returns true if the producer must stop after it until the consumer resumes the channel.
     #[must_use]
     pub const fn blocks_upstream(self) -> bool {
         matches!(
@@ -58,13 +58,13 @@ impl DataType {
         )
     }
 
-    /// Whether it overtakes what is not prioritized.
+    /// Returns true if it overtakes buffers without priority.
     #[must_use]
     pub const fn has_priority(self) -> bool {
         matches!(self, Self::PrioritizedEventBuffer)
     }
 
-    /// Whether the receiver announces it ahead of the data before it.
+    /// Returns true if the receiver announces it ahead of the buffers before it.
     #[must_use]
     pub const fn requires_announcement(self) -> bool {
         matches!(self, Self::TimeoutableAlignedCheckpointBarrier)
@@ -92,7 +92,7 @@ impl TryFrom<u8> for DataType {
     }
 }
 
-/// A byte that names no data type.
+/// A byte that is no data type.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("data type {0} is none of 1 to 11")]
 pub struct UnknownDataType(pub u8);

@@ -1,4 +1,4 @@
-//! Bytes to frames, trusting nothing.
+//! Decoding of frames from untrusted bytes.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ use crate::lent::LentBuffer;
 use crate::wire::{fill, take, take_u8, take_u16, take_u32, take_u64};
 use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
 
-/// Which end of a connection we are; it decides which frames may arrive.
+/// The end of a connection that receives; it decides which frames may arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
     /// Receives buffers, backlogs and errors.
@@ -22,7 +22,7 @@ pub enum Side {
     Producer,
 }
 
-/// What the handshake agreed on, in bytes.
+/// The limits that the handshake agreed on, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// Largest frame, payload included.
@@ -32,21 +32,21 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Limits for payloads of up to one segment.
+    /// Returns limits for payloads of up to one segment.
     #[must_use]
     pub const fn for_segment(size: u32) -> Self {
-        // Frames without payload must pass however small segments are.
+        // Frames without payload must pass even if segments are smaller.
         let least = (FrameKind::Error.fixed_len() + MAX_ERROR_TEXT) as u32;
         let max_frame = size.saturating_add(BUFFER_HEADER_LEN as u32);
         Self { max_frame: if max_frame < least { least } else { max_frame }, max_payload: size }
     }
 }
 
-/// Decodes the frames of one connection, wherever the bytes are cut.
+/// Decodes the frames of one connection from pieces of any length.
 ///
 /// Holds at most one frame without payload (about 1 KiB). Every length is compared with the limits
-/// before it is used; the rest of a body is looked at only if the CRC that ends the frame is right.
-/// The CRC of a buffer is the driver's to compare: it covers the payload, which never comes here.
+/// before it is used; other fields of a body are parsed only after the frame's CRC is checked. The
+/// driver checks the CRC of a buffer: it covers the payload, which does not pass through the decoder.
 #[derive(Clone, Debug)]
 pub struct FrameDecoder {
     limits: Limits,
@@ -57,19 +57,19 @@ pub struct FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder for what arrives at `side` of the connection with this mask.
+    /// Creates a decoder for frames that arrive at `side` of a connection.
     #[must_use]
     pub const fn new(limits: Limits, side: Side, mask: FrameMask) -> Self {
         Self { limits, side, mask, stage: Stage::Header, buffer: Vec::new() }
     }
 
-    /// Consumes bytes up to the end of one frame and returns it; `None` needs more bytes.
+    /// Consumes bytes up to the end of one frame and returns it; `None` if it needs more bytes.
     ///
     /// After [`Frame::Buffer`] and [`Frame::TaskEvent`] the caller takes `size` payload bytes off the
-    /// input before it calls again. After an error the connection is useless: the same error comes again.
+    /// input before it calls again. After an error every further call returns the same error.
     pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Frame>, FrameError> {
         while fill(&mut self.buffer, self.stage.want(), input) {
-            // An error leaves everything as it is, so that it comes again.
+            // An error leaves the buffer as it is, so that the next call fails alike.
             if let Some(frame) = self.advance()? {
                 self.buffer.clear();
                 self.stage = Stage::Header;
@@ -79,20 +79,20 @@ impl FrameDecoder {
         Ok(None)
     }
 
-    /// Bytes without which [`decode`](Self::decode) cannot get any further; a driver that reads no
-    /// more than these never has payload bytes in the wrong place.
+    /// Number of bytes that [`decode`](Self::decode) needs next. A driver that reads no more than these
+    /// can read each payload straight into its own memory.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.stage.want().saturating_sub(self.buffer.len())
     }
 
-    /// Whether the bytes so far end with a whole frame: an end of stream is clean only then.
+    /// Returns true if the bytes so far end with a whole frame. Only then is an end of stream clean.
     #[must_use]
     pub fn is_between_frames(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// The buffer holds what the stage wanted: moves to the next stage, or gives the frame.
+    /// Moves to the next stage, or returns the frame, once the buffer holds the bytes of this stage.
     fn advance(&mut self) -> Result<Option<Frame>, FrameError> {
         match self.stage {
             Stage::Header => {
@@ -109,7 +109,7 @@ impl FrameDecoder {
                 Ok(None)
             }
             Stage::Frame { kind, length } => {
-                // The CRC of a frame with a payload covers bytes that are not here.
+                // The driver checks the CRC of a frame with a payload.
                 let frame = match kind {
                     FrameKind::Buffer | FrameKind::TaskEvent => &self.buffer,
                     _ => check_crc(&self.buffer, kind, self.mask)?,
@@ -120,7 +120,7 @@ impl FrameDecoder {
     }
 }
 
-/// Where the text of an error frame begins, behind its length.
+/// Offset of the text in an error frame.
 const TEXT_OFFSET: usize = FrameKind::Error.fixed_len() - CRC_LEN;
 
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,7 @@ fn check_header(
     Ok((kind, length))
 }
 
-/// The frame without the CRC at its end, which is that of the bytes before it.
+/// Checks the CRC at the end of a frame and returns the bytes before it.
 fn check_crc(frame: &[u8], kind: FrameKind, mask: FrameMask) -> Result<&[u8], FrameError> {
     let (frame, crc) = frame.split_last_chunk().expect("the caller waited for the whole frame");
     let (got, want) = (u32::from_be_bytes(*crc), mask.apply(crc32c(frame)));
@@ -320,7 +320,7 @@ fn parse_task_event(input: &mut &[u8], length: u32) -> Result<TaskEventHeader, F
     Ok(TaskEventHeader { channel, size, crc: take_u32(input) })
 }
 
-/// Compares the two lengths of an error frame, so that a wrong one waits for no bytes.
+/// Compares the two lengths of an error frame before its text is awaited.
 fn check_text_len(bytes: &[u8], length: u32) -> Result<(), FrameError> {
     let text = take_u16(&mut &bytes[TEXT_OFFSET - 2..]);
     if u64::from(length) != FrameKind::Error.fixed_len() as u64 + u64::from(text) {
@@ -345,7 +345,7 @@ fn parse_channel(input: &mut &[u8]) -> Result<ChannelId, FrameError> {
     }
 }
 
-/// A credit, a backlog or a size: 0 of it is nothing to send a frame for.
+/// Parses a credit, a backlog or a size, which is never 0.
 fn parse_number(input: &mut &[u8], kind: FrameKind) -> Result<NonZeroU32, FrameError> {
     NonZeroU32::new(take_u32(input)).ok_or(FrameError::Zero { kind })
 }

@@ -6,8 +6,7 @@ use thiserror::Error;
 
 /// A queue with a leading section of priority elements; first in, first out within each section.
 ///
-/// Not for sharing: the caller locks. Elements are found by a predicate, never by equality, so that
-/// two equal buffers stay two.
+/// Elements are found by a predicate and never by equality, so that equal buffers stay distinct.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct PrioritizedDeque<T> {
     elements: VecDeque<T>,
@@ -15,7 +14,7 @@ pub struct PrioritizedDeque<T> {
 }
 
 impl<T> PrioritizedDeque<T> {
-    /// An empty queue.
+    /// Creates an empty queue.
     #[must_use]
     pub const fn new() -> Self {
         Self { elements: VecDeque::new(), priority_len: 0 }
@@ -26,13 +25,13 @@ impl<T> PrioritizedDeque<T> {
         self.elements.push_back(element);
     }
 
-    /// Adds an element after the priority elements there are and before all others.
+    /// Adds an element at the end of the priority section.
     pub fn add_priority(&mut self, element: T) {
         self.elements.insert(self.priority_len, element);
         self.priority_len += 1;
     }
 
-    /// Moves the first element that matches to the end of the priority section, unless it is in that
+    /// Moves the first matching element to the end of the priority section, unless it is in that
     /// section already. Returns false if none matches.
     pub fn prioritize(&mut self, pred: impl FnMut(&T) -> bool) -> bool {
         let Some(at) = self.elements.iter().position(pred) else {
@@ -83,7 +82,7 @@ impl<T> PrioritizedDeque<T> {
         self.elements.back_mut()
     }
 
-    /// Takes the first element that matches out of the queue.
+    /// Removes the first matching element.
     pub fn remove_first(&mut self, pred: impl FnMut(&T) -> bool) -> Result<T, NotFound> {
         let at = self.elements.iter().position(pred).ok_or(NotFound)?;
         if at < self.priority_len {
@@ -98,24 +97,24 @@ impl<T> PrioritizedDeque<T> {
         self.elements.len()
     }
 
-    /// Whether there is no element.
+    /// Returns true if there is no element.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.elements.is_empty()
     }
 
-    /// Number of priority elements; they are the first ones.
+    /// Number of priority elements, which come first.
     #[must_use]
     pub const fn priority_len(&self) -> usize {
         self.priority_len
     }
 
-    /// The elements in the order they would be polled.
+    /// Iterates over the elements in the order of polling.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.elements.iter()
     }
 
-    /// Drops all elements.
+    /// Removes all elements.
     pub fn clear(&mut self) {
         self.elements.clear();
         self.priority_len = 0;
@@ -128,7 +127,7 @@ impl<T> Default for PrioritizedDeque<T> {
     }
 }
 
-/// No element of the queue matched.
+/// No element of the queue matches.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("no element of the queue matches")]
 pub struct NotFound;

@@ -25,9 +25,8 @@
 //! | 15 | lent buffer | channel 4, generation 4, sequence 4, backlog 4, data type 1, size 4, loan 8, region 4, offset 8, crc 4 |
 //! | 16 | return | loan 8, crc 4 |
 //!
-//! Each CRC is a CRC32C over all bytes of the frame before it; that of a buffer or a task event covers
-//! the payload behind it as well. It is masked with what both ends made of their handshake
-//! ([`FrameMask`]).
+//! Each CRC is a CRC32C over all bytes of the frame before it. That of a buffer or a task event also
+//! covers the payload behind it. Each CRC is masked with the connection's [`FrameMask`].
 
 use std::num::NonZeroU32;
 
@@ -38,48 +37,48 @@ use crate::{ChannelId, FrameMask, Generation, PartitionId};
 
 /// Second word of every frame.
 pub const MAGIC: u32 = 0xBADC_0FFE;
-/// Length, magic and id: what every frame begins with, in bytes.
+/// Length of the fields that begin every frame (length, magic, id), in bytes.
 pub const FRAME_HEADER_LEN: usize = 9;
-/// The CRC that ends every frame without a payload, in bytes.
+/// Length of the CRC that ends every frame without a payload, in bytes.
 pub(crate) const CRC_LEN: usize = 4;
 /// Longest text of an error frame, in bytes.
 pub const MAX_ERROR_TEXT: usize = 1024;
 
-/// Which frame it is; the discriminant is its id on the wire.
+/// The kind of a frame. The discriminant is its id on the wire.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum FrameKind {
     /// Producer to consumer: a data buffer or an event.
     Buffer = 0,
-    /// Producer to consumer: a channel, or all of the connection, failed.
+    /// Producer to consumer: a channel, or the whole connection, failed.
     Error = 1,
     /// Consumer to producer: opens a channel.
     PartitionRequest = 2,
-    /// Consumer to producer: an event for the task that produces.
+    /// Consumer to producer: an event for the producing task.
     TaskEvent = 3,
     /// Consumer to producer: closes a channel.
     CancelPartitionRequest = 4,
     /// Consumer to producer: no further frame follows.
     CloseRequest = 5,
-    /// Consumer to producer: room for more data buffers.
+    /// Consumer to producer: grants credit for more data buffers.
     AddCredit = 6,
-    /// Consumer to producer: a channel that a barrier blocked goes on.
+    /// Consumer to producer: resumes a channel that a barrier blocked.
     ResumeConsumption = 7,
     /// Consumer to producer: all records of a channel up to its end of data are processed.
     AckAllUserRecordsProcessed = 8,
     /// Producer to consumer: a channel without credit of its own has data waiting.
     BacklogAnnouncement = 9,
-    /// Consumer to producer: how much a buffer should hold from now on.
+    /// Consumer to producer: the bytes that a buffer should hold from now on.
     NewBufferSize = 10,
-    /// Either way: the sender is alive and has nothing else to say.
+    /// Both ways: the sender is alive and has sent nothing else for a while.
     Heartbeat = 12,
-    /// Producer to consumer: a descriptor to keep open as long as anything is on loan.
+    /// Producer to consumer: a descriptor to keep open while any buffer is on loan.
     Lease = 13,
     /// Producer to consumer: the descriptor of a region to map.
     Region = 14,
-    /// Producer to consumer: a data buffer, to be read where it is.
+    /// Producer to consumer: a data buffer to be read in the producer's memory.
     LentBuffer = 15,
-    /// Consumer to producer: a lent buffer is read no more.
+    /// Consumer to producer: ends the loan of a buffer.
     Return = 16,
 }
 
@@ -106,7 +105,7 @@ impl FrameKind {
         })
     }
 
-    /// Length without payload and without text, in bytes.
+    /// Returns the length without payload and text, in bytes.
     pub(crate) const fn fixed_len(self) -> usize {
         match self {
             Self::Buffer => BUFFER_HEADER_LEN,
@@ -125,7 +124,7 @@ impl FrameKind {
     }
 }
 
-/// One frame; of a buffer frame, everything but the payload.
+/// One frame, without the payload of a buffer or of a task event.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Frame {
     /// A buffer; `size` payload bytes follow.
@@ -141,61 +140,61 @@ pub enum Frame {
     },
     /// No further frame follows.
     CloseRequest,
-    /// Room for `credit` more data buffers.
+    /// Grants credit.
     AddCredit {
-        /// How many.
+        /// Number of data buffers.
         credit: NonZeroU32,
-        /// For which channel.
+        /// The channel.
         channel: ChannelId,
     },
     /// An event for the producing task; `size` payload bytes follow.
     TaskEvent(TaskEventHeader),
-    /// The producer may go on behind the barrier that blocked the channel.
+    /// Lets the producer continue behind the barrier that blocked the channel.
     ResumeConsumption {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
     },
     /// All records of the channel up to its end of data are processed.
     AckAllUserRecordsProcessed {
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
     },
-    /// Data waits for a channel that has no credit and no buffers of its own.
+    /// Announces data for a channel without credit and without exclusive buffers.
     BacklogAnnouncement {
         /// Data buffers that wait.
         backlog: NonZeroU32,
-        /// For which channel.
+        /// The channel.
         channel: ChannelId,
     },
-    /// How much a buffer of the channel should hold from now on.
+    /// Asks for buffers of another size from now on.
     NewBufferSize {
         /// Bytes.
         size: NonZeroU32,
-        /// Which channel.
+        /// The channel.
         channel: ChannelId,
     },
-    /// The sender is alive and has nothing else to say.
+    /// Tells that the sender is alive.
     Heartbeat,
-    /// A descriptor comes with it that the consumer keeps open as long as anything is on loan to it.
+    /// Comes with a descriptor that the consumer keeps open while any buffer is on loan to it.
     Lease,
-    /// A descriptor comes with it: memory in which buffers will be lent.
+    /// Comes with the descriptor of memory in which buffers will be lent.
     Region {
-        /// Its name.
+        /// The region's id.
         region: u32,
         /// Bytes.
         size: u64,
     },
-    /// A data buffer, to be read where it is.
+    /// A data buffer to be read in the producer's memory.
     LentBuffer(LentBuffer),
-    /// A lent buffer is read no more.
+    /// Ends the loan of a buffer.
     Return {
-        /// Which one.
+        /// Number of the loan.
         loan: u64,
     },
 }
 
 impl Frame {
-    /// Which frame it is.
+    /// Returns the kind of the frame.
     #[must_use]
     pub const fn kind(&self) -> FrameKind {
         match self {
@@ -218,7 +217,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame to `out`; after a buffer or a task event the caller writes the payload.
+    /// Appends the frame to `out`. The caller writes the payload of a buffer or a task event after it.
     ///
     /// # Panics
     ///
@@ -277,7 +276,7 @@ impl Frame {
     }
 }
 
-/// A failure at the producer, told to the consumer.
+/// A failure at the producer, reported to the consumer.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ErrorFrame {
     channel: Option<ChannelId>,
@@ -286,7 +285,7 @@ pub struct ErrorFrame {
 }
 
 impl ErrorFrame {
-    /// An error of one channel, or of the connection if `channel` is `None`. The text is cut to
+    /// Creates an error of one channel, or of the connection if `channel` is `None`. The text is cut to
     /// [`MAX_ERROR_TEXT`] bytes.
     #[must_use]
     pub fn new(channel: Option<ChannelId>, code: u16, text: impl Into<String>) -> Self {
@@ -296,19 +295,19 @@ impl ErrorFrame {
         Self { channel: channel.filter(|id| *id != ChannelId::CONNECTION), code, text }
     }
 
-    /// The channel that failed; `None` is the whole connection.
+    /// The failed channel; `None` for the whole connection.
     #[must_use]
     pub const fn channel(&self) -> Option<ChannelId> {
         self.channel
     }
 
-    /// What failed; the driver gives it its meaning.
+    /// The error's code; the driver defines its meaning.
     #[must_use]
     pub const fn code(&self) -> u16 {
         self.code
     }
 
-    /// What to tell the user.
+    /// The message for the user.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -320,16 +319,16 @@ impl ErrorFrame {
 pub struct PartitionRequest {
     /// The result partition.
     pub partition: PartitionId,
-    /// Which of its subpartitions.
+    /// Index of the subpartition.
     pub subpartition: u32,
-    /// The name the consumer gives the channel.
+    /// The id that the consumer chose for the channel.
     pub channel: ChannelId,
-    /// Comes back in every buffer of the channel.
+    /// Generation that every buffer of the channel must carry.
     pub generation: Generation,
-    /// Data buffers the producer may send at once. With 0 the channel has no buffers of its own, and
-    /// the producer announces its backlog ([`Frame::BacklogAnnouncement`]).
+    /// Data buffers the producer may send at once. If 0, the consumer has no free buffer for the channel
+    /// yet, and the producer announces its backlog ([`Frame::BacklogAnnouncement`]).
     pub initial_credit: u32,
-    /// Hash of the schema the consumer reads with; zeros if records have none.
+    /// Hash of the schema that the consumer expects; zeros if records have none.
     pub schema_hash: [u8; 32],
 }
 

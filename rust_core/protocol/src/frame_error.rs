@@ -1,30 +1,30 @@
-//! What can be wrong with a frame.
+//! The defects of a frame.
 
 use thiserror::Error;
 
 use crate::frame::{FrameKind, MAGIC};
 use crate::{ChannelId, DataType, Side};
 
-/// Bytes that are no legal frame; the connection must end.
+/// Bytes that are no valid frame. The connection must be closed.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum FrameError {
-    /// Not our protocol, or a stream out of step.
+    /// Another protocol, or a stream that lost its frame boundaries.
     #[error("frame magic is {got:#010x}, not {MAGIC:#010x}")]
     BadMagic {
-        /// The word in its place.
+        /// The received word.
         got: u32,
     },
-    /// Bytes that changed on the way.
+    /// Damaged bytes.
     #[error("{kind:?} frame ends with CRC {got:#010x}, its bytes have {want:#010x}")]
     Checksum {
-        /// Which frame.
+        /// The kind of frame.
         kind: FrameKind,
-        /// What the frame ends with.
+        /// The CRC at the end of the frame.
         got: u32,
-        /// What the bytes before it have.
+        /// The CRC of the bytes before it.
         want: u32,
     },
-    /// A byte that says neither that a payload is compressed nor that it is not.
+    /// A compression flag that is neither 0 nor 1.
     #[error("a buffer on channel {channel} is compressed {got}, which is neither 0 nor 1")]
     CompressedByte {
         /// The channel.
@@ -32,12 +32,12 @@ pub enum FrameError {
         /// The byte.
         got: u8,
     },
-    /// An event that is said to be compressed.
+    /// An event marked as compressed.
     #[error("event {data_type:?} on channel {channel} is compressed: events never are")]
     CompressedEvent {
         /// The channel.
         channel: ChannelId,
-        /// Which event.
+        /// The event's type.
         data_type: DataType,
     },
     /// An event without payload.
@@ -45,7 +45,7 @@ pub enum FrameError {
     EmptyEvent {
         /// The channel.
         channel: ChannelId,
-        /// Which event.
+        /// The event's type.
         data_type: DataType,
     },
     /// A task event without payload.
@@ -54,12 +54,12 @@ pub enum FrameError {
         /// The channel.
         channel: ChannelId,
     },
-    /// An event that is said to be lent.
+    /// An event marked as lent.
     #[error("event {data_type:?} on channel {channel} is lent: events never are")]
     LentEvent {
         /// The channel.
         channel: ChannelId,
-        /// Which event.
+        /// The event's type.
         data_type: DataType,
     },
     /// A payload over the agreed limit.
@@ -72,10 +72,10 @@ pub enum FrameError {
         /// Bytes allowed.
         limit: u32,
     },
-    /// A channel with the number that stands for the connection.
+    /// The reserved channel number that stands for the whole connection.
     #[error("channel {id} stands for the connection and names no channel", id = ChannelId::CONNECTION)]
     ReservedChannel,
-    /// A frame with a payload whose two lengths disagree.
+    /// Two lengths that disagree, of the frame and of its payload.
     #[error("frame of {length} bytes on channel {channel} announces a payload of {size}")]
     SizeMismatch {
         /// The channel.
@@ -85,7 +85,7 @@ pub enum FrameError {
         /// Bytes of the payload.
         size: u32,
     },
-    /// An error frame whose two lengths disagree.
+    /// Two lengths that disagree, of an error frame and of its text.
     #[error("error frame of {length} bytes announces a text of {text}")]
     TextMismatch {
         /// Bytes of the frame.
@@ -99,7 +99,7 @@ pub enum FrameError {
     /// A frame over its fixed length or the agreed limit.
     #[error("{kind:?} frame of {length} bytes is over the limit of {limit}")]
     TooLong {
-        /// Which frame.
+        /// The kind of frame.
         kind: FrameKind,
         /// Bytes announced.
         length: u32,
@@ -109,14 +109,14 @@ pub enum FrameError {
     /// A frame shorter than its fixed part.
     #[error("{kind:?} frame of {length} bytes is shorter than {least}")]
     TooShort {
-        /// Which frame.
+        /// The kind of frame.
         kind: FrameKind,
         /// Bytes announced.
         length: u32,
-        /// Bytes it must have.
+        /// Bytes of the fixed part.
         least: u64,
     },
-    /// A data type that does not exist.
+    /// An unknown data type.
     #[error("data type {data_type} of a buffer on channel {channel} is none of 1 to 11")]
     UnknownDataType {
         /// The channel.
@@ -124,7 +124,7 @@ pub enum FrameError {
         /// The byte.
         data_type: u8,
     },
-    /// A frame that does not exist.
+    /// An unknown kind of frame.
     #[error("frame id {id} is unknown")]
     UnknownId {
         /// The byte.
@@ -133,15 +133,15 @@ pub enum FrameError {
     /// A frame that only the other side may receive.
     #[error("{kind:?} frame arrived at the {side:?} side")]
     WrongDirection {
-        /// Which frame.
+        /// The kind of frame.
         kind: FrameKind,
-        /// Where it arrived.
+        /// The receiving side.
         side: Side,
     },
-    /// A credit, backlog or size of nothing.
+    /// A credit, backlog or size of 0.
     #[error("{kind:?} frame of 0")]
     Zero {
-        /// Which frame.
+        /// The kind of frame.
         kind: FrameKind,
     },
 }

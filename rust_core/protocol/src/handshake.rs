@@ -1,5 +1,5 @@
-//! How two processes prove to each other that they hold the secret of the same exchange, before
-//! either allocates anything for the other.
+//! The handshake: two processes prove to each other that they hold the secret of the same exchange,
+//! before either allocates anything for the other.
 //!
 //! The consumer dials and is the client. All integers are big-endian; every message begins with the
 //! magic `HDGT` and one byte for its kind, and has a fixed length.
@@ -12,9 +12,10 @@
 //! | 4 | ACCEPT | s->c | | 5 |
 //! | 5 | REJECT | s->c | reason 1, lowest version 2, highest version 2 | 10 |
 //!
-//! A proof is HMAC-SHA256 over a label of its side and all bytes that went before it in both
-//! directions. So is the mask of the connection's frames, over all up to the server's proof. HELLO and REJECT keep their layout in every version, so that versions that do not
-//! meet can say so.
+//! A proof is an HMAC-SHA256 over a label of its side and all earlier bytes of both directions. The
+//! mask of the connection's frames is one over all bytes up to the server's proof, with a label of its
+//! own. HELLO and REJECT keep their layout in every version, so that processes without a common
+//! version can report it.
 
 mod client;
 mod key;
@@ -33,13 +34,13 @@ use crate::FrameMask;
 
 /// The version of handshake and frames that this build speaks.
 pub const VERSION: u16 = 2;
-/// Upper bound of what either side reads before the peer has proved itself, in bytes.
+/// Upper bound of the bytes that either side reads before the peer is authenticated.
 pub const MAX_HANDSHAKE_LEN: usize = 512;
 
 const _: () = assert!(message::HELLO_LEN + message::PROOF_LEN <= MAX_HANDSHAKE_LEN);
 const _: () = assert!(message::CHALLENGE_LEN + message::REJECT_LEN <= MAX_HANDSHAKE_LEN);
 
-/// The versions a side speaks, both ends included.
+/// The versions that a side speaks, inclusive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct VersionRange {
     /// Lowest.
@@ -49,107 +50,107 @@ pub struct VersionRange {
 }
 
 impl VersionRange {
-    /// What this build speaks.
+    /// The versions of this build.
     pub const SUPPORTED: Self = Self { min: VERSION, max: VERSION };
 
     const fn contains(self, version: u16) -> bool {
         self.min <= version && version <= self.max
     }
 
-    /// The highest version both speak.
+    /// Returns the highest version that both speak.
     fn agree(self, other: Self) -> Option<u16> {
         let version = self.max.min(other.max);
         (self.contains(version) && other.contains(version)).then_some(version)
     }
 }
 
-/// Who we are and what we talk about.
+/// The identity of this process and of its exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HandshakeConfig {
     /// The exchange.
     pub exchange: [u8; 16],
-    /// Which run of the exchange.
+    /// Number of the run of the exchange.
     pub run: u32,
-    /// Which attempt of the run.
+    /// Number of the attempt of the run.
     pub epoch: u32,
-    /// This process.
+    /// Id of this process.
     pub process: [u8; 16],
-    /// Largest payload this process can send or take, in bytes.
+    /// Largest payload that this process can send or receive, in bytes.
     pub max_segment: u32,
     /// Versions to offer or accept.
     pub versions: VersionRange,
 }
 
-/// The process at the other end, once it has proved itself.
+/// The authenticated process at the other end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Peer {
-    /// Which process it is; compare it with the one that was to be dialled.
+    /// Id of the process. The driver compares it with the id that it dialled.
     pub process: [u8; 16],
     /// The version to speak.
     pub version: u16,
     /// Largest payload that both sides allow, in bytes.
     pub max_segment: u32,
-    /// What the checksums of this connection's frames are masked with.
+    /// Mask of the checksums of this connection's frames.
     pub mask: FrameMask,
 }
 
-/// What the driver does next.
+/// The driver's next step.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
     /// Read more bytes.
     NeedMore,
     /// Write these bytes, then go on reading.
     Send(Vec<u8>),
-    /// Write these bytes, then begin with frames; what is left of the input is frames already.
+    /// Write these bytes, then begin with frames. The rest of the input is frames.
     Done {
-        /// Who the peer is.
+        /// The peer.
         peer: Peer,
         /// Last bytes of the handshake; may be empty.
         send: Vec<u8>,
     },
 }
 
-/// Why a peer is refused. For the local log only: to the peer, and in the text of the error, all of
-/// these look alike.
+/// The reason for refusing a peer. For the local log only: the peer and the error's text see no
+/// difference between them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// The peer refused us.
     ByPeer,
-    /// It is of another exchange.
+    /// It belongs to another exchange.
     Exchange,
     /// Its proof is wrong.
     Proof,
-    /// Our own message came back, or we dialled ourselves.
+    /// This process received its own message, or dialled itself.
     Reflected,
     /// It claims the wrong role.
     Role,
-    /// It is of another run or epoch.
+    /// It belongs to another run or epoch.
     StaleAttempt,
 }
 
-/// A handshake that failed; the connection must end.
+/// A failed handshake. The connection must be closed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum HandshakeError {
-    /// The peer speaks something else.
+    /// The peer speaks another protocol.
     #[error("the peer does not speak Headgate's protocol")]
     BadMagic,
-    /// A message that is not due, or none at all.
-    #[error("handshake message {got} arrived where {want} was due")]
+    /// An unexpected message, or an unknown one.
+    #[error("handshake message {got} arrived, expected {want}")]
     OutOfTurn {
         /// Kind that arrived.
         got: u8,
-        /// Kind that was due.
+        /// Expected kind.
         want: u8,
     },
-    /// The handshake has ended, well or badly.
+    /// The handshake is complete or has failed.
     #[error("the handshake is over")]
     Over,
-    /// The peer does not prove what it has to.
+    /// The peer is not authenticated.
     #[error(
         "handshake refused: the two sides do not hold the same exchange, run, epoch and secret"
     )]
     Refused {
-        /// Why, for the local log.
+        /// The reason, for the local log.
         cause: Refusal,
     },
     /// The two sides have no version in common.
@@ -163,13 +164,13 @@ pub enum HandshakeError {
         /// Versions of the peer.
         theirs: VersionRange,
     },
-    /// The peer takes no payload at all.
+    /// The peer offers segments of 0 bytes.
     #[error("the peer offers segments of 0 bytes")]
     ZeroSegment,
 }
 
 impl HandshakeError {
-    /// What a server writes before it closes the connection, if the peer is to be told.
+    /// Returns the message that a server writes before it closes the connection, if any.
     #[must_use]
     pub fn rejection(&self) -> Option<Vec<u8>> {
         match self {

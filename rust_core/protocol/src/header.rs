@@ -1,33 +1,33 @@
-//! What precedes a payload: the headers of buffers and of task events.
+//! The headers of frames with a payload: buffers and task events.
 
 use crate::frame::{FrameKind, MAGIC};
 use crate::{ChannelId, DataType, Generation, Sequence};
 
-/// Everything of a buffer frame but its payload, in bytes.
+/// Length of a buffer frame without its payload, in bytes.
 pub const BUFFER_HEADER_LEN: usize = 35;
-/// Where the CRC stands in a buffer header; the bytes before it are part of what it covers.
+/// Offset of the CRC in a buffer header.
 pub const CRC_OFFSET: usize = 31;
-/// Everything of a task event frame but its payload, in bytes.
+/// Length of a task event frame without its payload, in bytes.
 pub const TASK_EVENT_HEADER_LEN: usize = 21;
-/// Where the CRC stands in the header of a task event.
+/// Offset of the CRC in the header of a task event.
 pub const TASK_EVENT_CRC_OFFSET: usize = 17;
-/// Largest payload whose frame length still fits its field.
+/// Largest payload whose frame length fits its field.
 pub const MAX_PAYLOAD: u32 = u32::MAX - BUFFER_HEADER_LEN as u32;
 
-/// What precedes the payload of a buffer.
+/// The header of a buffer.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct BufferHeader {
-    /// The channel it is for.
+    /// The receiving channel.
     pub channel: ChannelId,
-    /// The attempt of the producer, as the partition request named it.
+    /// The producer's attempt, from the partition request.
     pub generation: Generation,
-    /// Its number within the channel.
+    /// Number of the buffer on its channel.
     pub sequence: Sequence,
-    /// Data buffers that wait behind it.
+    /// Data buffers that wait behind it at the producer.
     pub backlog: u32,
-    /// What the payload is.
+    /// Type of the payload.
     pub data_type: DataType,
-    /// Whether the payload stands for more bytes; never of an event.
+    /// True if the payload is compressed. Events never are.
     pub compressed: bool,
     /// Payload bytes.
     pub size: u32,
@@ -36,11 +36,11 @@ pub struct BufferHeader {
 }
 
 impl BufferHeader {
-    /// The header on the wire; the last 4 bytes are the CRC.
+    /// Encodes the header; the last 4 bytes are the CRC.
     ///
     /// # Panics
     ///
-    /// If `size` is over [`MAX_PAYLOAD`]; payloads come out of segments, which are far smaller.
+    /// If `size` is over [`MAX_PAYLOAD`]. Payloads come from segments, which are far smaller.
     #[must_use]
     pub fn encode(&self) -> [u8; BUFFER_HEADER_LEN] {
         let mut out = [0; BUFFER_HEADER_LEN];
@@ -49,7 +49,7 @@ impl BufferHeader {
         out
     }
 
-    /// The part of the header that the CRC covers, ahead of the payload.
+    /// Encodes the part of the header that the CRC covers together with the payload.
     ///
     /// # Panics
     ///
@@ -73,10 +73,10 @@ impl BufferHeader {
     }
 }
 
-/// What precedes the payload of a task event.
+/// The header of a task event.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct TaskEventHeader {
-    /// The channel whose producer it is for.
+    /// The channel whose producing task receives the event.
     pub channel: ChannelId,
     /// Payload bytes; never 0.
     pub size: u32,
@@ -85,11 +85,11 @@ pub struct TaskEventHeader {
 }
 
 impl TaskEventHeader {
-    /// The header on the wire; the last 4 bytes are the CRC.
+    /// Encodes the header; the last 4 bytes are the CRC.
     ///
     /// # Panics
     ///
-    /// If `size` is over [`MAX_PAYLOAD`]; an event fits a segment.
+    /// If `size` is over [`MAX_PAYLOAD`]. An event fits a segment.
     #[must_use]
     pub fn encode(&self) -> [u8; TASK_EVENT_HEADER_LEN] {
         let mut out = [0; TASK_EVENT_HEADER_LEN];
@@ -98,7 +98,7 @@ impl TaskEventHeader {
         out
     }
 
-    /// The part of the header that the CRC covers, ahead of the payload.
+    /// Encodes the part of the header that the CRC covers together with the payload.
     ///
     /// # Panics
     ///

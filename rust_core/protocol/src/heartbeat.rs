@@ -1,22 +1,26 @@
-//! Who has fallen silent, counted in rounds.
+//! Detection of silent peers, counted in rounds.
 //!
-//! The driver makes a round each [`HEARTBEAT_INTERVAL`]: it notes who was heard, sends a beat to
-//! each target and ends the round. A target that was not heard in as many rounds as its timeout has
-//! intervals is silent, and stays so. Rounds and not seconds are counted: a monitor that was itself
-//! stopped, or got no processor, makes no rounds, and so takes nobody for silent in that time.
+//! The driver makes a round each [`HEARTBEAT_INTERVAL`]: it records the targets it received something
+//! from, sends a heartbeat to each target and ends the round. A target that missed as many rounds in a
+//! row as its timeout has intervals is silent, and stays silent. The monitor counts rounds and not
+//! seconds: a monitor that was stopped itself, or got no CPU time, makes no rounds, so it does not
+//! mistake its own pause for silence.
 //!
 //! Decision: ADR 0007.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Between two beats, and between two rounds.
+/// The time between two heartbeats, and between two rounds.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct Target {
+    /// Missed rounds in a row that count as silence.
     limit: u32,
+    /// Rounds in a row without a heartbeat; never falls once it reached `limit`.
     missed: u32,
+    /// True if something arrived in this round.
     heard: bool,
 }
 
@@ -26,15 +30,16 @@ impl Target {
     }
 }
 
-/// The targets of one process, by numbers that the driver chooses.
+/// The monitored targets of one process, by numbers that the driver chooses.
 #[derive(Debug, Default)]
 pub struct HeartbeatMonitor {
     targets: BTreeMap<u64, Target>,
+    /// Number of silent targets.
     silent: usize,
 }
 
 impl HeartbeatMonitor {
-    /// Watches a target from now on; its timeout is rounded up to whole intervals.
+    /// Begins to monitor a target. Its timeout is rounded up to whole intervals.
     pub fn monitor(&mut self, target: u64, timeout: Duration) {
         self.unmonitor(target);
         let intervals = timeout.as_nanos().div_ceil(HEARTBEAT_INTERVAL.as_nanos()).max(1);
@@ -42,27 +47,27 @@ impl HeartbeatMonitor {
         self.targets.insert(target, Target { limit, missed: 0, heard: false });
     }
 
-    /// Watches it no longer.
+    /// Stops to monitor a target.
     pub fn unmonitor(&mut self, target: u64) {
         if self.targets.remove(&target).is_some_and(|target| target.is_silent()) {
             self.silent -= 1;
         }
     }
 
-    /// Whether this target is watched.
+    /// Returns true if the target is monitored.
     #[must_use]
     pub fn is_monitored(&self, target: u64) -> bool {
         self.targets.contains_key(&target)
     }
 
-    /// Notes that something came from a target in this round.
+    /// Records that something arrived from a target in this round.
     pub fn heard(&mut self, target: u64) {
         if let Some(target) = self.targets.get_mut(&target) {
             target.heard = true;
         }
     }
 
-    /// Ends a round. A beat of a target that is silent already comes too late.
+    /// Ends a round. A heartbeat of a target that is silent already changes nothing.
     pub fn end_round(&mut self) {
         for target in self.targets.values_mut() {
             let heard = std::mem::take(&mut target.heard);
@@ -77,20 +82,20 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// For how long a target has been silent, if it is taken for lost.
+    /// Returns how long a target has been silent; `None` if it is not silent.
     #[must_use]
     pub fn silence(&self, target: u64) -> Option<Duration> {
         let target = self.targets.get(&target).filter(|target| target.is_silent())?;
         Some(HEARTBEAT_INTERVAL.saturating_mul(target.missed))
     }
 
-    /// How many targets are taken for lost.
+    /// Number of silent targets.
     #[must_use]
     pub const fn num_silent(&self) -> usize {
         self.silent
     }
 
-    /// Whether there is anybody to watch.
+    /// Returns true if no target is monitored.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.targets.is_empty()

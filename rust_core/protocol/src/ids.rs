@@ -1,13 +1,13 @@
-//! Names of things on the wire.
+//! Identifiers on the wire.
 
 use std::fmt;
 
-/// Names one channel on one connection; the consumer chooses it.
+/// Identifies one channel on one connection. Chosen by the consumer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ChannelId(pub u32);
 
 impl ChannelId {
-    /// Not a channel: an error frame with it concerns the whole connection.
+    /// No channel: an error frame with this id concerns the whole connection.
     pub const CONNECTION: Self = Self(u32::MAX);
 }
 
@@ -17,7 +17,7 @@ impl fmt::Display for ChannelId {
     }
 }
 
-/// Counts the attempts of a task: a buffer of an earlier attempt is never taken for one of a later.
+/// Counts the attempts of a task, so that stale buffers of an earlier attempt are refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Generation(pub u32);
 
@@ -27,7 +27,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Names one result partition; random, so that it is never reused.
+/// Identifies one result partition. Random, so that it is never reused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PartitionId(pub [u8; 16]);
 
@@ -42,13 +42,13 @@ impl fmt::Display for PartitionId {
 pub struct Sequence(pub u32);
 
 impl Sequence {
-    /// The number after this one; after `u32::MAX` comes 0.
+    /// Returns the next number; 0 after `u32::MAX`.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether this number comes after the other one, which is less than 2^31 away.
+    /// Returns true if this number comes after `other`. Both must be less than 2^31 apart.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         let ahead = self.0.wrapping_sub(other.0);

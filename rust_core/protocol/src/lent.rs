@@ -1,36 +1,38 @@
-//! What stands in for the payload of a buffer where both ends share memory.
+//! Buffers that are read in the producer's memory, between processes of one host.
+//!
+//! See docs/adr/0019-lending-pages-within-a-host.md.
 
 use crate::header::BufferHeader;
 use crate::{ChannelId, DataType, Generation, Sequence};
 
-/// Everything between the header of a [lent buffer](LentBuffer)'s frame and its CRC, in bytes.
+/// Length of a [lent buffer](LentBuffer)'s frame without its header and CRC, in bytes.
 pub(crate) const LENT_BODY_LEN: usize = 41;
 
-/// A data buffer that stays where it is: the consumer reads it there and gives it back.
+/// A data buffer that stays in the producer's memory. The consumer reads it there and returns it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct LentBuffer {
-    /// The channel it is for.
+    /// The receiving channel.
     pub channel: ChannelId,
-    /// The attempt of the producer, as the partition request named it.
+    /// The producer's attempt, from the partition request.
     pub generation: Generation,
-    /// Its number within the channel.
+    /// Number of the buffer on its channel.
     pub sequence: Sequence,
-    /// Data buffers that wait behind it.
+    /// Data buffers that wait behind it at the producer.
     pub backlog: u32,
-    /// What it is; never an event.
+    /// Type of the buffer; never an event.
     pub data_type: DataType,
-    /// Its bytes; never 0.
+    /// Length in bytes; never 0.
     pub size: u32,
-    /// What it is given back by.
+    /// Number of the loan, for the return.
     pub loan: u64,
-    /// The region it lies in.
+    /// The region of shared memory that holds it.
     pub region: u32,
-    /// Where in there it begins.
+    /// Offset in the region.
     pub offset: u64,
 }
 
 impl LentBuffer {
-    /// The header that the buffer would have with its payload behind it.
+    /// Returns the header that the buffer would have if its payload were sent.
     #[must_use]
     pub const fn header(&self) -> BufferHeader {
         let Self { channel, generation, sequence, backlog, data_type, size, .. } = *self;

@@ -1,12 +1,13 @@
 //! The protocol between two Headgate processes as pure state machines: no I/O, no clock, no threads
-//! and no payload bytes. The driver owns sockets and memory and asks these types what comes next.
+//! and no payload bytes. The driver owns sockets and memory and asks these types for the next step.
 //!
 //! A connection begins with the handshake ([`ClientHandshake`], [`ServerHandshake`]). Then the
 //! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]). A
 //! CRC32C ([`Crc32c`]) covers every byte of every frame.
-//! The producer's half is one [`SendQueue`] per connection, the consumer's half one
-//! [`ReceiveChannel`] per channel. [`HeartbeatMonitor`] tells who has fallen silent,
-//! [`BufferDebloater`] how large buffers should be.
+//!
+//! The producer's half is one [`SendQueue`] per connection. The consumer's half is one
+//! [`ReceiveChannel`] per channel and one [`SegmentQueue`] per gate. [`HeartbeatMonitor`] detects
+//! silent peers, [`BufferDebloater`] chooses the size of buffers.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The producer's half of a connection: which channel sends next.
+//! The producer's half of a connection: the order in which its channels send.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -7,14 +7,14 @@ use thiserror::Error;
 
 use crate::{ChannelId, CreditError, DataType, SendCredit};
 
-/// What a subpartition would give next.
+/// The kind of buffer that a subpartition would give next.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Next {
-    /// Nothing yet.
+    /// No buffer yet.
     None,
-    /// A data buffer: needs credit.
+    /// A data buffer, which needs credit.
     Data,
-    /// An event: passes without credit.
+    /// An event, which needs none.
     Event,
 }
 
@@ -28,11 +28,11 @@ impl From<Option<DataType>> for Next {
     }
 }
 
-/// The channels of one connection, served in turn. `V` is the view a channel reads from.
+/// The channels of one connection, served in turn. `V` is the view that a channel reads from.
 ///
 /// The driver's loop: [`poll`](Self::poll) a channel, take one buffer from its view, write it, then
-/// [`sent`](Self::sent), which puts the channel at the tail if it can send more. A channel stays
-/// open after its last buffer, as credits may still be under way, until the consumer cancels it.
+/// call [`sent`](Self::sent), which queues the channel again if it can send more. A channel stays
+/// open after its last buffer until the consumer cancels it, as credit may still arrive for it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct SendQueue<V> {
     channels: BTreeMap<ChannelId, Channel<V>>,
@@ -40,14 +40,17 @@ pub struct SendQueue<V> {
 }
 
 impl<V> SendQueue<V> {
-    /// A connection without channels.
+    /// Creates a queue without channels.
     #[must_use]
     pub const fn new() -> Self {
         Self { channels: BTreeMap::new(), available: VecDeque::new() }
     }
 
-    /// A partition request arrived. Nothing is sent before the first
-    /// [`notify`](Self::notify). A second request for a channel gives its view back.
+    /// Opens a channel after its partition request. Nothing is sent before the first
+    /// [`notify`](Self::notify).
+    ///
+    /// # Errors
+    /// The channel is open already: returns `view`.
     pub fn open(&mut self, channel: ChannelId, initial_credit: u32, view: V) -> Result<(), V> {
         if self.channels.contains_key(&channel) {
             return Err(view);
@@ -58,33 +61,33 @@ impl<V> SendQueue<V> {
         Ok(())
     }
 
-    /// The view of a channel.
+    /// Returns the view of a channel.
     #[must_use]
     pub fn view(&self, channel: ChannelId) -> Option<&V> {
         self.channels.get(&channel).map(|open| &open.view)
     }
 
-    /// The view of a channel, to take a buffer from.
+    /// Returns the view of a channel, to take a buffer from.
     #[must_use]
     pub fn view_mut(&mut self, channel: ChannelId) -> Option<&mut V> {
         self.channels.get_mut(&channel).map(|open| &mut open.view)
     }
 
-    /// Data buffers a channel may send now; `None` if it is not open.
+    /// Returns how many data buffers a channel may send now; `None` if it is not open.
     #[must_use]
     pub fn credit(&self, channel: ChannelId) -> Option<u32> {
         self.channels.get(&channel).map(|open| open.credit.available())
     }
 
-    /// The view of a channel has something new, or had it when the channel was opened. Nothing
-    /// happens if the channel is not open: its view may be late.
+    /// Records that `next` is the next buffer of a channel's view. Ignored if the channel is not open,
+    /// as a view may notify late.
     pub fn notify(&mut self, channel: ChannelId, next: Next) {
         if let Some(open) = self.channels.get_mut(&channel) {
             open.enqueue(channel, next, &mut self.available);
         }
     }
 
-    /// The consumer grants a channel `credit` more data buffers.
+    /// Adds credit that the consumer granted.
     pub fn grant(
         &mut self,
         channel: ChannelId,
@@ -98,8 +101,8 @@ impl<V> SendQueue<V> {
         Ok(())
     }
 
-    /// The consumer lets a channel go on that a barrier had blocked; `next` is what it has now. A
-    /// consumer without buffers of its own took its credit back when the barrier reached it.
+    /// Resumes a channel that a barrier blocked; `next` is its next buffer now. If its request brought
+    /// no credit, the consumer revoked all credit when the barrier arrived.
     pub fn resume(&mut self, channel: ChannelId, next: Next) -> Result<(), SendQueueError> {
         let open = self.open_channel(channel)?;
         if open.initial == 0 {
@@ -109,15 +112,15 @@ impl<V> SendQueue<V> {
         Ok(())
     }
 
-    /// Whether the consumer must be told the backlog of a channel with `next` to send: it has no
-    /// buffers of its own, so nothing else would make it grant credit.
+    /// Returns true if the backlog of a channel must be announced, whose next buffer is `next`: without
+    /// exclusive buffers and credit, no header can tell the consumer to grant any.
     #[must_use]
     pub fn announces_backlog(&self, channel: ChannelId, next: Next) -> bool {
         let starved = |open: &Channel<V>| open.initial == 0 && open.credit.available() == 0;
         next == Next::Data && self.channels.get(&channel).is_some_and(starved)
     }
 
-    /// Closes a channel and returns its view; nothing more is sent for it.
+    /// Closes a channel and returns its view.
     pub fn cancel(&mut self, channel: ChannelId) -> Option<V> {
         let open = self.channels.remove(&channel)?;
         if open.turn == Turn::Queued {
@@ -126,8 +129,8 @@ impl<V> SendQueue<V> {
         Some(open.view)
     }
 
-    /// Takes the channel whose turn it is. [`sent`](Self::sent), [`not_sent`](Self::not_sent) or
-    /// [`cancel`](Self::cancel) must follow before the channel has another turn.
+    /// Takes the next channel. [`sent`](Self::sent), [`not_sent`](Self::not_sent) or
+    /// [`cancel`](Self::cancel) must follow before it gets another turn.
     pub fn poll(&mut self) -> Option<ChannelId> {
         let channel = self.available.pop_front()?;
         if let Some(open) = self.channels.get_mut(&channel) {
@@ -136,7 +139,7 @@ impl<V> SendQueue<V> {
         Some(channel)
     }
 
-    /// The polled channel sent one buffer and has `next` to send.
+    /// Records that the polled channel sent one buffer; `next` is its next one.
     pub fn sent(
         &mut self,
         channel: ChannelId,
@@ -151,14 +154,15 @@ impl<V> SendQueue<V> {
         self.not_sent(channel, next)
     }
 
-    /// The polled channel sent nothing, as its view had nothing after all; `next` is what it has now.
+    /// Records that the polled channel sent nothing, as its view was empty; `next` is its next buffer
+    /// now.
     pub fn not_sent(&mut self, channel: ChannelId, next: Next) -> Result<(), SendQueueError> {
         self.polled_channel(channel)?.turn = Turn::Idle;
         self.notify(channel, next);
         Ok(())
     }
 
-    /// Whether [`poll`](Self::poll) would give a channel.
+    /// Returns true if [`poll`](Self::poll) would return a channel.
     #[must_use]
     pub fn has_available(&self) -> bool {
         !self.available.is_empty()
@@ -170,7 +174,7 @@ impl<V> SendQueue<V> {
         self.channels.len()
     }
 
-    /// Whether no channel is open.
+    /// Returns true if no channel is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.channels.is_empty()
@@ -181,7 +185,7 @@ impl<V> SendQueue<V> {
         self.channels.keys().copied()
     }
 
-    /// Closes all channels: the connection is over.
+    /// Closes all channels and returns their views.
     pub fn drain(&mut self) -> impl Iterator<Item = (ChannelId, V)> + use<V> {
         self.available.clear();
         std::mem::take(&mut self.channels).into_iter().map(|(channel, open)| (channel, open.view))
@@ -209,7 +213,7 @@ impl<V> Default for SendQueue<V> {
 
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct Channel<V> {
-    /// What the request granted.
+    /// The credit of the partition request.
     initial: u32,
     credit: SendCredit,
     turn: Turn,
@@ -217,8 +221,8 @@ struct Channel<V> {
 }
 
 impl<V> Channel<V> {
-    /// Queues the channel if it can send and is not queued. While it is polled nothing is queued:
-    /// `sent` brings what comes next, and only then is the credit known.
+    /// Queues the channel if it can send. A polled channel is queued by `sent`, which knows the credit
+    /// that is left.
     fn enqueue(&mut self, channel: ChannelId, next: Next, available: &mut VecDeque<ChannelId>) {
         let can_send = match next {
             Next::None => false,
@@ -239,15 +243,15 @@ enum Turn {
     Polled,
 }
 
-/// A step the queue does not allow.
+/// A call that the queue's state does not allow.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum SendQueueError {
-    /// Credit that cannot be.
+    /// Impossible credit.
     #[error("channel {channel}: {source}")]
     Credit {
         /// The channel.
         channel: ChannelId,
-        /// What is wrong with it.
+        /// The credit's error.
         source: CreditError,
     },
     /// A buffer was sent out of turn.
@@ -256,7 +260,7 @@ pub enum SendQueueError {
         /// The channel.
         channel: ChannelId,
     },
-    /// A channel that is not open.
+    /// The channel is not open.
     #[error("channel {channel} is not open")]
     UnknownChannel {
         /// The channel.

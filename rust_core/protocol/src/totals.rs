@@ -1,10 +1,10 @@
-//! What a producer says about a subpartition at its end.
+//! The producer's totals of a subpartition, sent at its end.
 
 use thiserror::Error;
 
 use crate::wire::take_u64;
 
-/// How much one subpartition delivered; travels behind the code of the end-of-partition event.
+/// The amount of data of one subpartition, encoded behind the code of the end-of-partition event.
 ///
 /// | bytes | field |
 /// |---|---|
@@ -31,7 +31,7 @@ impl Totals {
         self.bytes += size as u64;
     }
 
-    /// The bytes for the wire.
+    /// Encodes the totals.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut out = [0; Self::LEN];
@@ -41,7 +41,7 @@ impl Totals {
         out
     }
 
-    /// Reads totals; bytes after them are ignored, as after any event.
+    /// Decodes totals. Bytes after them are ignored, as after any event.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, TotalsError> {
         if bytes.len() < Self::LEN {
             return Err(TotalsError { got: bytes.len() });
@@ -55,6 +55,6 @@ impl Totals {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("totals need {want} bytes, got {got}", want = Totals::LEN)]
 pub struct TotalsError {
-    /// Bytes there were.
+    /// Received bytes.
     pub got: usize,
 }

@@ -1,4 +1,4 @@
-//! Reading big-endian fields out of bytes whose length was checked before.
+//! Big-endian fields of messages whose length was checked before.
 
 /// Takes the next `N` bytes.
 pub(crate) fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
@@ -25,7 +25,7 @@ pub(crate) fn take_u64(bytes: &mut &[u8]) -> u64 {
     u64::from_be_bytes(take(bytes))
 }
 
-/// Moves bytes from `input` until `buffer` holds `want`; says whether it does.
+/// Moves bytes from `input` until `buffer` holds `want`. Returns true once it does.
 pub(crate) fn fill(buffer: &mut Vec<u8>, want: usize, input: &mut &[u8]) -> bool {
     let missing = want.saturating_sub(buffer.len());
     let (now, later) = input.split_at(missing.min(input.len()));

@@ -1,36 +1,38 @@
-//! How fast a consumer takes what there is.
+//! The speed of a consumer while it has buffers to read.
 
 use std::time::Duration;
 
-/// Bytes per second of the time in which there was something to take; waiting for more is no time.
+/// Measures bytes per second. Time in which the consumer waits for buffers does not count.
 ///
-/// Times are read off one clock by the driver, which calls [`receive`](Self::receive) per buffer,
+/// The driver reads the clock. It calls [`receive`](Self::receive) per buffer,
 /// [`pause`](Self::pause) when it finds none, and [`calculate`](Self::calculate) per period.
 #[derive(Clone, Debug, Default)]
 pub struct ThroughputCalculator {
     bytes: u64,
+    /// Time that counted since the last calculation, up to `since`.
     measured: Duration,
-    /// Since when time counts; `None` while it is paused.
+    /// The moment from which time counts; `None` while paused.
     since: Option<Duration>,
+    /// The last result.
     last: Option<u64>,
 }
 
 impl ThroughputCalculator {
-    /// A buffer was taken; time counts from now on, if it did not.
+    /// Adds a buffer that was taken; time counts from now on.
     pub fn receive(&mut self, bytes: u64, now: Duration) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.since.get_or_insert(now);
     }
 
-    /// There is nothing to take.
+    /// Stops the time until the next buffer.
     pub fn pause(&mut self, now: Duration) {
         if let Some(since) = self.since.take() {
             self.measured += now.saturating_sub(since);
         }
     }
 
-    /// Bytes per second since the last call; what it returned last if no time counted since then,
-    /// and `None` if none ever did.
+    /// Returns the bytes per second since the last call. If no time counted since then, returns the
+    /// last result; `None` if no time ever counted.
     pub fn calculate(&mut self, now: Duration) -> Option<u64> {
         if let Some(since) = &mut self.since {
             self.measured += now.saturating_sub(*since);

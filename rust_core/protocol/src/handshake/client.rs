@@ -1,4 +1,4 @@
-//! The consumer's side: it dials.
+//! The client: the consumer, which dials.
 
 use super::key::Prover;
 use super::message::{Challenge, Hello, Inbox, Kind, MAC_LEN, ROLE_CONSUMER, encode_proof};
@@ -15,7 +15,7 @@ pub struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    /// Begins a handshake; the bytes are to be written. `nonce` must be fresh random bytes.
+    /// Begins a handshake and returns the bytes to write. `nonce` must be fresh random bytes.
     #[must_use]
     pub fn start(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> (Self, Vec<u8>) {
         let hello = Hello {
@@ -33,10 +33,10 @@ impl ClientHandshake {
         (Self { key, config, nonce, inbox: Inbox::default(), state }, hello)
     }
 
-    /// Consumes bytes of the peer. After an error or [`Step::Done`] only
-    /// [`HandshakeError::Over`] follows.
+    /// Consumes bytes of the peer. After an error or [`Step::Done`] every further call returns
+    /// [`HandshakeError::Over`].
     pub fn handle(&mut self, input: &mut &[u8]) -> Result<Step, HandshakeError> {
-        // Taken out, so that any error leaves the handshake over.
+        // An error on any path leaves this state.
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitChallenge { hello } => {
                 match self.inbox.receive(Kind::Challenge, self.config.versions, input)? {

@@ -1,4 +1,4 @@
-//! The key of one attempt and the proofs made with it.
+//! The key of one attempt, and the proofs made with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::FrameMask;
 pub struct Key(Arc<Zeroizing<[u8; 32]>>);
 
 impl Key {
-    /// HKDF-SHA256 of the exchange's secret, without salt, for
+    /// Derives the key from the exchange's secret by HKDF-SHA256, without salt and with the info
     /// `"headgate v1" || exchange || run || epoch`.
     #[must_use]
     pub fn derive(secret: &[u8; 32], exchange: &[u8; 16], run: u32, epoch: u32) -> Self {
@@ -31,12 +31,12 @@ impl Key {
         self.mac(prover.label(), transcript).finalize().into_bytes().into()
     }
 
-    /// Compares in constant time.
+    /// Checks a proof, in constant time.
     pub(super) fn verify(&self, prover: Prover, transcript: &[u8], proof: &[u8; 32]) -> bool {
         self.mac(prover.label(), transcript).verify_slice(proof).is_ok()
     }
 
-    /// The mask of the connection whose handshake this was, up to the server's proof.
+    /// Derives the mask of a connection's frames from its handshake up to the server's proof.
     pub(super) fn mask(&self, transcript: &[u8]) -> FrameMask {
         let bytes: [u8; 32] = self.mac(FRAMES, transcript).finalize().into_bytes().into();
         FrameMask::new([bytes[0], bytes[1], bytes[2], bytes[3]])
@@ -57,10 +57,10 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The label under which the mask of a connection's frames is made.
+/// The label of the mask of a connection's frames.
 const FRAMES: &[u8] = b"headgate frame mask\0";
 
-/// Whose proof it is: a proof of one side is never one of the other.
+/// The side that makes a proof. Its label makes the proof invalid for the other side.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Prover {
     Client,
@@ -68,7 +68,7 @@ pub(super) enum Prover {
 }
 
 impl Prover {
-    /// Names the link too, so that a proof made for one kind of link is worth nothing on another.
+    /// Contains the kind of link, so that a proof for one kind is invalid on another.
     const fn label(self) -> &'static [u8] {
         match self {
             Self::Client => b"headgate client proof, link tcp, tls none\0",

@@ -1,4 +1,4 @@
-//! The messages of the handshake and how they are cut out of a stream.
+//! The messages of the handshake, and their decoding from a stream.
 
 use super::{HandshakeError, Refusal, VersionRange};
 use crate::wire::{fill, take, take_u8, take_u16, take_u32};
@@ -11,7 +11,7 @@ pub(super) const PROOF_LEN: usize = 37;
 pub(super) const REJECT_LEN: usize = 10;
 /// Length of a proof, the last field of CHALLENGE and PROOF.
 pub(super) const MAC_LEN: usize = 32;
-/// Role of the side that dials.
+/// Role of the client.
 pub(super) const ROLE_CONSUMER: u8 = 1;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,14 +43,14 @@ impl Kind {
     }
 }
 
-/// Collects one message at a time, wherever the bytes are cut.
+/// Collects one message at a time from pieces of any length.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     buffer: Vec<u8>,
 }
 
 impl Inbox {
-    /// The whole message of kind `want`, or `None` if more bytes are needed.
+    /// Returns the message of kind `want` once it is complete; `None` if it needs more bytes.
     pub(super) fn receive(
         &mut self,
         want: Kind,
@@ -132,7 +132,7 @@ pub(super) struct Challenge {
 }
 
 impl Challenge {
-    /// All of the message but the proof, which covers these bytes.
+    /// Encodes the message without its proof, which covers these bytes.
     pub(super) fn encode_unproved(&self) -> Vec<u8> {
         let mut out = Kind::Challenge.start();
         out.extend_from_slice(&self.version.to_be_bytes());
@@ -168,7 +168,7 @@ pub(super) fn encode_accept() -> Vec<u8> {
     Kind::Accept.start()
 }
 
-/// What a rejected peer is told: never why its proof failed.
+/// The reason sent to a rejected peer; it never says which check failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reject {
     Refused,

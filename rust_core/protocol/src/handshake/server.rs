@@ -1,4 +1,4 @@
-//! The producer's side: it listens.
+//! The server: the producer, which listens.
 
 use super::key::Prover;
 use super::message::{Challenge, Hello, Inbox, Kind, ROLE_CONSUMER, decode_proof, encode_accept};
@@ -15,16 +15,17 @@ pub struct ServerHandshake {
 }
 
 impl ServerHandshake {
-    /// Waits for a client. `nonce` must be fresh random bytes.
+    /// Creates a handshake that waits for a client. `nonce` must be fresh random bytes.
     #[must_use]
     pub fn new(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> Self {
         Self { key, config, nonce, inbox: Inbox::default(), state: State::AwaitHello }
     }
 
-    /// Consumes bytes of the peer. After an error or [`Step::Done`] only
-    /// [`HandshakeError::Over`] follows; write [`HandshakeError::rejection`] before closing.
+    /// Consumes bytes of the peer. After an error or [`Step::Done`] every further call returns
+    /// [`HandshakeError::Over`]. After an error the driver writes [`HandshakeError::rejection`] and
+    /// closes the connection.
     pub fn handle(&mut self, input: &mut &[u8]) -> Result<Step, HandshakeError> {
-        // Taken out, so that any error leaves the handshake over.
+        // An error on any path leaves this state.
         match std::mem::replace(&mut self.state, State::Over) {
             State::AwaitHello => {
                 match self.inbox.receive(Kind::Hello, self.config.versions, input)? {

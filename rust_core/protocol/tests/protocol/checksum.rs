@@ -1,4 +1,4 @@
-//! The checksum is CRC32C, at once and in pieces.
+//! The checksum is CRC32C, for whole inputs and for pieces.
 
 use headgate_protocol::{Crc32c, crc32c};
 
@@ -13,7 +13,7 @@ fn the_check_value_of_crc32c() {
 }
 
 #[test]
-fn pieces_give_the_same_at_every_length() {
+fn pieces_have_the_checksum_of_the_whole_at_every_length() {
     let bytes: Vec<u8> = (0..600_u32).map(|at| (at * at + 7 * at) as u8).collect();
     for length in 0..bytes.len() {
         let bytes = &bytes[..length];

@@ -1,4 +1,4 @@
-//! How large buffers are to be, and how fast they are consumed.
+//! The size of buffers, and the measured throughput.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn spec_12_01_the_average_of_nothing_is_the_least() {
 }
 
 #[test]
-fn spec_12_02_the_size_is_what_the_target_leaves_for_each_buffer() {
+fn spec_12_02_the_size_is_the_target_time_divided_among_the_buffers() {
     let debloater = || BufferDebloater::new(ms(1200), 50, BufferSizeEma::new(1100, 50, 1100, 1));
     assert_eq!(debloater().recalculate(3333, 16), Some(249));
     let (mut none, mut one) = (debloater(), debloater());
@@ -40,7 +40,7 @@ fn spec_12_02_the_size_is_what_the_target_leaves_for_each_buffer() {
 fn spec_12_04_without_throughput_it_shrinks_to_the_least_and_then_at_most_doubles() {
     let mut debloater = BufferDebloater::new(ms(1000), 0, BufferSizeEma::new(4096, 256, 4096, 1));
     assert_eq!(debloater.recalculate(0, 10), Some(256));
-    assert_eq!(debloater.recalculate(0, 10), None, "nothing new to tell");
+    assert_eq!(debloater.recalculate(0, 10), None, "nothing new to announce");
     let sizes = [(); 5].map(|()| debloater.recalculate(u64::MAX, 1));
     assert_eq!(sizes, [Some(512), Some(1024), Some(2048), Some(4096), None]);
     assert_eq!((debloater.buffer_size(), debloater.time_to_consume()), (4096, Duration::ZERO));
@@ -54,12 +54,12 @@ fn spec_12_04_a_small_change_is_kept_back_unless_it_reaches_a_limit() {
     assert_eq!(debloater.recalculate(750, 1), Some(750));
     assert_eq!(debloater.recalculate(900, 1), None, "less than 25 % of 750");
     assert_eq!(debloater.recalculate(937, 1), Some(937), "25 % of 750 is cut to 187");
-    assert_eq!(debloater.recalculate(1010, 1), Some(1010), "the limit itself is told");
+    assert_eq!(debloater.recalculate(1010, 1), Some(1010), "the limit itself is announced");
     assert_eq!(debloater.recalculate(2000, 1), None);
 }
 
 #[test]
-fn throughput_is_of_the_time_in_which_there_was_something() {
+fn only_time_with_buffers_to_read_counts_for_the_throughput() {
     let mut throughput = ThroughputCalculator::default();
     assert_eq!(throughput.calculate(ms(100)), None, "nothing was measured yet");
     throughput.receive(600, ms(1_000));
@@ -69,14 +69,14 @@ fn throughput_is_of_the_time_in_which_there_was_something() {
     assert_eq!(throughput.calculate(ms(5_300)), Some(2_000), "1000 bytes in 500 ms");
     assert_eq!(throughput.calculate(ms(5_300)), Some(2_000), "no time: the previous value");
     throughput.receive(50, ms(5_300));
-    assert_eq!(throughput.calculate(ms(5_400)), Some(500), "it went on to count");
+    assert_eq!(throughput.calculate(ms(5_400)), Some(500), "time counted on");
     assert_eq!(throughput.calculate(ms(6_400)), Some(0), "a second with nothing done");
     throughput.pause(ms(6_400));
     assert_eq!(throughput.calculate(ms(9_000)), Some(0), "paused: the previous value");
 }
 
 #[test]
-fn what_came_in_no_time_counts_with_the_next() {
+fn bytes_without_measured_time_count_in_the_next_calculation() {
     let mut throughput = ThroughputCalculator::default();
     throughput.receive(100, ms(1));
     throughput.pause(ms(1));
@@ -100,7 +100,7 @@ proptest! {
             let size = ema.add(total, buffers);
             prop_assert!((min..=max).contains(&size));
             prop_assert!(u64::from(size) <= 2 * u64::from(last));
-            // Towards what is wanted, and not beyond it.
+            // It moves towards the wanted size and not beyond.
             let wanted = wanted.clamp(min.into(), max.into());
             let (low, high) = (wanted.min(last.into()), wanted.max(last.into()));
             prop_assert!((low..=high).contains(&size.into()), "{last} -> {size}, wanted {wanted}");
@@ -108,11 +108,11 @@ proptest! {
     }
 
     #[test]
-    fn an_average_reaches_what_is_wanted_from_either_limit(
+    fn an_average_reaches_the_wanted_size_from_either_limit(
         (min, max) in (1_u32..5_000, 0_u32..100_000).prop_map(|(min, more)| (min, min + more)),
         samples in 1_u32..200,
     ) {
-        // Where a byte is all that a step makes, it takes as many steps as there are bytes.
+        // At one byte per step it takes as many steps as there are bytes.
         let steps = 2_000 * u64::from(samples);
         for (start, wanted) in [(min, max), (max, min)] {
             let mut ema = BufferSizeEma::new(start, min, max, samples);

@@ -1,4 +1,4 @@
-//! The decoder believes nothing, wherever the bytes are cut.
+//! The decoder refuses every invalid frame, from pieces of any length.
 
 use headgate_protocol::{
     ChannelId, DataType, ErrorFrame, Frame, FrameDecoder, FrameError, FrameKind, FrameMask, Limits,
@@ -12,7 +12,7 @@ use crate::frames::{
 };
 
 const LIMITS: Limits = Limits { max_frame: 4096, max_payload: 1024 };
-/// Changes nothing, so that tests can write checksums down.
+/// The mask that changes nothing, so that tests can state checksums.
 const MASK: FrameMask = FrameMask::new([0; 4]);
 
 fn decoder(side: Side) -> FrameDecoder {
@@ -31,7 +31,7 @@ fn add_credit() -> Vec<u8> {
     wire(&Frame::AddCredit { credit: credit(1), channel: ChannelId(1) })
 }
 
-/// The bytes with some of them replaced.
+/// Replaces some bytes.
 fn patched(mut bytes: Vec<u8>, at: usize, with: &[u8]) -> Vec<u8> {
     bytes[at..at + with.len()].copy_from_slice(with);
     bytes
@@ -144,11 +144,11 @@ fn every_defect_has_its_error() {
         let mut input = bytes.as_slice();
         assert_eq!(decoder.decode(&mut input), Err(want.clone()));
         let good = data(1);
-        assert_eq!(decoder.decode(&mut good.as_slice()), Err(want), "stays broken");
+        assert_eq!(decoder.decode(&mut good.as_slice()), Err(want), "the same error again");
     }
 }
 
-/// One frame of each kind that ends with a CRC, and where it arrives.
+/// One frame of each kind that ends with a CRC, and its receiving side.
 fn control_frames() -> Vec<(Side, Frame)> {
     let channel = ChannelId(0x0102_0304);
     let error = |text: &str| Frame::Error(ErrorFrame::new(Some(channel), 3006, text));
@@ -186,7 +186,7 @@ fn a_wrong_crc_names_its_frame() {
 }
 
 #[test]
-fn the_crc_comes_before_what_the_body_says() {
+fn the_crc_is_checked_before_the_body() {
     let bytes = patched(add_credit(), 9, &[0; 8]);
     let want = crc32c_by_bits(&bytes[..17]);
     let mut decoder = decoder(Side::Producer);
@@ -197,7 +197,7 @@ fn the_crc_comes_before_what_the_body_says() {
     );
 }
 
-/// Nothing follows the frame: no flipped bit may make the decoder wait for more.
+/// No flipped bit may make the decoder wait for more bytes.
 #[test]
 fn each_flipped_bit_of_a_control_frame_is_an_error() {
     for (side, frame) in control_frames() {
@@ -231,7 +231,7 @@ fn a_control_frame_may_be_cut_anywhere() {
 }
 
 #[test]
-fn a_control_frame_comes_with_its_last_byte() {
+fn a_control_frame_is_complete_with_its_last_byte() {
     for (side, frame) in control_frames() {
         let bytes = wire(&frame);
         let mut decoder = decoder(side);
@@ -270,7 +270,7 @@ fn limits_are_inclusive() {
 }
 
 #[test]
-fn an_end_of_stream_within_a_frame_shows() {
+fn an_end_of_stream_within_a_frame_is_detected() {
     let bytes = data(1);
     let mut decoder = decoder(Side::Consumer);
     for at in 0..35 {
@@ -304,7 +304,7 @@ proptest! {
         }
     }
 
-    /// A driver that reads no more than is missing never holds a byte of the payload.
+    /// A driver that reads no more than `missing` bytes never reads a byte of the payload.
     #[test]
     fn missing_bytes_end_where_the_frame_ends(frame in prop_oneof![to_consumer(), to_producer()]) {
         let side = match frame {
@@ -348,7 +348,7 @@ proptest! {
         }
     }
 
-    /// Whoever knows the CRC still cannot say what no frame says.
+    /// A sender that computes the right CRC still cannot send an invalid body.
     #[test]
     fn noise_with_a_good_crc_is_an_error_or_that_frame(noise in prop::collection::vec(any::<u8>(), 64..1033)) {
         for (id, length) in [(1, 13 + noise.len()), (2, 77), (4, 17), (5, 13), (6, 21)] {
@@ -366,7 +366,7 @@ proptest! {
         }
     }
 
-    /// A flipped bit is found, or gives another legal frame within the limits.
+    /// A flipped bit is detected, or gives another valid frame within the limits.
     #[test]
     fn a_flipped_bit_stays_within_limits(frame in to_consumer(), at: prop::sample::Index, bit in 0..8) {
         let mut bytes = wire(&frame);

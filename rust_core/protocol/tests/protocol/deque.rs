@@ -83,7 +83,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 }
 
 proptest! {
-    /// Against two plain lists, one per section.
+    /// Compares with two plain lists, one per section.
     #[test]
     fn behaves_as_two_lists(ops in ops()) {
         let mut deque = PrioritizedDeque::new();

@@ -1,4 +1,4 @@
-//! Frames that tests send, and a driver that takes them apart.
+//! Frames for the tests, and a driver that decodes them.
 
 use std::num::NonZeroU32;
 
@@ -50,7 +50,7 @@ pub(crate) fn lent() -> LentBuffer {
     }
 }
 
-/// The frame on the wire, a payload of its size included.
+/// Encodes a frame, with a payload of its size.
 pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
     let mut out = Vec::new();
     frame.encode(FrameMask::default(), &mut out);
@@ -58,7 +58,7 @@ pub(crate) fn wire(frame: &Frame) -> Vec<u8> {
     out
 }
 
-/// Bytes that follow a frame.
+/// Number of payload bytes after a frame.
 pub(crate) fn payload_len(frame: &Frame) -> usize {
     match frame {
         Frame::Buffer(header) => header.size as usize,
@@ -67,7 +67,7 @@ pub(crate) fn payload_len(frame: &Frame) -> usize {
     }
 }
 
-/// CRC32C bit by bit, as its definition has it.
+/// Computes CRC32C bit by bit, after its definition.
 pub(crate) fn crc32c_by_bits(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -79,7 +79,7 @@ pub(crate) fn crc32c_by_bits(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// The frame with the CRC that fits its bytes, whatever they are.
+/// Replaces the CRC of a frame by that of its bytes.
 pub(crate) fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     frame.truncate(frame.len() - 4);
     let crc = crc32c_by_bits(&frame);
@@ -134,7 +134,7 @@ fn buffers() -> impl Strategy<Value = Frame> {
     })
 }
 
-/// Any frame that arrives at a consumer.
+/// Generates any frame for a consumer.
 pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
     let errors = (proptest::option::of(channels()), any::<u16>(), ".{0,40}");
     let errors =
@@ -155,7 +155,7 @@ pub(crate) fn to_consumer() -> impl Strategy<Value = Frame> {
     prop_oneof![buffers(), errors, backlogs, rare]
 }
 
-/// Any frame that arrives at a producer.
+/// Generates any frame for a producer.
 pub(crate) fn to_producer() -> impl Strategy<Value = Frame> {
     let credits = (1..=u32::MAX).prop_map(credit);
     let requests = (any::<[u8; 16]>(), any::<[u32; 2]>(), channels(), any::<u32>());

@@ -1,4 +1,4 @@
-//! The bytes of every frame, written down once: whoever changes them breaks the wire.
+//! The exact bytes of every frame: a change breaks the protocol between versions.
 
 use headgate_protocol::{
     BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, ChannelId, DataType, ErrorFrame, Frame,
@@ -12,14 +12,14 @@ use crate::hex;
 
 const LIMITS: Limits = Limits::for_segment(1 << 20);
 
-/// The frame encodes to these bytes and these bytes decode to the frame.
+/// Asserts that the frame encodes to these bytes, and that they decode to the frame.
 fn check(frame: &Frame, side: Side, text: &str) {
     let want = hex(text);
     let mut got = Vec::new();
     frame.encode(FrameMask::default(), &mut got);
     assert_eq!(got, want, "{frame:?}");
     if !matches!(frame, Frame::Buffer(_) | Frame::TaskEvent(_)) {
-        assert_eq!(sealed(got), want, "the CRC as it is computed here");
+        assert_eq!(sealed(got), want, "the CRC as computed by the test");
     }
     let decoded =
         FrameDecoder::new(LIMITS, side, FrameMask::default()).decode(&mut want.as_slice());
@@ -103,7 +103,7 @@ fn resume_acknowledge_backlog_size_and_heartbeat() {
 }
 
 #[test]
-fn what_is_lent() {
+fn lent_buffers() {
     check(&Frame::Lease, Side::Consumer, &sealed_text("0000000D BADC0FFE 0D"));
     let region = Frame::Region { region: 0x0102_0304, size: 0x1112_1314_1516_1718 };
     let text = "00000019 BADC0FFE 0E 01020304 1112131415161718";
@@ -116,7 +116,7 @@ fn what_is_lent() {
     assert_eq!(lent().header(), BufferHeader { backlog: 0x3132_3334, ..header_of_lent() });
 }
 
-/// The bytes with their CRC behind them.
+/// Appends the CRC of the bytes.
 fn sealed_text(text: &str) -> String {
     sealed([hex(text), vec![0; 4]].concat()).iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -152,7 +152,7 @@ fn totals() {
 
 #[test]
 fn error_text_is_cut_at_a_character() {
-    // 1023 bytes and a character of two: it does not fit, half of it would not be UTF-8.
+    // After 1023 bytes a character of two bytes does not fit, and half of it is not UTF-8.
     let text = format!("{}é", "x".repeat(MAX_ERROR_TEXT - 1));
     let frame = ErrorFrame::new(None, 1, text);
     assert_eq!(frame.text(), "x".repeat(MAX_ERROR_TEXT - 1));
@@ -168,6 +168,6 @@ fn largest_payload_fills_the_length_field() {
 
 #[test]
 #[should_panic(expected = "payload of 4294967261 bytes")]
-fn larger_payload_is_a_bug_of_the_caller() {
+fn larger_payload_panics() {
     let _ = header(0, 0, DataType::DataBuffer, MAX_PAYLOAD + 1).encode();
 }

@@ -1,4 +1,4 @@
-//! The monitor of heartbeats: rounds are its only clock.
+//! The heartbeat monitor counts rounds and reads no clock.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn rounds(monitor: &mut HeartbeatMonitor, count: u32, heard: &[u64]) {
 }
 
 #[test]
-fn who_is_heard_is_never_silent() {
+fn a_target_with_heartbeats_is_never_silent() {
     let mut monitor = monitor(&[1]);
     rounds(&mut monitor, 10_000, &[1]);
     assert_eq!(monitor.silence(1), None);
@@ -33,7 +33,7 @@ fn who_is_heard_is_never_silent() {
 }
 
 #[test]
-fn who_is_not_heard_is_silent_at_its_timeout_and_not_before() {
+fn a_target_without_heartbeats_is_silent_at_its_timeout_and_not_before() {
     let mut monitor = monitor(&[1, 2]);
     rounds(&mut monitor, ROUNDS - 1, &[2]);
     assert_eq!((monitor.silence(1), monitor.num_silent()), (None, 0));
@@ -43,7 +43,7 @@ fn who_is_not_heard_is_silent_at_its_timeout_and_not_before() {
 }
 
 #[test]
-fn a_beat_in_the_last_round_gives_the_whole_timeout_again() {
+fn a_heartbeat_in_the_last_round_restarts_the_timeout() {
     let mut monitor = monitor(&[1]);
     rounds(&mut monitor, ROUNDS - 1, &[]);
     rounds(&mut monitor, 1, &[1]);
@@ -54,7 +54,7 @@ fn a_beat_in_the_last_round_gives_the_whole_timeout_again() {
 }
 
 #[test]
-fn who_comes_back_from_the_dead_stays_lost() {
+fn a_late_heartbeat_does_not_revive_a_silent_target() {
     let mut monitor = monitor(&[1]);
     rounds(&mut monitor, ROUNDS, &[]);
     rounds(&mut monitor, 3, &[1]);
@@ -63,7 +63,7 @@ fn who_comes_back_from_the_dead_stays_lost() {
 }
 
 #[test]
-fn who_is_not_watched_is_not_counted() {
+fn a_target_that_is_not_monitored_is_not_counted() {
     let mut monitor = monitor(&[1, 2]);
     rounds(&mut monitor, ROUNDS, &[2]);
     monitor.unmonitor(1);
@@ -102,7 +102,7 @@ fn a_timeout_is_rounded_up() {
 }
 
 proptest! {
-    /// Against the definition: silent once a gap of `limit` rounds has been seen, for good.
+    /// Compares with the definition: silent for good after a gap of `limit` rounds.
     #[test]
     fn a_gap_as_long_as_the_limit_is_silence(
         limit in 1_u32..8,

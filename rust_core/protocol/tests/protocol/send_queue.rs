@@ -18,7 +18,7 @@ fn queue(channels: &[(ChannelId, u32)]) -> SendQueue<&'static str> {
     queue
 }
 
-/// Sends one data buffer of the next channel, which has `next` behind it.
+/// Sends one data buffer of the next channel; `next` is the buffer behind it.
 fn send_data(queue: &mut SendQueue<&'static str>, next: Next) -> Option<ChannelId> {
     let channel = queue.poll()?;
     queue.sent(channel, false, next).unwrap();
@@ -59,7 +59,7 @@ fn spec_9_05_a_channel_without_initial_credit_announces_its_backlog() {
     queue.notify(A, Next::Data);
     assert_eq!(queue.poll(), None, "and no data before there is credit");
     queue.grant(A, credit(2), Next::Data).unwrap();
-    assert!(!queue.announces_backlog(A, Next::Data), "headers tell the backlog now");
+    assert!(!queue.announces_backlog(A, Next::Data), "headers carry the backlog now");
     assert_eq!(send_data(&mut queue, Next::Data), Some(A));
     assert_eq!(send_data(&mut queue, Next::Data), Some(A));
     assert!(queue.announces_backlog(A, Next::Data));
@@ -67,7 +67,7 @@ fn spec_9_05_a_channel_without_initial_credit_announces_its_backlog() {
 }
 
 #[test]
-fn a_resumed_channel_keeps_credit_only_with_buffers_of_its_own() {
+fn a_resumed_channel_keeps_its_credit_only_with_exclusive_buffers() {
     let mut queue = queue(&[(A, 0), (B, 2)]);
     queue.grant(A, credit(3), Next::None).unwrap();
     queue.resume(A, Next::Data).unwrap();
@@ -112,12 +112,12 @@ fn spec_9_08_nothing_is_sent_after_a_cancel() {
     assert_eq!(queue.poll(), None);
     let unknown = Err(SendQueueError::UnknownChannel { channel: A });
     assert_eq!(queue.grant(A, credit(1), Next::Data), unknown);
-    // A channel of the same name starts afresh.
+    // A channel with the same id starts afresh.
     queue.open(A, 1, "second").unwrap();
     assert_eq!(queue.poll(), None);
     queue.notify(A, Next::Data);
     assert_eq!(queue.poll(), Some(A));
-    assert_eq!(queue.cancel(A), Some("second"), "in its turn as well");
+    assert_eq!(queue.cancel(A), Some("second"), "during its turn as well");
     assert_eq!(queue.sent(A, false, Next::Data), unknown);
 }
 
@@ -161,7 +161,7 @@ enum Op {
     Notify(u32),
     Open(u32, u32),
     Push(u32, bool),
-    /// Takes a turn; meanwhile something is pushed.
+    /// Takes a turn, during which a buffer is pushed.
     Send(Option<(u32, bool)>),
 }
 
@@ -179,7 +179,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..150)
 }
 
-/// What the queue should do, looking at every channel after every step.
+/// A simple queue that checks every channel after every step.
 #[derive(Debug, Default)]
 struct Naive {
     /// Credit and buffers (true is an event) of each open channel.
@@ -196,7 +196,7 @@ impl Naive {
         }
     }
 
-    /// Puts the channel at the tail if it can send and does not stand in line.
+    /// Queues the channel if it can send and is not queued.
     fn line_up(&mut self, channel: u32) {
         let (next, credit) = (self.next(channel), self.channels.get(&channel).map(|open| open.0));
         let can_send = next == Next::Event || next == Next::Data && credit > Some(0);

@@ -1,4 +1,4 @@
-//! Attacks on the handshake: none gets in.
+//! Attacks on the handshake, all refused.
 
 use headgate_protocol::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, Refusal, ServerHandshake, Step,
@@ -14,7 +14,7 @@ fn refused(cause: Refusal) -> Result<Step, HandshakeError> {
     Err(HandshakeError::Refused { cause })
 }
 
-/// What somebody with `key` would prove, made without the crate under test.
+/// Computes the proof of a holder of `key`, without the crate under test.
 fn forge(key: &[u8], label: &str, transcript: &[&[u8]]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
     mac.update(label.as_bytes());
@@ -29,7 +29,7 @@ fn wrong_key() {
     let challenge = sent(server(SERVER).handle(&mut hello.as_slice()));
     assert_eq!(client.handle(&mut challenge.as_slice()), refused(Refusal::Proof));
     assert_eq!(client.handle(&mut challenge.as_slice()), Err(HandshakeError::Over));
-    // A client that does not care for the server's proof gets no further.
+    // A client that ignores the server's wrong proof is refused as well.
     let mut server = server(SERVER);
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let label = "headgate client proof, link tcp, tls none\0";
@@ -51,13 +51,13 @@ fn replay() {
 
 #[test]
 fn reflect() {
-    // A server is shown the HELLO of its own process, or one with its own nonce.
+    // A HELLO with the server's own process id, or its own nonce.
     let itself = HandshakeConfig { process: SERVER.process, ..CLIENT };
     let (_, hello) = client(itself);
     assert_eq!(server(SERVER).handle(&mut hello.as_slice()), refused(Refusal::Reflected));
     let (_, hello) = ClientHandshake::start(key(&CLIENT), CLIENT, [0x52; 32]);
     assert_eq!(server(SERVER).handle(&mut hello.as_slice()), refused(Refusal::Reflected));
-    // A client is shown its own process, its own nonce, its own HELLO.
+    // A CHALLENGE with the client's own process id, its own nonce, and its own HELLO.
     let session = session();
     let own_process = [&session.challenge[..7], &CLIENT.process, &session.challenge[23..]].concat();
     let own_nonce = [&session.challenge[..27], &[0xC2; 32], &session.challenge[59..]].concat();
@@ -67,14 +67,14 @@ fn reflect() {
     }
     let step = client(CLIENT).0.handle(&mut session.hello.as_slice());
     assert_eq!(step, Err(HandshakeError::OutOfTurn { got: 1, want: 2 }));
-    // The server's proof is not the client's.
+    // The server's proof, sent back as the client's.
     let mut server = server(SERVER);
     let challenge = sent(server.handle(&mut session.hello.as_slice()));
     let reflected = proof_message(&challenge[59..]);
     assert_eq!(server.handle(&mut reflected.as_slice()), refused(Refusal::Proof));
 }
 
-/// Even the holder of the key cannot use the label of the other side.
+/// A proof with the label of the other side is refused, even if the key is right.
 #[test]
 fn role_swap() {
     let session = session();
@@ -111,7 +111,7 @@ fn stale_attempt_and_cross_exchange() {
     }
 }
 
-/// Whatever bit is flipped on the way, the two sides do not both get in.
+/// After any flipped bit, at most one side completes the handshake.
 #[test]
 fn tampering() {
     let honest = session();
@@ -165,7 +165,7 @@ fn refusals_look_alike() {
         let mut server = server(SERVER);
         assert_eq!(server.handle(&mut rejection.as_slice()), Err(by_peer));
     }
-    // Who does not speak the protocol, or rejects us, gets no answer.
+    // A peer that speaks another protocol, or sent a REJECT, gets no answer.
     let stray = HandshakeError::OutOfTurn { got: 4, want: 1 };
     for silent in [by_peer, HandshakeError::BadMagic, stray, HandshakeError::Over] {
         assert_eq!(silent.rejection(), None, "{silent:?}");
@@ -173,7 +173,7 @@ fn refusals_look_alike() {
 }
 
 #[test]
-fn a_stranger_is_known_by_its_first_byte() {
+fn another_protocol_is_detected_at_its_first_byte() {
     assert_eq!(server(SERVER).handle(&mut b"G".as_slice()), Err(HandshakeError::BadMagic));
     assert_eq!(server(SERVER).handle(&mut b"HDGX".as_slice()), Err(HandshakeError::BadMagic));
     assert_eq!(client(CLIENT).0.handle(&mut b"HTTP".as_slice()), Err(HandshakeError::BadMagic));

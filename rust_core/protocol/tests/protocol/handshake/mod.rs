@@ -1,4 +1,4 @@
-//! Only who holds the key of this exchange, run and epoch gets in.
+//! Only a holder of the key of this exchange, run and epoch completes the handshake.
 
 mod attacks;
 
@@ -9,9 +9,9 @@ use headgate_protocol::{
 
 use crate::hex;
 
-/// The REJECT of everybody who does not prove what it has to.
+/// The REJECT for every peer that is not authenticated.
 const REFUSED: &str = "48444754 05 02 0000 0000";
-/// Of the frames behind this handshake; from another implementation of HMAC.
+/// Mask of the frames after this handshake, computed by another implementation of HMAC.
 const MASK: FrameMask = FrameMask::new([0xD8, 0x4B, 0xF4, 0x0D]);
 const EXCHANGE: [u8; 16] = [0x11; 16];
 const CLIENT: HandshakeConfig = HandshakeConfig {
@@ -80,7 +80,7 @@ fn proof_message(proof: &[u8]) -> Vec<u8> {
 
 #[test]
 fn golden_bytes() {
-    // Proofs and key come from another implementation of HKDF and HMAC.
+    // Proofs and key were computed by another implementation of HKDF and HMAC.
     let session = session();
     let hello = format!(
         "48444754 01 0002 0002 01 {} 00000003 00000004 {} 00010000 {}",
@@ -111,7 +111,7 @@ fn truncated_at_each_byte_and_one_byte_at_a_time() {
     let mut trickle = |bytes: &[u8], to_server: bool| {
         let mut last = Ok(Step::NeedMore);
         for byte in bytes {
-            assert_eq!(last, Ok(Step::NeedMore), "a part of a message is no message");
+            assert_eq!(last, Ok(Step::NeedMore), "a message is handled when it is complete");
             let input = &mut std::slice::from_ref(byte);
             last = if to_server { server.handle(input) } else { client.handle(input) };
             assert!(input.is_empty());
@@ -126,7 +126,7 @@ fn truncated_at_each_byte_and_one_byte_at_a_time() {
 }
 
 #[test]
-fn what_follows_the_handshake_is_left_alone() {
+fn bytes_after_the_handshake_are_not_consumed() {
     let session = session();
     let (mut client, _) = client(CLIENT);
     sent(client.handle(&mut session.challenge.as_slice()));
@@ -137,7 +137,7 @@ fn what_follows_the_handshake_is_left_alone() {
 }
 
 #[test]
-fn versions_that_do_not_meet_say_so() {
+fn both_sides_report_that_they_have_no_common_version() {
     let newer = VersionRange { min: 5, max: 7 };
     let older = VersionRange { min: 1, max: 4 };
     let (mut client, hello) = client(HandshakeConfig { versions: newer, ..CLIENT });
@@ -167,7 +167,7 @@ fn the_highest_common_version_is_taken() {
         let done = server.handle(&mut proof.as_slice());
         assert!(matches!(done, Ok(Step::Done { peer, .. }) if peer.version == want));
     }
-    // An empty range meets nothing, and a version we did not offer is not taken.
+    // An empty range has no common version, and a version that was not offered is refused.
     let (_, hello) = client(HandshakeConfig { versions: versions(3, 1), ..CLIENT });
     let step = server(HandshakeConfig { versions: versions(1, 3), ..SERVER })
         .handle(&mut hello.as_slice());
@@ -179,7 +179,7 @@ fn the_highest_common_version_is_taken() {
 }
 
 #[test]
-fn segments_of_nothing_are_refused() {
+fn segments_of_0_bytes_are_refused() {
     let (_, hello) = client(HandshakeConfig { max_segment: 0, ..CLIENT });
     let error = server(SERVER).handle(&mut hello.as_slice()).unwrap_err();
     assert_eq!(error, HandshakeError::ZeroSegment);

@@ -73,6 +73,7 @@ impl Setup<'_> {
             absent: self.absent,
             in_hand: [0; 2],
             threads: self.threads,
+            has_listener: false,
             calls_back: false,
             dismissed: 0,
             gone: 0,

@@ -40,6 +40,8 @@ pub(super) struct World {
     pub(super) threads: bool,
     /// Segments taken for each channel and not offered to it yet.
     pub(super) in_hand: [u32; 2],
+    /// True while the pool has a listener, which it calls once.
+    pub(super) has_listener: bool,
     /// True while the pool's call to its listener is on its way.
     pub(super) calls_back: bool,
     /// Segments of closed channels that the gate must give up as they become free.
@@ -169,6 +171,7 @@ impl World {
             if self.pool == 0 {
                 if !self.segments.is_listening() {
                     self.segments.on_empty();
+                    self.has_listener = true;
                     seen.waits += 1;
                 }
                 return;
@@ -219,9 +222,11 @@ impl World {
         self.dismissed -= gone;
         self.gone += gone;
         self.pool += count - gone;
-        self.calls_back |= self.pool > 0 && self.segments.is_listening();
-        if self.calls_back && !self.threads {
-            self.call_back(seen);
+        if self.pool > 0 && std::mem::take(&mut self.has_listener) {
+            self.calls_back = true;
+            if !self.threads {
+                self.call_back(seen);
+            }
         }
     }
 
