@@ -1,6 +1,6 @@
 //! Buffers that are read in the producer's memory, between processes of one host.
 //!
-//! See docs/adr/0019-lending-pages-within-a-host.md.
+//! Decision: ADR 0019.
 
 use crate::header::BufferHeader;
 use crate::{ChannelId, DataType, Generation, Sequence};
