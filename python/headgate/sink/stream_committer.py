@@ -25,11 +25,10 @@ class StreamCommitter:
     """Commits the batches of one streaming query, in the order of their numbers.
 
     After a crash the engine runs the last batch again under the same number. A marker file with
-    that number exists if the batch was committed. The journal contains the files and the marker,
-    so both become visible together. After a crash before the journal, no file is visible and the
-    batch is written again. After a crash behind the journal, the next commit first completes the
-    decided one, and then drops the files of the second run. A query with a new id (a new
-    checkpoint) starts with no committed batch.
+    that number exists if the batch was committed. The journal lists both the files and the marker.
+    After a crash before the journal is written, no file is visible and the batch is written again.
+    After a later crash, the next commit first completes the decided one, and then drops the files
+    of the second run. A query with a new id (a new checkpoint) starts with no committed batch.
 
     There is no ``_SUCCESS``, because a stream does not end.
 
