@@ -36,30 +36,35 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-def wrong_with(block: Block, python: Path, times: int = 2) -> list[str]:
-    """Run a block several times in one new folder; return the failures.
+def run(code: str, python: Path, folder: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a folder as in an activated environment.
 
-    As in an activated environment, the interpreter's folder comes first in the PATH, so that Spark's
-    workers use the same packages. This repository is not on the path.
+    The interpreter's folder comes first in the PATH, so that Spark's workers use the same packages.
+    This repository is not on the path.
     """
-    name = block.code.strip().splitlines()[-1]
     environment = {key: value for key, value in os.environ.items() if key not in _REMOVED}
     environment["PATH"] = f"{python.parent}:{environment['PATH']}"
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return subprocess.run(
+        [python, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        cwd=folder,
+        env=environment,
+    )
+
+
+def wrong_with(block: Block, python: Path, times: int = 2) -> list[str]:
+    """Run a block several times in one new folder; return the failures."""
+    name = block.code.strip().splitlines()[-1]
     wrong = []
     with tempfile.TemporaryDirectory(prefix="headgate-readme-") as folder:
-        for run in range(1, times + 1):
-            done = subprocess.run(
-                [python, "-c", block.code],
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=_SECONDS,
-                cwd=folder,
-                env=environment,
-            )
+        for number in range(1, times + 1):
+            done = run(block.code, python, folder)
             if done.returncode != 0:
-                wrong.append(f"run {run} of the README's block that ends {name!r}:\n{done.stderr}")
+                wrong.append(f"run {number} of the block that ends {name!r}:\n{done.stderr}")
             elif block.output is not None and block.output.strip() not in done.stdout:
-                wrong.append(f"run {run} of the block that ends {name!r} prints:\n{done.stdout}")
+                wrong.append(f"run {number} of the block that ends {name!r} prints:\n{done.stdout}")
     return wrong
