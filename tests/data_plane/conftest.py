@@ -1,4 +1,4 @@
-"""Environments to move data between, and a check after each test that nothing is left."""
+"""Environments to move data between, and a check for leftovers after each test."""
 
 import functools
 import inspect
@@ -29,7 +29,7 @@ __all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol"]
 
 @pytest.fixture(autouse=True)
 def nothing_left(request, monkeypatch):
-    """Close every environment of the test; check that nothing of them is left."""
+    """Close every environment of the test, and check that it leaves nothing behind."""
     made = remember_environments(monkeypatch)
     leftovers = Leftovers(made)
     owner = os.getpid()
@@ -44,7 +44,7 @@ def nothing_left(request, monkeypatch):
 
 @pytest.fixture
 def environment():
-    """Make environments of one exchange, small ones if not said otherwise."""
+    """Make environments of one exchange, with small pools by default."""
 
     def make(**options):
         return hg.ShuffleEnvironment(**{**SMALL, "secret": SECRET, **options})
@@ -54,26 +54,43 @@ def environment():
 
 LINKS = ("local", "remote", "same_host")
 
+#: Links and kinds of partition for the tests that leave the kind open. Each link and each kind occurs.
+#: A link reads a partition only through Rust's trait ``SubpartitionView``, whose contract
+#: exchange/src/view_contract.rs checks for every kind, and exchange/tests/kinds.rs reads every kind over
+#: every link. The other six pairs would run the same code again. The last three pairs are those in
+#: which link and kind share memory: a file that is read where it was written (blocking), a pool that
+#: one partition may drain while a connection needs it (pipelined over TCP), and segments that are
+#: lent while the writer spills (hybrid within a host).
+PAIRS = (
+    ("local", "pipelined_bounded"),
+    ("remote", "pipelined_bounded"),
+    ("same_host", "pipelined_bounded"),
+    ("local", "blocking"),
+    ("remote", "pipelined"),
+    ("same_host", "hybrid"),
+)
+assert {link for link, _ in PAIRS} == set(LINKS)
+assert {kind for _, kind in PAIRS} == set(KINDS)
+
 
 def pytest_generate_tests(metafunc):
-    """Run over all links; with every kind of partition what says nothing about the kind.
+    """Run tests with a ``link`` over all links, and over all pairs if they leave the kind open.
 
-    That is a test that leaves it to ``plane.exchange`` to make its partitions.
+    Those are the tests that let ``plane.exchange`` make their partitions.
     """
     if "link" in metafunc.fixturenames:
         source = inspect.getsource(metafunc.function)
         any_kind = "exchange(" in source and "create_result_partition" not in source
-        kinds = KINDS if any_kind else ["pipelined_bounded"]
-        cases = [(link, kind) for kind in kinds for link in LINKS]
-        ids = [link if kind == "pipelined_bounded" else f"{link}-{kind}" for link, kind in cases]
-        metafunc.parametrize("link", cases, ids=ids, indirect=True)
+        pairs = PAIRS if any_kind else [(link, "pipelined_bounded") for link in LINKS]
+        ids = [link if kind == "pipelined_bounded" else f"{link}-{kind}" for link, kind in pairs]
+        metafunc.parametrize("link", pairs, ids=ids, indirect=True)
 
 
 @pytest.fixture
 def link(request, environment):
-    """Make the environments of a producer and a consumer: one, or two that are connected.
+    """Make the environments of a producer and a consumer.
 
-    Over TCP (remote), or within the host, where pages are read in the memory of the producer.
+    One for both (local), two over TCP (remote), or two that share memory (same_host).
     """
     where, kind = request.param
 

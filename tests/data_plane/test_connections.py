@@ -1,4 +1,4 @@
-"""Connections: shared, dialed again after a failure, dropped when the peer falls silent."""
+"""Connections are shared, dialed again after a failure, and dropped when the peer falls silent."""
 
 import contextlib
 import pickle
@@ -16,7 +16,7 @@ import headgate as hg
 
 
 def sockets():
-    """How many sockets this process has open."""
+    """Return the number of sockets that this process has open."""
     count = 0
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -42,12 +42,12 @@ def test_spec_9_11_many_gates_that_connect_at_once_share_one_connection(environm
         for turn in range(100):
             writer.emit(numbers(1, turn))
     assert sum(reader.result().num_rows for reader in readers) == 100
-    assert sockets() - before == 2, "one that is dialed, one that is accepted"
+    assert sockets() - before == 2, "one is dialed, one is accepted"
     assert address.port == partition.address(99).port
 
 
 class Twice(wire.Producer):
-    """A fake producer that drops its first connection and serves the second."""
+    """A fake producer that drops its first connection and serves its second one."""
 
     def __init__(self, when, part):
         self.when = when
@@ -128,9 +128,10 @@ def test_a_stop_shorter_than_the_idle_timeout_is_no_loss(environment):
     with Child(PRODUCE) as child:
         reader = opened(child, environment, idle_timeout="8s")
         child.process.send_signal(signal.SIGSTOP)
-        time.sleep(4)  # longer than the child's own timeout, which it must not charge to us
+        # Longer than the child's own timeout: it must not count its stop as this process's silence.
+        time.sleep(2.5)
         child.process.send_signal(signal.SIGCONT)
-        time.sleep(1)
+        time.sleep(0.5)
         child.process.stdin.write("\n")
         child.process.stdin.flush()
         assert Task(lambda: list(reader)).result() == []
@@ -163,12 +164,12 @@ def test_connections_without_records_stay_while_both_ends_live(environment):
         writer.emit(numbers(7))
     assert reading.result().num_rows == 7
     beats = consumer.stats()["bytes_received"] - before
-    assert beats > 13 * 2, "and say so meanwhile"
+    assert beats > 13 * 2, "both ends send heartbeats meanwhile"
 
 
-def test_a_thread_that_keeps_the_lock_of_python_is_no_silence(environment):
-    # libc's through PyDLL keeps it, for twice as long as the consumer bears silence.
-    holds = "import ctypes; ctypes.PyDLL(None).usleep(4_000_000)"
+def test_a_thread_that_holds_the_gil_is_not_silent(environment):
+    # PyDLL calls libc without releasing the GIL, here for longer than the consumer's idle timeout.
+    holds = "import ctypes; ctypes.PyDLL(None).usleep(3_000_000)"
     with Child(PRODUCE.replace("sys.stdin.readline()", holds)) as child:
         reader = opened(child, environment, idle_timeout="2s")
         assert Task(lambda: list(reader)).result(60) == []

@@ -71,7 +71,7 @@ def test_a_reader_that_keeps_everything_stalls_nobody(pair):
     writing = Task(write, partition, batches)
     kept = Task(list, reader).result()
     writing.result()
-    assert pa.Table.from_batches(kept).column("n").to_pylist() == list(range(5_000_000))
+    assert pa.Table.from_batches(kept)["n"].equals(pa.Table.from_batches(batches)["n"])
     segments = producer.stats()["segments"]
     assert 0 < lent(producer)["now"] <= segments["total"] // 2
     assert producer.stats()["bytes_sent"] > 10 * MIB, "what could not be lent was sent"

@@ -44,6 +44,8 @@ mod stats;
 mod subpartition;
 mod sync;
 mod view;
+#[cfg(test)]
+mod view_contract;
 mod writer;
 
 pub use address::Address;
