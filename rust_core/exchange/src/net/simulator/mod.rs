@@ -8,6 +8,7 @@ mod instructions;
 mod plan;
 mod process;
 mod reading;
+mod stream_contract;
 mod wire;
 mod world;
 mod writing;
