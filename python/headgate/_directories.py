@@ -1,4 +1,4 @@
-"""Where Spark lets a process keep temporary files."""
+"""Spark's directories for temporary files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-#: Variables that name them, and what parts the paths: what each Python worker gets from its executor, what
-#: a cluster manager gives an executor, and what YARN gives a container.
+#: Environment variables and their separators, set for a Python worker by its executor, for an
+#: executor by a cluster manager, and for a container by YARN.
 _VARIABLES: Final = (
     ("SPARK_LOCAL_DIRS", ","),
     ("SPARK_EXECUTOR_DIRS", os.pathsep),
@@ -16,10 +16,10 @@ _VARIABLES: Final = (
 
 
 def local_directories(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return Spark's local directories; none where this process does not run for Spark.
+    """Return Spark's local directories; none if this process does not run for Spark.
 
     Args:
-        environ: environment variables, by default those of the process.
+        environ: environment variables; those of the process if not given.
     """
     environ = os.environ if environ is None else environ
     for variable, separator in _VARIABLES:

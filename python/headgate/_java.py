@@ -1,4 +1,4 @@
-"""Looks for the Java that Spark needs, before Spark fails to start with a page of text."""
+"""Check for the Java that Spark needs; Spark's own error for a missing Java is a page of text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def require_java() -> int:
     """Return the major version of the Java that Spark will start.
 
     Raises:
-        JavaNotFound: there is none, or it is too old.
+        JavaNotFound: there is no Java, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")

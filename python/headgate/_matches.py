@@ -1,4 +1,4 @@
-"""Names that look like another one, for errors that suggest them."""
+"""Similar names, for errors that suggest a correction."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 def close_matches(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
-    """Return at most ``limit`` of the candidates that look like ``name``, the closest first.
+    """Return at most ``limit`` candidates that are similar to ``name``, the closest first.
 
-    Case does not count; a candidate that contains the name, or is contained in it, counts as close.
+    Ignores case. A candidate that contains the name, or is contained in it, is similar.
     """
     import difflib  # noqa: PLC0415 - needed only to word an error
 

@@ -1,4 +1,4 @@
-"""What one option is: a row of the table in :mod:`headgate._options`."""
+"""One option: a row of the table in :mod:`headgate._option_table`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Kind = Literal[
 ]
 
 
-#: What values of these kinds look like; others have limits.
+#: The values of the kinds that have no minimum and maximum.
 _IN_WORDS: Final[dict[Kind, str]] = {
     "address": '"HOST:PORT", port 0 for any free one',
     "bool": "true or false",
@@ -28,17 +28,17 @@ class Option:
     """One row of the table.
 
     Attributes:
-        name: the keyword argument.
-        kind: how a value is written; sizes become bytes (int), durations and timeouts
+        name: name of the keyword argument.
+        kind: notation of a value. Sizes are parsed to bytes (int), durations and timeouts to
             seconds (float).
-        default: as a user would write it; None when something else decides, as ``doc`` says.
-        scopes: the calls that take it.
-        doc: one sentence or two, for the reference page.
-        minimum: smallest value, as a user would write it.
-        maximum: largest value, as a user would write it.
+        default: default in a user's notation; None if ``doc`` says how the value is found.
+        scopes: the calls that take the option.
+        doc: one or two sentences for the reference page.
+        minimum: smallest value in a user's notation.
+        maximum: largest value in a user's notation.
         choices: the values of a choice.
-        since: the version that brought it.
-        call_only: True where a conf or a variable could not hold the value.
+        since: the first version that has the option.
+        call_only: True if a conf or an environment variable cannot hold the value.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Option:
 
     @property
     def limits(self) -> str:
-        """The values it takes, in words."""
+        """The values that the option takes, for people to read."""
         if self.choices:
             return " or ".join(f'"{choice}"' for choice in self.choices)
         if self.kind in _IN_WORDS:

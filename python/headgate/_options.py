@@ -1,7 +1,9 @@
-"""Where the values of options come from: the first of these places that gives one.
+"""Resolves the options of a call.
+
+The value of an option comes from the first place that has one:
 
 1. the call: ``memory="64m"``; ``None`` counts as not given
-2. the session's conf: ``spark.headgate.memory``, names in camelCase as Spark's own
+2. the session's conf: ``spark.headgate.memory``, in camelCase like Spark's own
 3. the environment: ``HEADGATE_MEMORY``
 4. the default
 """
@@ -23,7 +25,7 @@ from headgate.errors import OptionError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options(Mapping[str, Any]):
-    """The values of all options of one call, parsed, and where each came from."""
+    """The parsed values of all options of one call, and the source of each value."""
 
     values_by_name: Mapping[str, Any]
     sources: Mapping[str, str]
@@ -37,7 +39,7 @@ class Options(Mapping[str, Any]):
         return iter(self.values_by_name)
 
     def __len__(self) -> int:
-        """Return how many options the call has."""
+        """Return the number of options."""
         return len(self.values_by_name)
 
 
@@ -50,10 +52,10 @@ def resolve(
     """Return the values of all options of a scope.
 
     Args:
-        scope: which call it is for.
-        call: keyword arguments as given; None counts as not given.
+        scope: the call that takes the options.
+        call: the call's keyword arguments; None counts as not given.
         conf: the session's conf; keys outside ``spark.headgate.`` are ignored.
-        environ: environment variables, by default those of the process.
+        environ: environment variables; those of the process if not given.
 
     Raises:
         OptionError: an unknown name, or a value that its option does not take.
@@ -75,10 +77,10 @@ def resolve(
 
 
 def parse(option: Option, raw: Any, source: str = "argument") -> Any:
-    """Return the value of an option in its own unit.
+    """Return the parsed value of an option: bytes for a size, seconds for a duration.
 
     Raises:
-        OptionError: the value cannot be read, or lies outside the limits.
+        OptionError: the value cannot be parsed, or is outside the limits.
     """
     try:
         return _read_within_limits(option, raw)
@@ -94,7 +96,7 @@ def parse(option: Option, raw: Any, source: str = "argument") -> Any:
 
 
 def describe(name: str, value: Any) -> str:
-    """Return a value as a user would write it: 262144 bytes as ``256k``."""
+    """Return a value in a user's notation: 262144 bytes as ``256k``."""
     kind = OPTIONS[name].kind
     if value is None:
         return "-"
@@ -105,7 +107,7 @@ def describe(name: str, value: Any) -> str:
     return duration_text(value) if kind in {"duration", "timeout"} else str(value)
 
 
-#: What reads a value, by kind; others are taken as they are.
+#: Parsers by kind; values of other kinds are not parsed.
 _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "address": parse_address,
     "bool": parse_bool,
@@ -148,12 +150,12 @@ def _find(
     return option.default, "default"
 
 
-def _refuse_unknown(given: Any, known: Mapping[str, Option], what: str) -> None:
+def _refuse_unknown(given: Any, known: Mapping[str, Option], role: str) -> None:
     for name in given:
         if name not in known:
             near = close_matches(name, known)
             raise OptionError(
-                f"{name!r} is no {what}",
+                f"{name!r} is no {role}",
                 asked=name,
                 have=", ".join(known),
                 remedy=" · ".join(near),
@@ -161,7 +163,7 @@ def _refuse_unknown(given: Any, known: Mapping[str, Option], what: str) -> None:
             )
 
 
-#: Sizes of which the first is at most the second, where both are given.
+#: Pairs of options whose first size must not exceed the second.
 _ORDERED: Final = (
     ("segment_size", "memory"),
     ("min_segment_size", "segment_size"),

@@ -1,8 +1,8 @@
-"""Structs that are slices, which the native module must not see.
+"""Copies of sliced structs, which arrow-rs 59 misreads.
 
-arrow-rs 59 applies the offset of a sliced struct, or of a sliced list of fixed size, twice to the structs
-right inside it, and so reads other rows or panics (apache/arrow-rs#7750). Mended in arrow-rs 60, which
-pyo3-arrow does not build with yet: then this module goes.
+arrow-rs 59 applies the offset of a sliced struct, or of a sliced list of fixed size, twice to the
+structs directly inside it. It then reads other rows, or panics (apache/arrow-rs#7750). arrow-rs 60
+has the fix. Delete this module once pyo3-arrow builds with it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def columns_at_risk(schema: pa.Schema) -> list[int]:
-    """Return the columns of which a slice would be misread."""
+    """Return the columns whose slices arrow-rs would misread."""
     return [index for index, field in enumerate(schema) if _is_at_risk(field.type)]
 
 
 def unsliced(batch: pa.RecordBatch, columns: list[int]) -> pa.RecordBatch:
-    """Return the batch with copies of the given columns, in which nothing is a slice.
+    """Return the batch with unsliced copies of the given columns.
 
-    They are copied whether they are slices or not: that shows in too many places.
+    Copies them even if they are not slices: an offset can be at any depth.
     """
     import pyarrow as pa
 
     if batch.num_columns <= max(columns):
-        return batch  # of another schema, which the writer says
+        return batch  # another schema, which the writer refuses
     whole = list(batch.columns)
     part = pa.RecordBatch.from_arrays(
         [whole[i] for i in columns], schema=pa.schema([batch.schema.field(i) for i in columns])
@@ -54,7 +54,7 @@ def _types_inside(data_type: pa.DataType) -> list[pa.DataType]:
     if isinstance(data_type, pa.StructType):
         return [field.type for field in data_type]
     if isinstance(data_type, pa.MapType):
-        # What is inside the entries, which are a struct.
+        # The entries of a map are structs.
         return [pa.struct([("key", data_type.key_type), ("value", data_type.item_type)])]
     inside = getattr(data_type, "value_type", None)
     return [] if inside is None else [inside]

@@ -24,14 +24,14 @@ _DURATIONS: Final[dict[str, float]] = {
     "d": 86_400.0,
 }
 
-#: More often than each ms nothing is done by time, in seconds.
+#: The shortest timeout above 0, in seconds.
 _SHORTEST_TIMEOUT: Final = 0.001
 
 _NUMBER: Final = re.compile(r"([0-9]+)\s*([a-z]*)", re.ASCII)
 
 
 def parse_size(raw: Any) -> int:
-    """Return bytes; a plain number, or a string of one, is bytes already.
+    """Return bytes; a number, or a string of digits, is taken as bytes.
 
     Raises:
         TypeError: neither a string nor an integer.
@@ -46,7 +46,7 @@ def parse_size(raw: Any) -> int:
 
 
 def parse_duration(raw: Any) -> float:
-    """Return seconds; a plain number, or a string of one, is seconds already.
+    """Return seconds; a number, or a string of digits, is taken as seconds.
 
     Raises:
         TypeError: neither a string nor a number.
@@ -61,11 +61,11 @@ def parse_duration(raw: Any) -> float:
 
 
 def parse_timeout(raw: Any) -> float:
-    """Return seconds, -1.0 for never: a duration of 1 ms or more, 0, or -1.
+    """Return seconds: a duration of 1 ms or more, 0, or -1 for never.
 
     Raises:
         TypeError: neither a string nor a number.
-        ValueError: the text is not a duration, or one below 1 ms that is not 0.
+        ValueError: the text is not a duration, or it is below 1 ms and neither 0 nor -1.
     """
     text = raw.strip() if isinstance(raw, str) else ""
     seconds = -1.0 if text == "-1" else parse_duration(text.removeprefix("-") or raw)
@@ -91,10 +91,10 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _split(raw: Any, what: str) -> tuple[int, str]:
+def _split(raw: Any, quantity: str) -> tuple[int, str]:
     if not isinstance(raw, str):
-        raise TypeError(f"not a {what}")
+        raise TypeError(f"not a {quantity}")
     match = _NUMBER.fullmatch(raw.strip().lower())
     if match is None:
-        raise ValueError(f"not a {what}")
+        raise ValueError(f"not a {quantity}")
     return int(match[1]), match[2]

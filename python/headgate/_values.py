@@ -1,4 +1,4 @@
-"""Numbers, truths, addresses and paths as options take them."""
+"""Parsers of the option kinds that are neither sizes nor durations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse_int(raw: Any) -> int:
-    """Return a whole number, also from a string of one.
+    """Return a whole number, from a number or a string.
 
     Raises:
         TypeError: neither a string nor an integer.
@@ -22,10 +22,10 @@ def parse_int(raw: Any) -> int:
 
 
 def parse_bool(raw: Any) -> bool:
-    """Return True or False, also from ``"true"`` or ``"false"`` in any case.
+    """Return True or False, from a bool or from ``"true"`` or ``"false"`` in any case.
 
     Raises:
-        ValueError: something else.
+        ValueError: any other value.
     """
     if isinstance(raw, bool):
         return raw
@@ -36,10 +36,10 @@ def parse_bool(raw: Any) -> bool:
 
 
 def parse_address(raw: Any) -> str:
-    """Return ``"HOST:PORT"`` as it is.
+    """Return ``"HOST:PORT"`` unchanged.
 
     Raises:
-        ValueError: no host, or no port from 0 to 65535.
+        ValueError: the host is missing, or the port is not from 0 to 65535.
     """
     host, colon, port = raw.rpartition(":") if isinstance(raw, str) else ("", "", "")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
@@ -48,11 +48,11 @@ def parse_address(raw: Any) -> str:
 
 
 def parse_directories(raw: Any) -> tuple[str, ...]:
-    """Return paths, from one, from a text with commas between several, or from a list.
+    """Return paths, from one path, a comma-separated string, or a list.
 
     Raises:
         TypeError: neither a path nor a list.
-        ValueError: no path at all, an empty one, or something else among them.
+        ValueError: an empty list, an empty path, or an element that is not a path.
     """
     parts: list[Any]
     if isinstance(raw, str):

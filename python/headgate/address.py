@@ -1,4 +1,4 @@
-"""Where a subpartition is read from."""
+"""Addresses of subpartitions."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChannelAddress:
-    """The address of one subpartition; plain data, so that it can be pickled or sent as it is.
+    """The address of one subpartition; plain data that can be pickled.
 
-    It holds no secret: whoever has it still has to prove the environment's secret to read.
+    It holds no secret. A reader must also prove that it knows the environment's secret.
 
     Attributes:
         host: name or number of the producer's host.
-        port: its port.
-        partition_id: 16 bytes, the partition's name.
-        subpartition: which of its subpartitions, from 0.
-        process_id: 16 bytes, the producer's process; equal to the reader's own where no
-            connection is needed.
+        port: port of the producer's process.
+        partition_id: 16 bytes that name the partition.
+        subpartition: number of the subpartition, from 0.
+        process_id: 16 bytes that name the producer's process. If it is the reader's own process, no
+            connection is made.
         schema: the Arrow schema of the batches as an IPC message, or None if it is not known yet.
 
     Example:

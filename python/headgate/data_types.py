@@ -1,4 +1,4 @@
-"""What a buffer carries, and whether the data is over."""
+"""Types of buffers, and the end-of-data status of a gate."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, IntEnum
 
 
 class DataType(IntEnum):
-    """What a buffer carries, by its number on the wire.
+    """Type of a buffer, with its number on the wire.
 
     >>> DataType(8)
     <DataType.DATA_BUFFER_WITH_CLEAR_END: 8>
@@ -15,41 +15,41 @@ class DataType(IntEnum):
     """
 
     DATA_BUFFER = 1
-    """Bytes of records, which may go on in the next buffer."""
+    """Bytes of records; the last record may continue in the next buffer."""
     EVENT_BUFFER = 2
-    """An event that has no type of its own."""
+    """An event without a type of its own."""
     PRIORITIZED_EVENT_BUFFER = 3
-    """An event that overtakes all that is not prioritized."""
+    """An event that overtakes every buffer without priority."""
     ALIGNED_CHECKPOINT_BARRIER = 4
-    """A barrier; its producer waits until the consumer resumes."""
+    """A barrier; its channel is blocked until the consumer resumes it."""
     TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER = 5
-    """A barrier for which the consumer waits only for a time."""
+    """A barrier that the consumer may let overtake the records before it."""
     RECOVERY_COMPLETION = 6
-    """The recovered state of a channel ends."""
+    """End of a channel's recovered state."""
     END_OF_SEGMENT = 7
-    """A segment of a tiered partition ends."""
+    """End of a segment of a tiered partition."""
     DATA_BUFFER_WITH_CLEAR_END = 8
-    """Records that end with the buffer: one Arrow page."""
+    """Records of which none continues in the next buffer: one Arrow page."""
     END_OF_DATA = 9
-    """The user's records end."""
+    """End of the user's records."""
     END_OF_PARTITION = 10
-    """The subpartition ends."""
+    """End of the subpartition."""
     RECOVERY_METADATA = 11
-    """What recovery needs to know of the buffers before it."""
+    """Recovery's metadata about the buffers before it."""
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is data: it costs a credit."""
+        """True for data, which costs a credit."""
         return self in {DataType.DATA_BUFFER, DataType.DATA_BUFFER_WITH_CLEAR_END}
 
     @property
     def is_event(self) -> bool:
-        """Whether it is an event: it passes without credit."""
+        """True for an event, which needs no credit."""
         return not self.is_buffer
 
     @property
     def is_blocking_upstream(self) -> bool:
-        """Whether its producer waits behind it until the consumer resumes."""
+        """True if it blocks its channel until the consumer resumes it."""
         return self in {
             DataType.ALIGNED_CHECKPOINT_BARRIER,
             DataType.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER,
@@ -58,17 +58,17 @@ class DataType(IntEnum):
 
     @property
     def has_priority(self) -> bool:
-        """Whether it overtakes what has none."""
+        """True if it overtakes buffers without priority."""
         return self is DataType.PRIORITIZED_EVENT_BUFFER
 
     @property
     def requires_announcement(self) -> bool:
-        """Whether a channel from another process announces it ahead of the data before it."""
+        """True if a channel from another process announces it ahead of the data before it."""
         return self is DataType.TIMEOUTABLE_ALIGNED_CHECKPOINT_BARRIER
 
 
 class EndOfDataStatus(Enum):
-    """Whether all producers of a gate have said that their records are over.
+    """End-of-data status of all producers of a gate together.
 
     >>> import headgate as hg
     >>> with hg.ShuffleEnvironment() as env:
@@ -83,8 +83,8 @@ class EndOfDataStatus(Enum):
     """
 
     NOT_END_OF_DATA = 0
-    """One has not."""
+    """At least one producer has not ended its records."""
     DRAINED = 1
-    """All have, each because its input was exhausted."""
+    """All producers have ended, each because its input was exhausted."""
     STOPPED = 2
-    """All have, at least one because the job stops to go on later."""
+    """All producers have ended, at least one because the job stops to continue later."""

@@ -1,7 +1,7 @@
-"""Key groups, as Flink numbers them: the units in which keyed state is shared out.
+"""Flink's key groups, the units in which keyed state is assigned to operators.
 
-A key's group depends on the key and on ``max_parallelism`` alone. Each of the parallel operators owns
-a range of groups, so that with another parallelism whole groups move and no key changes its group.
+The group of a key depends only on the key and ``max_parallelism``. Each parallel operator owns a
+range of groups. When the parallelism changes, whole groups move, and no key changes its group.
 Source: Flink's KeyGroupRangeAssignment.
 
 >>> import pyarrow as pa
@@ -23,9 +23,9 @@ from headgate.errors import SelectorError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The most key groups there can be, and so the most operators.
+#: Limit of key groups, and so of operators.
 MAX_KEY_GROUPS: Final = 1 << 15
-#: As many key groups at least, where nobody says how many.
+#: The least that :func:`default_max_parallelism` returns.
 _FEWEST_BY_DEFAULT: Final = 128
 
 
@@ -33,10 +33,10 @@ def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
     """Return the key group of each key: ``murmur(hashCode(key)) % max_parallelism``.
 
     Args:
-        keys: an Arrow array, or what exports one. Hash codes are Java's of Boolean, Byte, Short,
-            Integer, Long, Float, Double and String, so the same number has another group as int32
-            than as int64 if it is negative.
-        max_parallelism: how many groups there are, from 1 to 32768.
+        keys: an Arrow array, or an object that exports one. The hash codes are those of Java's
+            Boolean, Byte, Short, Integer, Long, Float, Double and String, so a negative number has
+            another group as int32 than as int64.
+        max_parallelism: number of groups, from 1 to 32768.
 
     Returns:
         One number from 0 to ``max_parallelism - 1`` per key.
@@ -68,8 +68,8 @@ def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range
 
     Args:
         index: the operator's number, from 0.
-        parallelism: how many operators there are.
-        max_parallelism: how many key groups there are, from ``parallelism`` to 32768.
+        parallelism: number of operators.
+        max_parallelism: number of key groups, from ``parallelism`` to 32768.
 
     Raises:
         SelectorError: a number outside its limits.
@@ -85,9 +85,9 @@ def key_group_range(index: int, parallelism: int, max_parallelism: int) -> range
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Return how many key groups there are where nobody says it.
+    """Return the default number of key groups.
 
-    Half as many again as operators, rounded up to a power of two, from 128 to 32768.
+    It is 1.5 times the parallelism, rounded up to a power of two, from 128 to 32768.
 
     >>> [default_max_parallelism(p) for p in (1, 86, 171, 32768)]
     [128, 256, 256, 32768]
@@ -101,7 +101,7 @@ def default_max_parallelism(parallelism: int) -> int:
 
 
 def check_max_parallelism(max_parallelism: int, parallelism: int = 1) -> int:
-    """Return the number of key groups if it fits.
+    """Return the number of key groups if it is within its limits.
 
     Raises:
         SelectorError: not ``1 <= parallelism <= max_parallelism <= 32768``.

@@ -1,4 +1,8 @@
-"""Both ends of an exchange hold the same schema; it never travels with the data."""
+"""Comparison of schemas.
+
+Both ends of an exchange hold the schema, which never travels with the data: see
+docs/adr/0002-page-format.md.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def same_schema(known: pa.Schema | None, given: pa.Schema, whose: str) -> None:
-    """Compare names and types; nullability, metadata and labels of time zones do not matter.
+    """Refuse a schema with other names or types; nullability, metadata and time zones may differ.
 
     Args:
-        known: what was said before, or None.
-        given: what is said now.
-        whose: begins the sentence, such as ``"the gate reads"``.
+        known: the schema given first, or None.
+        given: the schema to compare with it.
+        whose: start of the error text, such as ``"the gate reads"``.
 
     Raises:
-        SchemaMismatchError: they differ.
+        SchemaMismatchError: the schemas differ.
     """
     if known is None or _fields(known) == _fields(given):
         return
@@ -36,7 +40,7 @@ def _fields(schema: pa.Schema) -> list[tuple[str, str]]:
 
 
 def _type_name(data_type: pa.DataType) -> str:
-    """Return a name that tells apart what pages do: not the names and nullability inside lists."""
+    """Return a name of the type without names and nullability inside lists, which pages lack."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:

@@ -1,8 +1,7 @@
-"""Which subpartition gets which row. A callable that gets a batch and returns numbers works too.
+"""Selectors, which choose the subpartition of each record. A callable can be a selector too.
 
-A record is a whole batch, or one bytes record or object. Where a selector has ``by_rows``, it takes
-each row of a batch for a record instead. What depends on columns, and what is chosen by rows, is
-computed column by column, without the GIL.
+A record is a whole batch, a bytes record or an object. A selector with ``by_rows=True`` takes each
+row of a batch as a record. Selectors by column or by row compute column by column, without the GIL.
 """
 
 from __future__ import annotations
@@ -18,17 +17,16 @@ from headgate.key_groups import check_max_parallelism, default_max_parallelism
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinSelector:
-    """Each record to the next subpartition in turn; the default.
+    """Sends each record to the next subpartition in turn; the default.
 
-    Nothing depends on its content, so this is for even load, not for grouping. Source: Flink's
-    RoundRobinChannelSelector.
+    It balances load and does not group rows. Source: Flink's RoundRobinChannelSelector.
 
     >>> RoundRobinSelector(start=2)
     RoundRobinSelector(start=2, by_rows=False)
 
     Attributes:
-        start: the subpartition of the first record; taken modulo their number.
-        by_rows: whether each row of a batch is a record.
+        start: subpartition of the first record, modulo the number of subpartitions.
+        by_rows: True if each row of a batch is a record.
     """
 
     start: int = 0
@@ -42,16 +40,16 @@ class RoundRobinSelector:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceSelector:
-    """Each record to the next subpartition in turn, from a random one on.
+    """Sends each record to the next subpartition in turn, starting with a random one.
 
-    Unlike :class:`RoundRobinSelector`, many producers do not all begin with the same consumer.
-    Source: Flink's RebalancePartitioner.
+    Unlike :class:`RoundRobinSelector`, producers do not all start with the same consumer. Source:
+    Flink's RebalancePartitioner.
 
     >>> RebalanceSelector(by_rows=True)
     RebalanceSelector(by_rows=True)
 
     Attributes:
-        by_rows: whether each row of a batch is a record.
+        by_rows: True if each row of a batch is a record.
     """
 
     by_rows: bool = False
@@ -59,11 +57,11 @@ class RebalanceSelector:
 
 @dataclass(frozen=True, slots=True)
 class RescaleSelector:
-    """Each record to the next subpartition of this producer's group in turn, from its first on.
+    """Sends each record to the next subpartition of this producer's group in turn.
 
-    Producers share out the subpartitions, so that each talks to few of them: with 2 producers and 6
-    subpartitions the first has 0 to 2; with 6 producers and 2 subpartitions each has one. Source:
-    Flink's RescalePartitioner and its pointwise distribution.
+    Each producer writes to few subpartitions. With 2 producers and 6 subpartitions the first
+    producer has subpartitions 0 to 2; with 6 producers and 2 subpartitions each producer has one.
+    Source: Flink's RescalePartitioner and its pointwise distribution.
 
     >>> [*RescaleSelector(producer=1, num_producers=2).group(6)]
     [3, 4, 5]
@@ -71,9 +69,9 @@ class RescaleSelector:
     [1]
 
     Attributes:
-        producer: the number of this producer, from 0.
-        num_producers: how many there are.
-        by_rows: whether each row of a batch is a record.
+        producer: number of this producer, from 0.
+        num_producers: number of producers.
+        by_rows: True if each row of a batch is a record.
     """
 
     producer: int = 0
@@ -81,7 +79,7 @@ class RescaleSelector:
     by_rows: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a producer that does not exist."""
+        """Refuse a producer number outside its range."""
         if not 0 <= self.producer < self.num_producers:
             raise SelectorError(
                 f"producer={self.producer} is not one of {self.num_producers} producers",
@@ -93,21 +91,21 @@ class RescaleSelector:
         i, p, n = self.producer, self.num_producers, num_subpartitions
         if p < n:
             return range(_ceil(i * n, p), _ceil((i + 1) * n, p))
-        # Subpartition j has the producers from j * p // n on.
+        # Subpartition j starts at producer j * p // n.
         j = ((i + 1) * n - 1) // p
         return range(j, j + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleSelector:
-    """Each record to any subpartition, all equally likely. Source: Flink's ShufflePartitioner.
+    """Sends each record to a random subpartition. Source: Flink's ShufflePartitioner.
 
     >>> ShuffleSelector(seed=42)
     ShuffleSelector(seed=42, by_rows=False)
 
     Attributes:
-        seed: makes a writer's choices the same again, from 0 to 2**64 - 1; random if None.
-        by_rows: whether each row of a batch is a record.
+        seed: seed of the choices, from 0 to 2**64 - 1; random if None.
+        by_rows: True if each row of a batch is a record.
     """
 
     seed: int | None = None
@@ -121,7 +119,9 @@ class ShuffleSelector:
 
 @dataclass(frozen=True, slots=True)
 class ForwardSelector:
-    """Every record to subpartition 0: the one consumer of this producer. Source: Flink's ForwardPartitioner.
+    """Sends every record to subpartition 0, the producer's only consumer.
+
+    Source: Flink's ForwardPartitioner.
 
     >>> ForwardSelector()
     ForwardSelector()
@@ -130,7 +130,7 @@ class ForwardSelector:
 
 @dataclass(frozen=True, slots=True)
 class GlobalSelector:
-    """Every record of every producer to subpartition 0. Source: Flink's GlobalPartitioner.
+    """Sends every record of every producer to subpartition 0. Source: Flink's GlobalPartitioner.
 
     >>> GlobalSelector()
     GlobalSelector()
@@ -139,10 +139,10 @@ class GlobalSelector:
 
 @dataclass(frozen=True, slots=True)
 class HashSelector:
-    """Each row by the hash of its key columns, exactly where Spark's ``repartition`` puts it.
+    """Sends each row to the subpartition where Spark's ``repartition`` would put it.
 
-    ``pmod(murmur3(columns, seed 42), n)``, columns in the given order, nulls left out of the hash.
-    Source: Spark's Murmur3Hash expression and HashPartitioning.
+    That is ``pmod(murmur3(columns, seed 42), n)``, with the columns in the given order. Nulls do
+    not change the hash. Source: Spark's Murmur3Hash expression and HashPartitioning.
 
     >>> HashSelector("user")
     HashSelector(columns=('user',))
@@ -155,7 +155,7 @@ class HashSelector:
     columns: Sequence[str]
 
     def __post_init__(self) -> None:
-        """Take one name as a list of one."""
+        """Convert a single name to a tuple, and refuse no names."""
         names = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
         if not names:
             raise SelectorError("HashSelector has no columns", remedy='HashSelector(["user"])')
@@ -164,7 +164,7 @@ class HashSelector:
 
 @dataclass(frozen=True, slots=True)
 class KeyGroupSelector:
-    """Each row by the key group of its key, exactly where Flink's ``keyBy`` puts it.
+    """Sends each row to the subpartition where Flink's ``keyBy`` would put it.
 
     See :mod:`headgate.key_groups`. Source: Flink's KeyGroupStreamPartitioner.
 
@@ -174,8 +174,8 @@ class KeyGroupSelector:
     Attributes:
         column: name of the key column: boolean, integers of 8 to 64 bits, float, double or string.
             No key may be null.
-        max_parallelism: how many key groups there are, from the number of subpartitions to 32768.
-            :func:`~headgate.key_groups.default_max_parallelism` of that number if None.
+        max_parallelism: number of key groups, from the number of subpartitions to 32768;
+            :func:`~headgate.key_groups.default_max_parallelism` if None.
     """
 
     column: str
@@ -189,7 +189,7 @@ class KeyGroupSelector:
 
 @dataclass(frozen=True, slots=True)
 class BroadcastSelector:
-    """Every record to every subpartition; in memory there is one copy of it.
+    """Sends every record to every subpartition; in memory there is one copy of it.
 
     >>> BroadcastSelector()
     BroadcastSelector()
@@ -209,15 +209,15 @@ BuiltIn: TypeAlias = (
 )
 Selector: TypeAlias = BuiltIn | Callable[[Any], Any]
 
-#: Those by which a record's place depends on the records before it.
+#: Selectors whose choice depends on the records before.
 PLACED_BY_ORDER: Final = (RoundRobinSelector, RebalanceSelector, RescaleSelector, ShuffleSelector)
 
-#: How many seeds there are.
+#: Number of seeds.
 _SEEDS: Final = 2**64
 
 
 def native_choice(selector: BuiltIn, num_subpartitions: int) -> tuple[str, tuple[Any, ...]]:
-    """Return what the native writers know a selector by: its kind, and the values it starts with."""
+    """Return the kind and the arguments of a selector, for the native writer."""
     n = num_subpartitions
     values: tuple[Any, ...]
     match selector:

@@ -1,7 +1,7 @@
-//! Record batches of one schema on their way to pyarrow, and from there.
+//! Conversion of record batches of one schema to and from pyarrow.
 //!
-//! Both sides have the schema, so it is not described again with each batch: that takes longer than the
-//! batch itself where batches are small.
+//! Both sides know the schema, so batches travel without it. Describing it again would take longer than
+//! the conversion of a small batch.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,26 +30,26 @@ impl ToPyarrow {
         Ok(Self { import, schema: pyarrow_schema(py, schema)?.unbind() })
     }
 
-    /// The batch as a `pyarrow.RecordBatch`, over the same memory.
+    /// Returns the batch as a `pyarrow.RecordBatch` over the same memory.
     pub(crate) fn import<'py>(
         &self,
         py: Python<'py>,
         batch: RecordBatch,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut array = FFI_ArrowArray::new(&StructArray::from(batch).into_data());
-        // pyarrow takes what the struct holds and marks it as released, so dropping it frees nothing.
+        // pyarrow moves the contents out and marks the struct released, so its drop frees nothing.
         let address = (&raw mut array).expose_provenance();
         self.import.bind(py).call1((address, &self.schema))
     }
 }
 
-/// Takes batches from pyarrow through an Arrow stream that stays open: what is put into a queue is the
-/// stream's next batch.
+/// Takes batches from pyarrow through one open Arrow stream over a queue: a batch appended to the queue
+/// is the stream's next batch.
 pub(crate) struct FromPyarrow {
     /// `pyarrow.RecordBatch`.
     batch: Py<PyAny>,
     schema: Py<PyAny>,
-    /// Puts a batch into the queue.
+    /// Appends a batch to the queue.
     append: Py<PyAny>,
     stream: Mutex<Box<dyn RecordBatchReader + Send>>,
 }
@@ -72,7 +72,7 @@ impl FromPyarrow {
         })
     }
 
-    /// The batch over the same memory, if it is pyarrow's and of this schema.
+    /// Returns the batch over the same memory, or `None` if it is not pyarrow's or has another schema.
     pub(crate) fn take(
         &self,
         py: Python<'_>,
@@ -86,7 +86,7 @@ impl FromPyarrow {
             return Ok(None);
         }
         let Ok(mut stream) = self.stream.try_lock() else {
-            return Ok(None); // another thread emits, and may wait for the GIL
+            return Ok(None); // another thread emits, and may be waiting for the GIL
         };
         self.append.call1(py, (batch,))?;
         let batch = stream.next().transpose();
@@ -94,7 +94,7 @@ impl FromPyarrow {
     }
 }
 
-/// Bytes of all memory that a batch of pyarrow's keeps, whatever part of it its rows are; 0 of others.
+/// Returns the bytes of all memory that a pyarrow batch keeps alive; 0 for other producers.
 pub(crate) fn pinned(batch: &Bound<'_, PyAny>) -> PyResult<u64> {
     match batch.getattr_opt(intern!(batch.py(), "get_total_buffer_size"))? {
         Some(size) => size.call0()?.extract(),

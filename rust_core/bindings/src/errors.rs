@@ -1,11 +1,11 @@
-//! From the exchange's errors to the exception classes of `headgate.errors`, raised by code.
+//! Conversion of the exchange's errors to the exceptions of `headgate.errors`, by their codes.
 
 use headgate_exchange::ExchangeError;
 use headgate_record::{HashError, PageError, SelectError, SourceError, UnsupportedType};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// What `headgate.errors.from_code` wants to know; lines that stay empty are left out.
+/// The arguments of `headgate.errors.from_code`, which leaves out empty lines.
 #[derive(Default)]
 pub(crate) struct Report {
     code: u16,

@@ -1,16 +1,16 @@
-//! What tests set and count failpoints with; see `headgate_exchange::failpoint`.
+//! Failpoints for tests; see `headgate_exchange::failpoint`.
 
 use headgate_exchange::failpoint;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Replaces all rules; an empty text lets everything pass.
+/// Replaces all rules; an empty text removes them.
 #[pyfunction]
 pub(crate) fn set_failpoints(rules: &str) -> PyResult<()> {
     failpoint::configure(rules).map_err(PyValueError::new_err)
 }
 
-/// The points that were passed since the rules were set, and how often.
+/// Returns the failpoints reached since the rules were set, with their counts.
 #[pyfunction]
 pub(crate) fn failpoint_hits() -> Vec<(&'static str, u64)> {
     failpoint::hits()

@@ -1,4 +1,4 @@
-//! Leaving and taking the GIL: Ctrl-C in blocking calls, and the end of the interpreter.
+//! Releasing and taking the GIL: Ctrl-C in blocking calls, and the exit of the interpreter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -11,17 +11,17 @@ use pyo3::prelude::*;
 
 use crate::errors::to_py;
 
-/// The interpreter is about to end. A thread that wants its GIL from then on would be unwound by
-/// the C library through our frames, which aborts the process; so such threads sleep for good.
+/// True once the interpreter exits. Python ends a thread that then takes the GIL by unwinding it
+/// through Rust frames, which aborts the process. Such threads therefore park forever instead.
 static EXITING: AtomicBool = AtomicBool::new(false);
-/// The thread that ends the interpreter, which must go on.
+/// The thread that runs the exit, which must not park.
 static EXIT_THREAD: OnceLock<ThreadId> = OnceLock::new();
-/// Threads that wait for the GIL when the end begins get it within this time.
+/// Time for threads that already wait for the GIL when the exit starts to get it.
 const LAST_TURN: Duration = Duration::from_millis(20);
-/// Between looks at a lock that another thread of the caller holds.
+/// Period between attempts to take a lock that another thread of the caller holds.
 const LOCK_PERIOD: Duration = Duration::from_millis(5);
 
-/// Registered with `atexit` when the module is imported, so it runs after what was registered later.
+/// Registered with `atexit` at import, so it runs after all handlers registered later.
 #[pyfunction]
 pub(crate) fn exiting(py: Python<'_>) {
     EXIT_THREAD.get_or_init(|| thread::current().id());
@@ -45,8 +45,8 @@ pub(crate) fn released<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send)
     })
 }
 
-/// Runs `call` without the GIL; while it blocks, Python's signal handlers run, and what they raise
-/// (a `KeyboardInterrupt`) ends it.
+/// Runs `call` without the GIL. While it blocks, Python's signal handlers run, and an exception
+/// they raise, such as `KeyboardInterrupt`, ends the call.
 pub(crate) fn blocking<T: Send>(
     py: Python<'_>,
     call: impl FnOnce(Interrupt<'_>) -> Result<T> + Send,
@@ -71,7 +71,7 @@ pub(crate) fn blocking<T: Send>(
     })
 }
 
-/// Reads the `timeout` of a blocking call: seconds, or none to wait as long as it takes.
+/// Reads the `timeout` of a blocking call in seconds; `None` waits without limit.
 pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     seconds
         .map(Duration::try_from_secs_f64)
@@ -79,7 +79,7 @@ pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
-/// Takes a lock that another thread may hold for as long as it blocks.
+/// Takes a lock that another thread may hold while it blocks.
 pub(crate) fn lock<'a, T>(
     mutex: &'a Mutex<T>,
     interrupt: Interrupt<'_>,

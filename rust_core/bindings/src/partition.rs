@@ -72,13 +72,13 @@ impl ResultPartition {
         })
     }
 
-    /// Costs no lock, so that a writer may ask with each record.
+    /// Takes no lock, because the writer calls it with each record.
     #[getter]
     fn has_task_events(&self) -> bool {
         self.inner.task_events().has_pending()
     }
 
-    /// `(subpartition, name, body)`, or `None`.
+    /// Returns `(subpartition, name, body)`, or `None`.
     fn take_task_event<'py>(
         &self,
         py: Python<'py>,

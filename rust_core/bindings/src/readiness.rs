@@ -1,4 +1,4 @@
-//! The descriptor that an event loop watches for a reader.
+//! The descriptor of a reader, for event loops.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,12 +7,12 @@ use headgate_exchange::{
     AvailabilityListener, DataInput, ExchangeError, Readiness, Result, ShuffleEnvironment,
 };
 
-/// Made when it is first wanted, gone with its reader or when that has read everything.
+/// Opened on first use; closed with its reader, or once the reader has read everything.
 #[derive(Default)]
 pub(crate) struct Descriptor(Mutex<Option<Arc<Readiness>>>);
 
 impl Descriptor {
-    /// Readable whenever a poll of the input is worth it.
+    /// Returns a descriptor that is readable whenever a poll of the input may return something.
     pub(crate) fn open(
         &self,
         environment: &ShuffleEnvironment,

@@ -1,4 +1,4 @@
-//! Schemas and keys, from Python and back.
+//! Schemas, and the numbers computed from key columns.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub(crate) fn page_schema(py: Python<'_>, schema: PySchema) -> PyResult<Arc<Page
     schema.map(Arc::new).map_err(|error| of_unsupported(&error).into_py(py))
 }
 
-/// Raises for the first column that cannot travel in pages.
+/// Raises an error that names the first column that cannot travel in pages.
 #[pyfunction]
 pub(crate) fn check_schema(py: Python<'_>, schema: PySchema) -> PyResult<()> {
     page_schema(py, schema).map(drop)
 }
 
-/// The subpartition of each row, as Spark's hash partitioning by these columns places it.
+/// Returns the subpartition of each row by Spark's hash partitioning.
 #[pyfunction]
 pub(crate) fn hash_partition_ids<'py>(
     py: Python<'py>,
@@ -40,7 +40,7 @@ pub(crate) fn hash_partition_ids<'py>(
     numbers(py, ids)
 }
 
-/// The key group of each key, as Flink computes it.
+/// Returns Flink's key group of each key.
 #[pyfunction]
 pub(crate) fn key_groups<'py>(
     py: Python<'py>,
@@ -58,7 +58,7 @@ pub(crate) fn key_groups<'py>(
     numbers(py, groups)
 }
 
-/// The name of the column in messages.
+/// Name of the column in error texts.
 const KEYS: &str = "keys";
 
 fn one_column(keys: ArrayRef) -> RecordBatch {

@@ -1,4 +1,4 @@
-//! What `Environment.stats()` returns: a snapshot as dicts and lists.
+//! The result of `Environment.stats()`: a snapshot as dicts and lists.
 
 use headgate_exchange::{Metric, Metrics, Stats};
 use pyo3::prelude::*;
@@ -80,8 +80,9 @@ pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<
     Ok(out)
 }
 
-/// Flink's names: a dict of the environment's memory, one of its task, and one each of its gates and
-/// partitions, which hold those of their channels and subpartitions.
+/// Returns metrics by Flink's names: a dict each for the environment's memory and its task, and lists of
+/// dicts for gates with their channels and for partitions with their subpartitions. See
+/// docs/adr/0017-metrics.md.
 fn metrics<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let partitions = PyList::empty(py);
     for partition in &stats.partitions {
