@@ -1,6 +1,6 @@
 """Exchange data stays within the pool's budget, whatever the reader does.
 
-The two workers are processes of their own: this file, run with a role.
+The two workers are processes that run this file with a role.
 """
 
 import json
@@ -19,17 +19,17 @@ import headgate as hg
 
 MIB = 1 << 20
 POOL = 16 * MIB
-#: Resident memory that a worker may gain besides its pool.
+#: Resident memory that a worker may gain beyond its pool.
 ALLOWANCE = 96 * MIB
 ROWS = 10_000_000
 BATCH_ROWS = 50_000
-#: The longest that the slow reader may take, seconds.
+#: Limit of the slow reader's time, in seconds.
 LONGEST = 30.0
 SCHEMA = pa.schema({"id": pa.int64(), "key": pa.int64(), "x": pa.float64(), "name": pa.string()})
 
 
 def batch_of(rows):
-    """About 45 bytes a row, as 10 M rows of about 450 MB have."""
+    """Return a batch of about 45 bytes per row: 10 M rows are about 450 MB."""
     ids = np.arange(rows)
     names = pc.binary_join_element_wise("name-", pa.array(ids % 900_000_000).cast(pa.string()), "")
     names = pc.utf8_lpad(names, 17, "-")
@@ -53,7 +53,7 @@ def say(**values):
 
 
 def seconds_per_row(batch):
-    """How fast this process writes over a connection to a reader that does nothing."""
+    """Return the seconds per row of writing to a reader that does nothing else."""
     with environment() as ours, environment() as theirs:
         partition = ours.create_result_partition(1)
         gate = theirs.create_input_gate([partition.address(0)], schema=SCHEMA)
@@ -109,7 +109,7 @@ def read(place):
         for batch in hg.RecordReader(env.create_input_gate([address]), schema=SCHEMA):
             rows += batch.num_rows
             total += pc.sum(batch["id"]).as_py()
-            # Sleeping to a date, not for a time, keeps the pace through slow wake-ups.
+            # Sleep until a deadline, so that a late wake-up does not slow the pace.
             time.sleep(max(0.0, started + rows * pace - time.perf_counter()))
         stats = env.stats()
         grown = resident("VmHWM") - before
@@ -141,7 +141,7 @@ def test_a_slow_reader_holds_the_writer_and_memory_stays_bounded():
     assert reader["rows"] == written["rows"] == ROWS
     assert reader["right"]
     assert 400e6 < written["bytes"] < 500e6
-    # All that the writer is ahead of the reader is in their two pools.
+    # The writer is ahead of the reader by at most the contents of both pools.
     assert written["seconds"] >= 0.8 * reader["wanted"]
     for worker in (reader, written):
         assert 0 < worker["peak"] <= POOL
@@ -152,7 +152,7 @@ def test_a_list_of_ten_times_the_pool_finishes():
     batch = batch_of(BATCH_ROWS)
     emitted = 10 * POOL // batch.nbytes + 1
     secret = os.urandom(32)
-    # Two environments are two ends of a connection, in one process too.
+    # Two environments have a connection, even in one process.
     with (
         hg.ShuffleEnvironment(memory=POOL, secret=secret) as ours,
         hg.ShuffleEnvironment(memory=POOL, secret=secret) as theirs,
@@ -171,7 +171,7 @@ def test_a_list_of_ten_times_the_pool_finishes():
         thread.join()
         peaks = [env.stats()["peak_bytes"] for env in (ours, theirs)]
         copied = theirs.stats()["copies"]["pool_low"]
-    # Whole after the environments are gone, whichever memory a batch lives in.
+    # Batches stay intact after the environments are closed, whichever memory they use.
     table = pa.Table.from_batches(kept)
     assert table.equals(pa.Table.from_batches([batch] * emitted))
     assert table.nbytes >= 10 * POOL

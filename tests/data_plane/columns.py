@@ -1,4 +1,4 @@
-"""A column of every type that can travel, with its awkward values and nulls."""
+"""A column of every type that can travel, with edge values and nulls."""
 
 import datetime as dt
 from decimal import Decimal
@@ -22,19 +22,19 @@ def unsigned(width):
 
 def decimals(precision):
     top = Decimal("9" * precision)
-    # Negation by an operator would round to the context's 28 digits.
+    # The operator - would round to the 28 digits of the context.
     least = top.copy_negate()
     return [Decimal(0), Decimal(1), None, Decimal(-1), top, least, Decimal(7), None, Decimal(3)]
 
 
 def floats():
-    # A NaN with a payload of its own must come back as it is.
+    # A NaN must keep its payload.
     odd = np.array([0x7FF8000000000123], np.uint64).view(np.float64)[0]
     return [0.0, -0.0, None, NAN, INF, -INF, 5e-324, None, odd]
 
 
 def types():
-    """Every type in the order of Arrow's format."""
+    """Return every type, in the order of Arrow's format."""
     yield from (pa.null(), pa.bool_())
     yield from (pa.int8(), pa.int16(), pa.int32(), pa.int64())
     yield from (pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64())
@@ -54,7 +54,7 @@ def types():
 
 
 def nested_types():
-    """Lists, structs and maps, one inside the other, and dictionaries."""
+    """Return nested lists, structs and maps, and dictionaries."""
     point = pa.struct(
         [pa.field("x", pa.float64(), nullable=False), ("tags", pa.list_(pa.string()))]
     )
@@ -71,7 +71,7 @@ TYPES = [*types(), *NESTED]
 
 
 def value(data_type, seed):
-    """A value of a nested type, or of one inside it."""
+    """Return a value of a nested type, or of a type inside it."""
     t = pa.types
     if t.is_struct(data_type):
         return {field.name: value(field.type, seed + i) for i, field in enumerate(data_type)}
@@ -98,7 +98,7 @@ def key_of(data_type, seed):
 
 
 def array(data_type):  # noqa: C901, PLR0911 - one way for each family of types
-    """Nine values of a type, nulls among them."""
+    """Return nine values of a type, some of them null."""
     t = pa.types
     if data_type in NESTED:
         values = [None if seed in {2, 7} else value(data_type, seed) for seed in range(9)]
@@ -157,6 +157,6 @@ def _temporal(data_type):
 
 
 def batch():
-    """One batch with a column of each type."""
+    """Return a batch with a column of each type."""
     names = [f"c{i}" for i in range(len(TYPES))]
     return pa.record_batch([array(t) for t in TYPES], names=names)

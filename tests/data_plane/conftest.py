@@ -54,13 +54,13 @@ def environment():
 
 LINKS = ("local", "remote", "same_host")
 
-#: Links and kinds of partition for the tests that leave the kind open. Each link and each kind occurs.
-#: A link reads a partition only through Rust's trait ``SubpartitionView``, whose contract
-#: exchange/src/view_contract.rs checks for every kind, and exchange/tests/kinds.rs reads every kind over
-#: every link. The other six pairs would run the same code again. The last three pairs are those in
-#: which link and kind share memory: a file that is read where it was written (blocking), a pool that
-#: one partition may drain while a connection needs it (pipelined over TCP), and segments that are
-#: lent while the writer spills (hybrid within a host).
+#: Links and kinds of partition for the tests that leave the kind open; each link and kind occurs.
+#: The other six pairs would run the same code again: a link reads a partition only through Rust's
+#: trait ``SubpartitionView``, whose contract exchange/src/view_contract.rs checks for every kind, and
+#: exchange/tests/kinds.rs reads every kind over every link. The last three pairs are those in which
+#: link and kind compete for memory: blocking reads a file into the pool that the writer fills,
+#: pipelined may take the pool that its connection needs, and hybrid spills segments that the link
+#: lends.
 PAIRS = (
     ("local", "pipelined_bounded"),
     ("remote", "pipelined_bounded"),

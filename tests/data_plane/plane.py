@@ -1,4 +1,4 @@
-"""What the tests of the data plane share: tasks with deadlines, exchanges, comparisons."""
+"""Helpers of the data-plane tests: tasks with deadlines, exchanges, comparisons."""
 
 import sys
 import threading
@@ -17,7 +17,7 @@ PATIENCE = 20.0
 
 
 class Task:
-    """A call in a thread of its own, so that a hang fails a test instead of stopping all."""
+    """A call in a thread of its own, so that a hang fails one test and stops no others."""
 
     def __init__(self, call, *args, **kwargs):
         self._value = None
@@ -51,13 +51,13 @@ class Task:
         return self._value
 
     def error(self, timeout=PATIENCE):
-        """Return what it raised; a call that succeeded fails the test."""
+        """Return the exception of the call; a call that succeeded fails the test."""
         self.join(timeout)
         assert self._error is not None, f"{self._what} returned {self._value!r}"
         return self._error
 
     def outcome(self, timeout=PATIENCE):
-        """Return what it returned, or what it raised."""
+        """Return the result of the call, or its exception."""
         self.join(timeout)
         return self._value if self._error is None else self._error
 
@@ -65,18 +65,18 @@ class Task:
 def wait_until(done, timeout=PATIENCE):
     deadline = time.monotonic() + timeout
     while not done():
-        assert time.monotonic() < deadline, f"not so after {timeout} s"
+        assert time.monotonic() < deadline, f"the condition is false after {timeout} s"
         time.sleep(0.005)
 
 
 def open_gates(partition, consumer, **options):
-    """One gate for each subpartition."""
+    """Open one gate for each subpartition."""
     indexes = range(partition.num_subpartitions)
     return [consumer.create_input_gate([partition.address(i)], **options) for i in indexes]
 
 
 def drain(gate, **options):
-    """Read all records, as a list; of Arrow batches, one table."""
+    """Read all records: Arrow batches as one table, others as a list."""
     records = list(hg.RecordReader(gate, **options))
     if options.get("serializer", "arrow") != "arrow":
         return records
@@ -84,12 +84,10 @@ def drain(gate, **options):
 
 
 def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, **options):
-    """Write with `write(writer)` in a thread, read each subpartition in another one.
+    """Call `write(writer)` in one thread, and read each subpartition in another one.
 
-    A blocking partition is written to its end first.
-
-    Returns what each subpartition got: a table, or a list of records. ``options``: selector,
-    serializer, on_event, batch_bytes.
+    Readers of a blocking partition start when it is written. ``options`` are selector, serializer,
+    on_event and batch_bytes. Returns a table, or a list of records, for each subpartition.
     """
     reading = {k: options.pop(k) for k in ("on_event", "batch_bytes") if k in options}
     if "serializer" in options:
@@ -101,7 +99,7 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
             with hg.RecordWriter(partition, schema, **options) as writer:
                 write(writer)
         except BaseException as error:
-            partition.fail(error)  # so that the readers end, whoever raised it
+            partition.fail(error)  # ends the readers, also if `write` raised
             raise
 
     writing = Task(produce)
@@ -111,7 +109,7 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
     readers = [Task(drain, gate, **reading) for gate in gates]
     for reader in readers:
         reader.outcome(timeout)
-    # A failed writer is why its readers failed, so it speaks first.
+    # Raise the writer's error first: it is the cause of the readers' errors.
     writing.result(timeout)
     results = [reader.result() for reader in readers]
     assert Task(partition.wait_consumed, timeout).result()
@@ -122,7 +120,7 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
 
 
 def emit_all(*records):
-    """Return a `write` for :func:`exchange` that emits these in turn."""
+    """Return a `write` for :func:`exchange` that emits these records."""
 
     def write(writer):
         for record in records:
@@ -132,18 +130,18 @@ def emit_all(*records):
 
 
 def bits(array):
-    """The array with floats as integers: NaN equals itself then, and -0.0 is not 0.0."""
+    """Return the array with floats as integers, so that NaN equals itself and -0.0 is not 0.0."""
     widths = {pa.float16(): pa.uint16(), pa.float32(): pa.uint32(), pa.float64(): pa.uint64()}
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if "dictionary" in str(array.type):
-        # A page has a dictionary of its own: the values count.
+        # Each page has its own dictionary, so compare the values.
         return pa.array(array.to_pylist())
     return array.view(widths[array.type]) if array.type in widths else array
 
 
 def assert_same(got, expected):
-    """Same schema, same rows in the same order, floats by their bits."""
+    """Assert the same schema and the same rows in order; floats are compared by their bits."""
     got, expected = as_table(got), as_table(expected)
     assert got.schema.equals(expected.schema), f"{got.schema} is not {expected.schema}"
     assert got.num_rows == expected.num_rows
@@ -159,12 +157,12 @@ def as_table(data):
 
 
 def split_by(table, ids, n):
-    """What each of n subpartitions should get when row i goes to ids[i]."""
+    """Return the rows of each of n subpartitions if row i goes to subpartition ids[i]."""
     return [table.filter(pc.equal(ids, pa.scalar(i, ids.type))) for i in range(n)]
 
 
 def numbers(count, start=0):
-    """A batch of one int64 column that counts."""
+    """Return a batch of one int64 column that counts up."""
     return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
 
 
@@ -172,6 +170,6 @@ NUMBERS = pa.schema([("n", pa.int64())])
 
 
 def fake_address(fake, schema=NUMBERS):
-    """Return the address of a subpartition that a fake peer is to have; of bytes where there is no schema."""
+    """Return the address of a fake peer's subpartition; without a schema, of bytes records."""
     described = None if schema is None else schema.serialize().to_pybytes()
     return hg.ChannelAddress(fake.host, fake.port, bytes(16), 0, fake.process, described)

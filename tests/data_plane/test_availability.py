@@ -1,4 +1,4 @@
-"""Writers that say whether they would wait, and the options that share out a pool."""
+"""Availability of writers, and the options that divide a pool."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ import headgate as hg
 
 
 def fill(writer):
-    """Emit full pages until the writer would wait before the next record."""
+    """Emit full pages until the writer would block before the next record."""
     for _ in range(1000):
         if not writer.is_available:
             return
@@ -95,13 +95,13 @@ def test_a_bytes_writer_says_so_too(environment):
     writing.result()
 
 
-def test_one_slow_consumer_does_not_take_what_the_others_need(environment):
+def test_one_slow_consumer_does_not_take_segments_of_the_others(environment):
     producer = environment(max_buffers_per_channel=3, max_overdraft_buffers=0)
     partition = producer.create_result_partition(4, schema=NUMBERS)
     writer = hg.RecordWriter(partition, selector=lambda b: [0] * len(b))
     fill(writer)
     queued = [subpartition["queued"] for subpartition in producer.stats()["partitions"][0]]
-    assert queued == [4, 0, 0, 0]  # three beside the one that could be open
+    assert queued == [4, 0, 0, 0]  # three beside the one that may be open
     assert producer.stats()["segments"]["held"] == 4
 
 

@@ -1,4 +1,4 @@
-"""Barriers, what overtakes, and the end of data (spec 4.3, 8.7, 9.4)."""
+"""Barriers, priority events and the end of data (spec 4.3, 8.7, 9.4)."""
 
 import struct
 
@@ -10,7 +10,7 @@ import headgate as hg
 
 
 class Reading:
-    """A reader in a thread of its own that notes what comes."""
+    """A reader in a thread of its own that notes records and events."""
 
     def __init__(self, gate):
         self.got = []
@@ -34,7 +34,7 @@ def opened(link, n=1):
     return partition, writer, [consumer.create_input_gate([partition.address(i)]) for i in range(n)]
 
 
-def test_spec_4_08_a_barrier_holds_back_what_is_behind_it(link):
+def test_spec_4_08_a_barrier_blocks_the_records_behind_it(link):
     partition, writer, (gate,) = opened(link)
     reading = Reading(gate)
     writer.emit(b"before")
@@ -52,7 +52,7 @@ def test_spec_4_08_a_barrier_holds_back_what_is_behind_it(link):
     assert Task(partition.wait_consumed, 10).result()
 
 
-def test_spec_4_08_what_comes_after_the_resume_is_told(link):
+def test_spec_4_08_a_reader_is_notified_after_the_resume(link):
     _, writer, (gate,) = opened(link)
     reading = Reading(gate)
     expected = []
@@ -69,7 +69,7 @@ def test_spec_4_08_what_comes_after_the_resume_is_told(link):
     reading.task.result()
 
 
-def test_spec_4_08_resume_of_what_is_not_blocked_is_refused(link):
+def test_spec_4_08_resuming_an_unblocked_channel_is_refused(link):
     _, writer, (gate,) = opened(link)
     with pytest.raises(hg.errors.ClosedError, match="not blocked"):
         gate.resume_consumption(0)
@@ -99,7 +99,7 @@ def test_one_blocked_channel_leaves_others_alone(link):
     readings[0].task.result()
 
 
-def test_closing_a_gate_releases_what_a_barrier_held_back(link):
+def test_closing_a_gate_releases_records_behind_a_barrier(link):
     partition, writer, (gate,) = opened(link)
     writer.broadcast_event("barrier", is_barrier=True)
     reading = Reading(gate)
@@ -123,12 +123,12 @@ def test_a_priority_event_overtakes_records(link):
     reading.task.result()
     events = [item[0] for item in reading.got if isinstance(item, tuple)]
     assert events == ["first", "second", "ordinary"]
-    if link.kind == "local":  # nothing had been taken before
+    if link.kind == "local":  # no record had been polled before
         assert reading.got[0] == ("first", 0)
 
 
 def announced(link, convert):
-    """Two records and a timeoutable barrier that wait, one record behind; what a reader makes of them."""
+    """Read two records, a timeoutable barrier and a record behind it, all queued beforehand."""
     producer, consumer = link()
     partition = producer.create_result_partition(1)
     gate = consumer.create_input_gate([partition.address(0)])
@@ -149,7 +149,7 @@ def announced(link, convert):
             assert gate.convert_to_priority(event.channel, event.sequence_number)
             assert not gate.convert_to_priority(event.channel, event.sequence_number)
 
-    if link.kind != "local":  # the announcement is there, and all before it
+    if link.kind != "local":  # the announcement has arrived, and everything before it
         wait_until(lambda: consumer.stats()["gates"][0][0]["queued"] >= 3)
     reader = hg.RecordReader(gate, serializer="bytes", on_event=handle)
     Task(lambda: [got.append(record) for record in reader]).result()
@@ -226,7 +226,7 @@ def test_the_end_of_data_is_acknowledged(link):
         reading.expect(("EndOfData(Drain)", 0), ("last", 0))
 
 
-def test_who_is_gone_need_not_acknowledge(link):
+def test_a_consumer_that_is_gone_need_not_acknowledge(link):
     partition, writer, gates = opened(link, 2)
     writer.end_of_data("no_drain")
     reading = Reading(gates[0])
@@ -238,13 +238,13 @@ def test_who_is_gone_need_not_acknowledge(link):
         writer.end_of_data("half")
 
 
-def test_a_resume_that_nobody_waits_for_breaks_the_protocol(environment):
+def test_a_resume_without_a_barrier_is_a_protocol_error(environment):
     partition = environment().create_result_partition(1)
     address = partition.address(0)
     link, _ = wire.consumer(address, SECRET)
     with link:
         link.send_frames(wire.partition_request(address))
-        link.send_frames(wire.frame(7, struct.pack(">I", 5)))  # of no channel: ignored
+        link.send_frames(wire.frame(7, struct.pack(">I", 5)))  # an unknown channel: ignored
         link.send_frames(wire.frame(12))  # a heartbeat
         link.send_frames(wire.frame(7, struct.pack(">I", 0)))
         answer = wire.receive(link, 17)

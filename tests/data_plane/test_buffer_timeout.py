@@ -1,4 +1,4 @@
-"""When what was emitted is sent: after a time, with each record, or only when a buffer is full."""
+"""Sending by time, with each record, or only when a buffer is full."""
 
 import os
 import time
@@ -10,18 +10,18 @@ from tests.faults import facts
 
 import headgate as hg
 
-#: What a flusher does each 10 ms has certainly not been forgotten after this time, in seconds.
+#: Seconds after which a flush that is due every 10 ms counts as missing.
 QUIET = 0.3
 KINDS = ["arrow", "bytes"]
 
 
 def flushers():
-    """How many output flushers this process has; the kernel keeps 15 bytes of their name."""
+    """Return the number of output flushers; the kernel keeps 15 bytes of a thread's name."""
     return facts.native_threads().count("headgate-flusher"[:15])
 
 
 def wait_for_flushers(number):
-    """A thread names itself once it runs, and the kernel lists a joined one a moment longer."""
+    """Wait, as a thread sets its name once it runs, and a joined one is listed a moment longer."""
     wait_until(lambda: flushers() == number)
 
 
@@ -52,7 +52,7 @@ def test_an_idle_writer_has_sent_everything(link, kind, timeout):
     writer = writer_of(partition, kind, buffer_timeout=timeout)
     for turn in range(6):
         writer.emit(record(kind, turn))
-        # Nothing else is emitted before it is there.
+        # Emit nothing else before it has arrived.
         assert number(Task(next, readers[turn % 2]).result(), kind) == turn
     writer.finish()
     assert all(Task(list, reader).result() == [] for reader in readers)
@@ -115,14 +115,14 @@ def test_writers_come_and_go_while_it_runs(environment):
         writer.emit(numbers(2))
         if turn % 2:
             assert Task(next, hg.RecordReader(gate)).result().num_rows == 2
-        del writer  # without an end
+        del writer  # without finish()
         gate.close()
         partition.close()
     assert flushers() == 1
     wait_until(lambda: env.stats()["segments"]["held"] == 0)
 
 
-def test_a_blocked_emit_does_not_keep_what_others_wait_for(link):
+def test_a_blocked_emit_does_not_hold_back_pages_of_other_consumers(link):
     producer, consumer = link(memory="512k", segment_size="64k")
     partition = producer.create_result_partition(2, schema=NUMBERS)
     behind, eager = open_gates(partition, consumer)
@@ -132,7 +132,7 @@ def test_a_blocked_emit_does_not_keep_what_others_wait_for(link):
     writer.emit(numbers(1))
     filling = Task(lambda: [writer.emit(numbers(8_000)) for _ in range(40)])
     wait_until(lambda: writer.back_pressured_ns() > 0)
-    # Its page is not full, and the writer's thread is busy waiting for the other consumer.
+    # The page is not full, and the writer is blocked by the other consumer.
     assert Task(next, hg.RecordReader(eager)).result().num_rows == 1
     assert filling.running
     rest = Task(drain, behind)
@@ -172,7 +172,7 @@ def test_pages_sent_by_time_keep_the_order_and_every_row(link):
                 for rows in expected:
                     rows.append(turn)
     assert [reader.result().column(0).to_pylist() for reader in readers] == expected
-    assert writer.stats().buffers > 6  # so some of them were
+    assert writer.stats().buffers > 6  # so some were sent by time
 
 
 def test_spec_5_07_a_timeout_below_minus_one_is_refused(environment):
@@ -185,7 +185,7 @@ def test_spec_5_07_a_timeout_below_minus_one_is_refused(environment):
         0.0001: "below the limit of 1ms",
         "500us": "below the limit of 1ms",
         float("nan"): "neither 0 nor -1",
-        100: "above the limit of 1m",  # Flink's are in ms, ours in seconds
+        100: "above the limit of 1m",  # Flink's unit is ms, Headgate's seconds
         float("inf"): "above the limit of 1m",
         "never": "not a duration",
         True: "not a duration",
@@ -242,6 +242,6 @@ def test_an_exchange_of_small_batches_is_sent_in_few_pages(environment):
     seconds = time.monotonic() - started
     assert seconds < PATIENCE
     assert reading.result().num_rows == 20_000
-    # 160,000 bytes of numbers fill 3 pages of 64k; each 100 ms may add one.
+    # 160,000 bytes fill 3 pages of 64k; each 100 ms may add a page.
     assert writer.stats().buffers <= 4 + seconds / 0.1
     assert isinstance(reading.result(), pa.Table)

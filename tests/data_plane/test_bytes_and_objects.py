@@ -1,4 +1,4 @@
-"""Bytes records of any size, and Python objects where both ends ask for them."""
+"""Bytes records of any size, and Python objects if both ends choose pickle."""
 
 import pickle
 import random
@@ -27,7 +27,7 @@ def test_many_small_records_in_turn(link):
     assert got == [records[i::3] for i in range(3)]
 
 
-def test_the_turn_starts_where_it_is_told(link):
+def test_round_robin_starts_at_its_start(link):
     producer, consumer = link()
     selector = hg.RoundRobinSelector(start=5)
     got = exchange(
@@ -92,7 +92,7 @@ def test_a_wrong_choice_loses_nothing_else(environment, chosen):
 
 
 @pytest.mark.parametrize("record", ["text", 5, None, ["list"]], ids=repr)
-def test_what_is_not_bytes_is_refused(environment, record):
+def test_other_records_than_bytes_are_refused(environment, record):
     producer = environment()
 
     def write(writer):
@@ -127,7 +127,7 @@ def test_objects_by_a_function_and_by_broadcast(link):
 
 
 class Trap:
-    """Says when it is unpickled."""
+    """An object that notes when it is unpickled."""
 
     sprung = False
 

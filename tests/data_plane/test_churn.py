@@ -1,7 +1,7 @@
-"""Readers and writers that are made, used and dropped mid-stream in random order: nothing stays.
+"""Readers and writers made, used and dropped mid-stream in random order leave nothing behind.
 
-Thirty rounds of a hundred; ``HEADGATE_TEST_FAULTS=full`` makes it a thousand rounds and prints figures.
-``HEADGATE_TEST_CHURN_SEED`` is the seed of the only run.
+Runs 30 rounds of 100. ``HEADGATE_TEST_FAULTS=full`` runs 1000 rounds and prints figures.
+``HEADGATE_TEST_CHURN_SEED`` runs one seed.
 """
 
 import gc
@@ -21,7 +21,7 @@ ROUNDS = 1000 if FULL else 30
 #: Readers and writers of one round.
 OBJECTS = 100
 SEED = int(os.environ.get("HEADGATE_TEST_CHURN_SEED", secrets.randbits(32)))
-#: Resident memory that may come on top once everything has been used: it settles, it does not grow.
+#: Growth of resident memory that is allowed after the first rounds: allocators settle, leaks grow.
 GROWTH = 32 << 20
 
 
@@ -52,7 +52,7 @@ class Writing:
         elif what == 3 and self._takes_barriers:
             self.writer.broadcast_event("urgent", is_priority=True)
         elif self.writer.is_available:
-            # At most one more segment, which is there: this thread could not make room for another.
+            # Needs at most one more segment, which is_available has found free: this must not block.
             size = self._dice.randrange(1, 500)
             self.writer.emit(numbers(size) if self.serializer == "arrow" else bytes(4 * size))
 
@@ -110,10 +110,10 @@ class Reading:
 
 
 def play(dice, environments, tight):
-    """One round: so many readers and writers, each used and then dropped, in random order.
+    """Run one round: use and drop readers and writers in random order.
 
-    Writers have enough segments, so that none waits for a reader of this thread; a third of the
-    readers have not.
+    Writers have enough segments, because none may wait for a reader of this thread. A third of the
+    readers have too few.
     """
     writings = [Writing(dice, environment) for environment in environments]
     live = list(writings)
@@ -138,7 +138,7 @@ def play(dice, environments, tight):
                 used += 1
                 live[at].use()
         except hg.HeadgateError:
-            # The other end was dropped, or the pool has no place for one more: no reason to leak.
+            # The other end was dropped, or the pool is exhausted. Neither may leak.
             refused += 1
     for partition in partitions:
         partition.close()
@@ -146,7 +146,7 @@ def play(dice, environments, tight):
 
 
 def held(environments):
-    """What is out of the pools although nobody has anything any more."""
+    """Return the segments that are in use although every reader and writer was dropped."""
     gc.collect()
     names = ("held", "pinned", "reserved", "local_pools")
     stats = [environment.stats() for environment in environments]
@@ -155,7 +155,7 @@ def held(environments):
 
 
 class Count(NamedTuple):
-    """What this process has; memory in bytes."""
+    """Return the resources of this process; memory in bytes."""
 
     descriptors: int
     threads: int
@@ -171,7 +171,7 @@ def count():
 
 
 @pytest.mark.timeout(3600 if FULL else 120)
-def test_what_is_made_used_and_dropped_mid_stream_leaves_nothing(environment):
+def test_readers_and_writers_dropped_mid_stream_leave_nothing(environment):
     print(f"HEADGATE_TEST_CHURN_SEED={SEED}")
     dice = random.Random(SEED)
     environments = [environment(memory="64m", segment_size="16k") for _ in range(2)]

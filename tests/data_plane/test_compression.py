@@ -1,4 +1,4 @@
-"""Compressed buffers: the same rows over every kind of partition and link, and what hostile peers make of them."""
+"""Compressed buffers over every kind of partition and link, and from hostile peers."""
 
 import random
 import struct
@@ -23,7 +23,7 @@ import headgate as hg
 from headgate.errors import IntegrityError, OptionError, ProtocolError
 
 CODECS = ("lz4", "zstd")
-#: The ids of the compressed form, and what the same blocks are called in pyarrow.
+#: Codec numbers on the wire, with pyarrow's names of the codecs.
 IDS = {"lz4": (1, "lz4_raw"), "zstd": (2, "zstd")}
 
 WORDS = pa.record_batch(
@@ -32,7 +32,7 @@ WORDS = pa.record_batch(
 
 
 def pack(codec, plain, length=None):
-    """The compressed form, by another implementation of the codec."""
+    """Return the compressed form, made by another implementation of the codec."""
     number, name = IDS[codec]
     block = pa.compress(plain, codec=name, asbytes=True)
     return struct.pack(">BI", number, len(plain) if length is None else length) + block
@@ -150,7 +150,7 @@ def test_the_call_wins_over_the_environment(environment):
         partition.close()
 
 
-def test_a_codec_that_does_not_exist_is_refused_with_what_there_is(environment):
+def test_an_unknown_codec_is_refused_with_the_known_ones(environment):
     with pytest.raises(OptionError, match="compression='gzip'") as caught:
         environment(compression="gzip")
     assert 'compression="lz4"' in str(caught.value)
@@ -160,7 +160,7 @@ def test_a_codec_that_does_not_exist_is_refused_with_what_there_is(environment):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_is_sent_is_what_the_protocol_says(environment, codec):
+def test_compressed_buffers_match_the_protocol(environment, codec):
     producer = environment(compression=codec)
     partition = producer.create_result_partition(1, schema=NUMBERS)
     pages = []
@@ -189,7 +189,7 @@ def test_what_is_sent_is_what_the_protocol_says(environment, codec):
 
 @pytest.fixture(scope="module")
 def page():
-    """The bytes of a page with the numbers 0 to 999."""
+    """Return the bytes of a page with the numbers 0 to 999."""
     with hg.ShuffleEnvironment(memory="1m", segment_size="64k") as producer:
         partition = producer.create_result_partition(1, schema=NUMBERS)
         with hg.RecordWriter(partition) as writer:
@@ -203,7 +203,7 @@ def compressed(form, channel, sequence=0, **what):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_another_implementation_compressed_is_read(environment, page, codec):
+def test_buffers_compressed_by_another_implementation_are_read(environment, page, codec):
     def part(link, channel):
         link.send_frames(
             compressed(pack(codec, page), channel),
@@ -220,7 +220,7 @@ def test_what_another_implementation_compressed_is_read(environment, page, codec
 
 
 def damaged(page):
-    """Buffers that are none, and what is said of each."""
+    """Return invalid buffers, with the error text of each."""
     lz4, zstd = pack("lz4", page), pack("zstd", page)
     return {
         "empty": (b"", "0 bytes are too few"),

@@ -1,4 +1,4 @@
-"""Credit on the wire as a consumer's peer sees it, and channels without segments of their own (spec 9)."""
+"""Credit on the wire, and channels without exclusive segments (spec 9)."""
 
 import struct
 
@@ -12,7 +12,7 @@ BACKLOG = 9
 
 
 def read_frame(link):
-    """One frame: its kind, its fields, its payload. Heartbeats are passed over."""
+    """Receive the next frame that is no heartbeat: its kind, fields and payload."""
     while True:
         head = wire.receive(link, 9)
         length, _, kind = struct.unpack(">IIB", head)
@@ -22,7 +22,7 @@ def read_frame(link):
 
 
 def data_of(link):
-    """The backlog and type of a buffer."""
+    """Return the backlog and the type of a buffer."""
     kind, rest = read_frame(link)
     assert kind == 0
     _, _, _, backlog, data_type = struct.unpack(">IIIIB", rest[:17])
@@ -30,7 +30,7 @@ def data_of(link):
 
 
 def served(environment, credit, pages):
-    """A partition with so many pages for a consumer with so much credit."""
+    """Serve a partition with this many pages to a consumer with this much credit."""
     partition = environment().create_result_partition(1, schema=NUMBERS)
     writer = hg.RecordWriter(partition)
     for turn in range(pages):
@@ -110,11 +110,11 @@ def test_a_buffer_size_is_a_wish_for_the_next_buffers(environment):
         link.send_frames(
             wire.partition_request(partition.address(0), credit=50),
             wire.frame(10, struct.pack(">II", 10, 0)),
-            wire.frame(10, struct.pack(">II", 10, 77)),  # of no channel: ignored
+            wire.frame(10, struct.pack(">II", 10, 77)),  # an unknown channel: ignored
         )
         writer.broadcast_event("seen")
         assert data_of(link) == (0, 2)
-        # Each record has its length before it: 6 and 14 bytes, then one of 104 that fits whole.
+        # A length precedes each record: 6 and 14 bytes, then 104 bytes that fit whole.
         for size in (2, 10, 100):
             writer.emit(bytes(size))
         writer.finish()
@@ -169,7 +169,7 @@ def test_streams_and_barriers_without_segments_of_their_own(environment):
         with hg.RecordWriter(partition, serializer="bytes") as writer:
             for turn in range(20):
                 writer.emit(bytes([turn]) * 30_000)
-                writer.flush()  # what is read by then leaves an empty buffer behind
+                writer.flush()  # a reader that was faster leaves an empty buffer
                 if turn % 5 == 0:
                     writer.broadcast_event("barrier", is_barrier=True)
 

@@ -1,4 +1,4 @@
-"""Streams of records that no writer writes, from a peer that proves the secret: errors, never rows."""
+"""Invalid streams of records from an authenticated peer end in errors, never in rows."""
 
 import struct
 
@@ -9,12 +9,12 @@ from plane import SECRET, Task, fake_address
 import headgate as hg
 from headgate.errors import IntegrityError, ProtocolError, RecordTooLargeError
 
-#: An event that overtakes what is not one.
+#: The data type of an event with priority.
 PRIORITY = 3
 
 
 def play(environment, *buffers, **options):
-    """Read bytes from a peer that sends these buffers, each a data type and a payload."""
+    """Read bytes records from a peer that sends these buffers: pairs of data type and payload."""
 
     def part(link, channel):
         for sequence, (data_type, payload) in enumerate(buffers):
@@ -59,7 +59,7 @@ def test_records_and_events_of_an_honest_peer_are_read(environment):
     outcome, events = play(
         environment,
         data(first),
-        # What has priority may come within a record, and trailing bytes are no part of it.
+        # An event with priority may come within a record. Trailing bytes do not belong to it.
         (PRIORITY, event + bytes(4)),
         data(second),
         (wire.EVENT, event),
@@ -110,7 +110,7 @@ def test_lengths_are_refused_before_memory_or_disk_is_taken(
     ],
     ids=["short", "code", "name", "body", "nested", "end", "end of data"],
 )
-def test_events_that_nobody_writes_are_refused(environment, payload, said):
+def test_invalid_events_are_refused(environment, payload, said):
     outcome, events = play(environment, (wire.EVENT, payload))
     assert isinstance(outcome, ProtocolError)
     assert said in str(outcome)

@@ -1,4 +1,4 @@
-"""Buffers as small as their reader wishes, by its word or by its speed (spec 4.5, 12.1)."""
+"""Buffer sizes that a reader announces, or that follow its speed (spec 4.5, 12.1)."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ SEGMENT = 64 << 10
 
 
 class Producer:
-    """Writes numbers until it is told to stop."""
+    """A writer in a thread that emits numbers until it is stopped."""
 
     def __init__(self, environment):
         self.partition = environment.create_result_partition(1, schema=NUMBERS)
@@ -37,13 +37,13 @@ class Producer:
 
 
 def first(batches, fits, most=5_000):
-    """Return all batches up to the first one of which the bytes fit."""
+    """Return all batches up to the first one whose size fits."""
     taken = []
     for batch in batches:
         taken.append(batch)
         if fits(batch.num_rows * 8):
             return taken
-        assert len(taken) < most, "no such batch comes"
+        assert len(taken) < most, "no batch of such a size arrives"
     raise AssertionError("the end came before it")
 
 
@@ -89,7 +89,7 @@ def sizes_of(reader):
 
 
 def came(partition):
-    """Wait for a task event: what its consumer said before it has come, too."""
+    """Wait for a task event: everything its consumer sent before it has arrived too."""
     wait_until(lambda: partition._native.has_task_events)
 
 
@@ -153,7 +153,7 @@ def test_a_debloated_gate_begins_small_and_follows_its_reader(link):
             taken.append(batch)
             if batch.num_rows * 8 <= 4096:
                 break
-            time.sleep(0.02)  # a slow reader: at most 32 KiB in so long are 16 KiB in the target
+            time.sleep(0.02)  # a slow reader: 32 KiB per 20 ms are 16 KiB within the target
         writing.stop()
         for batch in batches:
             taken.append(batch)

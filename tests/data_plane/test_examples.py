@@ -1,4 +1,4 @@
-"""Each public class has an example in its docstring, and each example shows what happens."""
+"""Each public class has an example in its docstring, and the example runs as shown."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""A network that flips, cuts and resets: an error or exactly the right rows, and never a hang."""
+"""A network that flips bits, cuts and resets causes an error or no harm, never a hang."""
 
 import random
 
@@ -15,7 +15,7 @@ TO_CONSUMER, TO_PRODUCER = TO_CLIENT, TO_TARGET
 
 @pytest.fixture(scope="module")
 def lengths():
-    """Bytes in each direction of an undamaged run."""
+    """Return the bytes in each direction of an undamaged run."""
     with Run(make) as run:
         assert_same(run.outcome(), EXPECTED)
         return run.proxy.passed

@@ -1,4 +1,4 @@
-"""Batches that all go to one place: their own memory is what travels, and what is charged for it."""
+"""Batches sent as a whole: they travel in their own memory, and the pool is charged for it."""
 
 import datetime as dt
 import gc
@@ -23,7 +23,7 @@ KIB = 1 << 10
 
 
 def attached(writer, gates):
-    """Return readers that have read a first row: from then on the writer knows of them."""
+    """Return readers that have read a row, so that the writer knows of them."""
     schema = gates[0].schema
     first = [pa.nulls(1, field.type) for field in schema]
     writer.broadcast_emit(pa.RecordBatch.from_arrays(first, schema=schema))
@@ -62,14 +62,14 @@ def test_rows_for_one_place_are_not_copied(link, selector):
     assert partition.wait_consumed(20)
     assert max(table.num_rows for table in got) >= 80_000
     if link.kind == "same_host":
-        assert copies(producer) > before + 20 * 64_000  # a page is copied once, and lent
+        assert copies(producer) > before + 20 * 64_000  # each page is copied once, and lent
     else:
         assert copies(producer) == before
     wait_until(lambda: producer.stats()["segments"]["held"] == 0)
 
 
 def mixed(rows):
-    """Return a batch with nulls in each second column, of types whose values lie as those of pages."""
+    """Return a batch of types that a page lays out like Arrow, every second column with nulls."""
 
     def column(make, data_type):
         for every in (None, 3):
@@ -115,7 +115,7 @@ def test_a_small_part_of_a_batch_is_copied_and_the_rest_let_go(link):
     after = producer.stats()["copies"]
     assert after["compacted"] - before["compacted"] >= 80_000
     assert after["scatter"] == before["scatter"]
-    # Where segments are short for long, a batch is copied.
+    # A batch is copied while segments are short, so wait until they are free.
     wait_until(lambda: producer.stats()["segments"]["held"] == 0)
     writer.emit(whole.slice(0, 20_000))
     writer.finish()
@@ -133,7 +133,7 @@ def test_a_batch_that_no_pool_could_charge_is_copied(link):
 
 
 class Theirs(bytearray):
-    """Memory that notes which thread lets go of it."""
+    """Memory that notes the thread that releases it."""
 
     threads: ClassVar[list[str]] = []
 
@@ -144,7 +144,7 @@ class Theirs(bytearray):
 
 @pytest.fixture
 def theirs():
-    """Make batches whose memory needs the GIL to be let go of."""
+    """Make batches whose memory can only be released with the GIL."""
     Theirs.threads = []
 
     def make(rows):
@@ -162,7 +162,7 @@ def test_no_thread_of_ours_lets_go_of_a_batch(link, theirs):
     try:
         for _ in range(6):
             writer.emit(theirs(8000))
-        # The GIL stays here while the I/O threads move what they can.
+        # This thread holds the GIL while the I/O threads send.
         end = time.monotonic() + 0.3
         while time.monotonic() < end:
             pass
@@ -224,7 +224,7 @@ def test_a_forked_child_leaves_the_memory_alone(environment):
     assert reading.result().num_rows == 48_000
 
 
-#: Batches that go as they are, and whose memory needs the GIL to be let go of.
+#: Emits batches that are not copied, whose memory can only be released with the GIL.
 FOREIGN_TRAFFIC = f'import numpy as np\nSMALL["same_host_link"] = "off"{TRAFFIC}'.replace(
     "numbers(1000)", 'pa.record_batch({"n": np.arange(8000)})'
 ).replace('["lent"]["bytes"]', '["bytes_sent"]')

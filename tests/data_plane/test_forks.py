@@ -1,4 +1,4 @@
-"""A fork while environments are open and busy: the child errs at once or works on its own."""
+"""Forks while environments are busy: in the child they raise, and new ones work."""
 
 import ctypes
 import multiprocessing
@@ -12,12 +12,12 @@ from plane import NUMBERS, SECRET, SMALL, Task, assert_same, drain, emit_all, ex
 import headgate as hg
 
 ForkError = hg.errors.ForkError
-#: Seconds a child may take for everything it does.
+#: Seconds that a child may run.
 LIMIT = 10.0
 
 
 class Open:
-    """An environment with everything in it, in traffic."""
+    """An environment with a writer, readers and a connection, all in use."""
 
     def __init__(self, environment):
         self.environment, self.other = environment(), environment()
@@ -41,11 +41,11 @@ class Open:
         self.writer.finish()
 
     def finish(self):
-        """The parent is not affected: all rows arrive."""
+        """Assert that the parent is not affected: all rows arrive."""
         self.stop = True
         self.writing.result()
         rows = sum(task.result().num_rows for task in self.reading)
-        self.reading.clear()  # the fixture outlives the test, and its batches hold segments
+        self.reading.clear()  # the fixture outlives the test, and batches hold segments
         assert rows == 1000 * self.emitted
 
 
@@ -137,7 +137,7 @@ def test_the_parents_objects_err_at_once_in_the_child(busy):
 
 
 def test_a_child_of_which_python_was_not_told_errs_too(environment):
-    fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # it runs no handlers
+    fork = getattr(ctypes.PyDLL(None), "_Fork", None)  # _Fork runs no fork handlers
     if fork is None:
         pytest.skip("needs glibc 2.34")
     parent = environment()
@@ -180,7 +180,7 @@ def test_a_child_makes_its_own(busy):
     busy.finish()
 
 
-def test_a_child_of_a_child_is_told_whose_environment_it_has(busy):
+def test_the_error_in_a_grandchild_names_the_process_of_the_environment(busy):
     def make_and_fork():
         with hg.ShuffleEnvironment(secret=SECRET, **SMALL) as own:
             owner = os.getpid()

@@ -1,4 +1,4 @@
-"""Peers that prove the secret and then break the rules: refused, and nobody else notices."""
+"""Authenticated peers that break the protocol are refused without harm to others."""
 
 import math
 import struct
@@ -15,7 +15,7 @@ errors = hg.errors
 
 @pytest.fixture(scope="module")
 def page():
-    """The bytes of a page with the numbers 0 to 4."""
+    """Return the bytes of a page with the numbers 0 to 4."""
     with hg.ShuffleEnvironment(memory="1m", segment_size="64k") as producer:
         partition = producer.create_result_partition(1, schema=NUMBERS)
         with hg.RecordWriter(partition) as writer:
@@ -27,7 +27,7 @@ def page():
 
 
 def play(environment, part):
-    """Read from a fake producer that plays a part: rows, or the error."""
+    """Read from a fake producer that runs `part`; return the rows or the error."""
     fake = wire.Producer(SECRET, part)
     consumer = environment(memory="2m")
     gate = consumer.create_input_gate([fake_address(fake)])
@@ -40,7 +40,7 @@ def play(environment, part):
 
 
 def sender(*make):
-    """A part that sends these frames; each is made for the channel."""
+    """Return a part that sends these frames, each made for the channel."""
 
     def part(sock, channel):
         for frame in make:
@@ -118,7 +118,7 @@ def test_a_buffer_larger_than_a_segment_is_refused_by_its_header(environment, ex
 
 
 def test_data_without_credit(environment, page):
-    # Far more than the initial credit and any backlog could have earned.
+    # Far more buffers than the consumer has granted credits for.
     frames = [good(page, sequence) for sequence in range(400)]
     outcome = play(environment, sender(*frames))
     assert isinstance(outcome, (errors.IntegrityError, errors.ProtocolError))
@@ -174,8 +174,8 @@ def test_a_malformed_error_frame(environment, raw):
 
 
 def test_pages_with_wrong_bytes_and_a_right_checksum(environment, page):
-    # Every header field and some of the body in turn; the row count is the third field, and the
-    # seventh names the schema.
+    # Damages each header field and some of the body in turn. The seventh field, at byte 24, is the
+    # schema's hash.
     for at in [*range(0, 64, 4), 64, len(page) - 1]:
         changed = bytearray(page)
         changed[at] ^= 0x41
@@ -215,7 +215,7 @@ def test_a_record_that_claims_to_be_huge(environment):
 
 
 @pytest.mark.parametrize("event", [b"", b"\0", b"\0\0\0\x7f", b"\0\0\0\3" + b"\xff" * 20])
-def test_events_that_are_none(environment, event):
+def test_malformed_events(environment, event):
     def frame(channel):
         return wire.buffer(event, channel=channel, sequence=0, data_type=wire.EVENT)
 
@@ -223,18 +223,18 @@ def test_events_that_are_none(environment, event):
     assert isinstance(outcome, (errors.ProtocolError, errors.IntegrityError)), repr(outcome)
 
 
-# The other way: a consumer that breaks the rules.
+# Consumers that break the protocol.
 
 
 @pytest.fixture
 def served(environment):
     producer = environment()
-    # A hostile consumer that is cut off counts as lost: that is not to end the others here.
+    # A hostile consumer is disconnected and counts as lost, which must not fail the partition here.
     partition = producer.create_result_partition(2, schema=NUMBERS, lost_consumer_timeout=math.inf)
     with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:
         writer.emit(numbers(100))
     yield partition
-    # Whatever the hostile consumer did to its own subpartition, the other one is fine.
+    # The other subpartition is not affected.
     gate = environment().create_input_gate([partition.address(1)])
     assert_same(Task(drain, gate).result(), numbers(100))
 
@@ -277,7 +277,7 @@ def test_credits_and_cancels_of_unknown_channels_are_ignored(served):
         assert len(wire.receive(sock, 35)) == 35
 
 
-def test_a_request_for_what_is_not_there(environment):
+def test_a_request_for_a_missing_partition(environment):
     served = environment(partition_request_timeout=0).create_result_partition(1)
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
@@ -300,7 +300,7 @@ ALL_CHANNELS = 2**32 - 1
 
 
 @pytest.mark.parametrize("at", [9, 40, -1])
-def test_a_consumer_whose_bytes_were_altered_on_the_way_is_told_so(served, at):
+def test_a_consumer_with_altered_bytes_gets_an_error_frame(served, at):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         request = bytearray(wire.masked(wire.partition_request(served.address(0)), sock.mask))

@@ -1,4 +1,4 @@
-"""Gates: channels that appear later, sealing, and what must not happen to other channels."""
+"""Gates: channels that are added later, sealing, and failures that other channels must survive."""
 
 import dataclasses
 import socket
@@ -12,7 +12,7 @@ import headgate as hg
 
 
 def filled(producer, count, start=0, n=1):
-    """A finished partition of so many rows, all for the last subpartition."""
+    """Return a finished partition with this many rows, all in the last subpartition."""
     partition = producer.create_result_partition(n, schema=NUMBERS)
     with hg.RecordWriter(partition, selector=hg.RoundRobinSelector(n - 1)) as writer:
         writer.emit(numbers(count, start))
@@ -59,7 +59,7 @@ def test_a_sealed_gate_takes_no_channel(link, times):
         with pytest.raises(hg.errors.ClosedError, match="sealed"):
             gate.add_channel(partition.address(0))
     assert Task(drain, gate).result().num_rows == 0
-    # Nothing was promised to channels that never were: all of the pool is still there.
+    # Refused channels were promised nothing, so the whole pool is free.
     total = consumer.stats()["segments"]["total"]
     if consumer is not producer:
         consumer.create_result_partition(total - 1).close()
@@ -105,7 +105,7 @@ def test_a_second_reader_learns_that_it_is_taken(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     first = open_gates(partition, consumer)
-    time.sleep(0.1)  # the first reader's request is on its way
+    time.sleep(0.1)  # until the first reader's request has arrived
 
     def read_again():
         drain(consumer.create_input_gate([partition.address(0)]))
@@ -173,7 +173,7 @@ def test_a_partition_that_is_closed_under_its_reader(link):
     assert isinstance(error, (hg.errors.PeerLostError, hg.errors.ProducerFailedError))
 
 
-def test_nobody_listens_there(environment):
+def test_an_address_without_a_listener(environment):
     producer, consumer = environment(), environment()
     address = filled(producer, 5).address(0)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -234,7 +234,7 @@ def test_a_gate_that_is_closed_wakes_its_reader_and_frees_the_producer(link):
     writer = hg.RecordWriter(partition)
     gate.close()
     assert isinstance(reading.error(5), hg.errors.ClosedError)
-    # Far more than the pool holds: nobody wants it, so it is dropped.
+    # Far more than the pool holds. The closed gate's data is dropped.
     writing = Task(lambda: [writer.emit(numbers(10_000)) for _ in range(200)])
     writing.result(10)
     writer.finish()
@@ -302,7 +302,7 @@ def test_a_channel_is_added_before_anything_is_read(environment):
 
     writing = [Task(write, partition) for partition in partitions]
     gate = consumer.create_input_gate([partitions[0].address(0)], sealed=False)
-    # Two of its own and eight that float: all that a gate with one channel may hold.
+    # Two exclusive and eight floating segments: the limit of a gate with one channel.
     wait_until(lambda: consumer.stats()["segments"]["held"] == 10)
     Task(gate.add_channel, partitions[1].address(0)).result(10)
     gate.seal()

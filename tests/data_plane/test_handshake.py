@@ -1,4 +1,4 @@
-"""Who cannot prove the exchange's secret gets nothing, and holds nobody up."""
+"""A peer that cannot prove the secret gets no data and does not delay others."""
 
 import socket
 import struct
@@ -12,13 +12,13 @@ import headgate as hg
 
 errors = hg.errors
 MAX_PENDING = 64
-#: Seconds after which either end drops a peer that has not proved itself.
+#: Seconds after which either end drops a peer that is not authenticated.
 DEADLINE = 12.0
 
 
 @pytest.fixture
 def served(environment):
-    """A partition of which consumers may ask for 100 rows, and its environment."""
+    """Return an environment and its partition of 100 rows."""
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     with hg.RecordWriter(partition) as writer:
@@ -27,7 +27,7 @@ def served(environment):
 
 
 def read(environment, partition):
-    """An honest consumer."""
+    """Read the partition as an honest consumer."""
     gate = environment().create_input_gate([partition.address(0)])
     assert_same(Task(drain, gate).result(), numbers(100))
 
@@ -48,7 +48,7 @@ def test_wrong_claims_are_refused_with_one_text(environment, served, claim):
     gate = stranger.create_input_gate([partition.address(0)])
     error = Task(drain, gate).error(5)
     assert type(error) is errors.HandshakeError
-    # The text must not tell which of them was wrong.
+    # The text must not tell which claim was wrong.
     assert "the same exchange, run, epoch and secret" in str(error)
     assert stranger.stats()["bytes_received"] <= 91 + 10
     read(environment, partition)
@@ -200,7 +200,7 @@ def test_a_producer_that_does_not_know_the_secret(environment, served):
     error = Task(drain, gate).error(5)
     fake.close()
     assert isinstance(error, errors.HandshakeError)
-    # It learnt the greeting, and neither a proof nor what was wanted.
+    # The fake got the greeting, but neither a proof nor a request.
     assert fake.request == b""
 
 
@@ -229,8 +229,8 @@ def test_a_handshake_byte_by_byte(served):
         assert len(wire.receive(sock, 91)) == 91
 
 
-def test_slowloris_is_dropped_and_holds_nobody_up(environment, served):
-    # A server that says nothing is given up as well: one wait for the same deadline.
+def test_slowloris_is_dropped_and_delays_no_one(environment, served):
+    # The dialing side drops a silent server at the same deadline, so one wait tests both.
     producer, partition = served
     started = time.monotonic()
     with (
@@ -263,7 +263,7 @@ def test_more_half_open_connections_than_are_kept(environment, served):
     try:
         read(environment, partition)
         wait_until(lambda: sum(ended(sock) for sock in held) >= 2 * MAX_PENDING)
-        # The oldest were closed first.
+        # The oldest connections are closed first.
         assert all(ended(sock) for sock in held[:MAX_PENDING])
         assert not ended(held[-1])
     finally:

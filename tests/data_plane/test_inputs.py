@@ -1,4 +1,4 @@
-"""What can be emitted: anything that hands out Arrow through PyCapsules."""
+"""Writers accept any object with Arrow PyCapsules."""
 
 import pandas as pd
 import polars as pl
@@ -12,7 +12,7 @@ TABLE = pa.table({"k": ["a", None, "ü"] * 10, "v": pa.array(range(30), pa.int64
 
 
 class OnlyArray:
-    """Another library's batch."""
+    """A batch of another library."""
 
     def __init__(self, batch):
         self._batch = batch
@@ -22,7 +22,7 @@ class OnlyArray:
 
 
 class OnlyStream:
-    """Another library's table."""
+    """A table of another library."""
 
     def __init__(self, table):
         self._table = table
@@ -113,7 +113,7 @@ def test_batches_are_read_by_other_libraries(environment):
     assert pa.record_batch(OnlyArray(batch)).equals(TABLE.to_batches()[0])
 
 
-def test_what_was_emitted_may_be_changed_and_dropped_at_once(environment):
+def test_a_batch_may_be_changed_after_emit(environment):
     import numpy as np
 
     producer = environment()
@@ -127,7 +127,7 @@ def test_what_was_emitted_may_be_changed_and_dropped_at_once(environment):
     assert_same(Task(drain, gate).result(), numbers(1000))
 
 
-def test_what_was_read_stays_as_it_is_after_everything_is_closed(link):
+def test_batches_stay_valid_after_everything_is_closed(link):
     producer, consumer = link()
     [got] = exchange(
         producer, consumer, emit_all(*[numbers(1000, 1000 * i) for i in range(50)]), schema=NUMBERS

@@ -1,4 +1,4 @@
-"""Key groups equal Flink's: hash codes of Java, groups, who owns which."""
+"""Key groups equal Flink's: Java's hash codes, groups, and the operators that own them."""
 
 import struct
 
@@ -25,7 +25,7 @@ def word(value):
 
 
 def murmur(code):
-    """Flink's MathUtils.murmurHash, step by step."""
+    """Return Flink's MathUtils.murmurHash, computed step by step."""
     mask = 0xFFFFFFFF
     code = (code & mask) * 0xCC9E2D51 & mask
     code = (code << 15 | code >> 17) & mask
@@ -117,7 +117,7 @@ def test_spec_5_10_the_default():
 
 
 @given(st.data())
-def test_a_range_holds_what_the_index_says(data):
+def test_a_range_contains_the_groups_that_the_index_assigns(data):
     groups = data.draw(st.integers(1, 2**15))
     operators = data.draw(st.integers(1, groups))
     group = data.draw(st.integers(0, groups - 1))
@@ -171,7 +171,7 @@ def test_a_null_key_is_an_error_that_names_column_and_row(link):
     assert sorted(user for table in got for user in table.column(0).to_pylist()) == ["a", "b"]
 
 
-def test_what_cannot_be_a_key_or_a_number_of_groups_is_refused(environment):
+def test_invalid_keys_and_numbers_of_groups_are_refused(environment):
     partition = environment(memory="16m").create_result_partition(200)
     schema = pa.schema([("user", pa.string()), ("when", pa.date32()), ("raw", pa.binary())])
     for column in ("when", "raw"):

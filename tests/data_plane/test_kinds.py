@@ -1,4 +1,4 @@
-"""Kinds of partitions: who reads them when and how often, and what is on disk meanwhile."""
+"""Kinds of partitions: when and how often they are read, and their data on disk."""
 
 import contextlib
 from pathlib import Path
@@ -16,10 +16,10 @@ def fill(partition, batches=200):
 
 
 def files_in(folder):
-    """The descriptors of this process that lead there."""
+    """Return the open files of this process in the folder."""
     links = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        # The one that lists the others is gone by now.
+        # The descriptor that listed the folder is closed by now.
         with contextlib.suppress(FileNotFoundError):
             links.append(str(descriptor.readlink()))
     return [link for link in links if link.startswith(str(folder))]
@@ -91,7 +91,7 @@ def test_no_directory_to_write_to_is_an_error_that_names_it(environment, kind, t
         fill(partition)
 
 
-def test_unknown_kinds_are_refused_with_what_there_is(environment):
+def test_unknown_kinds_are_refused_with_the_known_ones(environment):
     with pytest.raises(hg.errors.OptionError, match="no kind of partition") as caught:
         environment().create_result_partition(1, kind="blokking")
     assert 'kind="blocking"' in str(caught.value)

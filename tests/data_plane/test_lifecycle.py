@@ -1,4 +1,4 @@
-"""Closing, closing twice, using what is closed, failing and aborting."""
+"""Closing once and twice, use after a close, failing and aborting."""
 
 import pytest
 from plane import NUMBERS, Task, assert_same, drain, numbers, open_gates
@@ -93,7 +93,7 @@ def test_a_closed_partition_refuses_its_writer(environment):
     partition = environment().create_result_partition(1, schema=NUMBERS)
     writer = hg.RecordWriter(partition)
     partition.close()
-    # Everything is released, so rows may be dropped; waiting must not hang.
+    # All subpartitions are released, so rows may be dropped. Waiting must not hang.
     for call in (lambda: writer.emit(numbers(100_000)), writer.finish, writer.flush):
         outcome = Task(call).outcome(5)
         assert outcome is None or isinstance(outcome, Closed), repr(outcome)
@@ -128,7 +128,7 @@ def test_an_exception_in_the_block_fails_the_consumers_in_its_words(link):
         assert "ValueError: row 7 of user grüße is odd" in str(error)
 
 
-def test_what_was_written_before_the_exception_is_no_success(link):
+def test_rows_before_an_exception_are_no_success(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
@@ -218,7 +218,7 @@ def test_wait_consumed_with_a_timeout(link):
     writer = hg.RecordWriter(partition)
 
     def produce():
-        # More than a consumer takes in before its reader does.
+        # More than a consumer receives before it is read.
         for _ in range(200):
             writer.emit(numbers(10_000))
         writer.finish()

@@ -1,4 +1,4 @@
-"""Bounded memory: backpressure, kept batches, wide rows, pools that are too small, statistics."""
+"""Bounded memory: back-pressure, kept batches, wide rows, pools that are too small, statistics."""
 
 import time
 
@@ -15,7 +15,7 @@ def test_keeping_ten_times_the_pool(link):
     producer, consumer = link(memory="2m", segment_size="64k")
     count = 20 * MIB // 8
     batches = [numbers(10_000, start) for start in range(0, count, 10_000)]
-    # By hash, which copies rows: batches that go as they are would stay what they are in process.
+    # A hash copies rows into pages. Without it a batch would reach a local reader as it is.
     by_hash = hg.HashSelector(["n"])
     [got] = exchange(producer, consumer, emit_all(*batches), schema=NUMBERS, selector=by_hash)
     assert_same(got, pa.Table.from_batches(batches))
@@ -40,7 +40,7 @@ def test_a_slow_reader_holds_the_writer_back(link):
     writing = Task(produce)
     with pytest.raises(AssertionError, match="hangs"):
         writing.join(0.5)
-    # 1 MiB on each side and what the sockets hold; the writer has 8 MB to write.
+    # 1 MiB on each side and the socket buffers, of 8 MB to write.
     assert len(emitted) < 800
     before = len(emitted)
     with pytest.raises(AssertionError, match="hangs"):
@@ -50,7 +50,7 @@ def test_a_slow_reader_holds_the_writer_back(link):
     writing.result()
 
 
-def test_a_writer_tells_how_long_it_waited(link):
+def test_a_writer_measures_its_back_pressure(link):
     producer, consumer = link(memory="1m", segment_size="64k")
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
@@ -59,7 +59,7 @@ def test_a_writer_tells_how_long_it_waited(link):
     assert writer.back_pressured_ns() == 0
     writing = Task(lambda: (writer.emit(numbers(2_000_000)), writer.finish()))
     end = time.monotonic() + 10.0
-    while not writer.back_pressured_ns():  # it is told while the writer waits
+    while not writer.back_pressured_ns():  # the counter includes a wait that is not over
         assert time.monotonic() < end
         time.sleep(0.01)
     assert Task(drain, gate).result().num_rows == 2_001_000
@@ -78,7 +78,7 @@ def test_a_dropped_batch_gives_its_segment_back(link):
     column = batch.column(0)
     assert consumer.stats()["segments"]["pinned"] == 1
     del batch
-    assert consumer.stats()["segments"]["pinned"] == 1  # the column still needs it
+    assert consumer.stats()["segments"]["pinned"] == 1  # the column still refers to it
     del column
     assert consumer.stats()["segments"]["pinned"] == 0
     writer.finish()
@@ -193,7 +193,7 @@ def test_a_pool_too_small_for_a_gate_says_the_numbers(environment):
     text = str(caught.value)
     assert "5 segments" in text
     assert "memory=" in text
-    # The refused gate took nothing with it.
+    # The refused gate holds no segments.
     consumer.create_result_partition(3).close()
 
 

@@ -1,4 +1,4 @@
-"""Metrics under Flink's names: what the page lists is there, and what is there is on the page."""
+"""Flink's metrics: docs/metrics.md lists exactly those that stats() has."""
 
 import asyncio
 import re
@@ -11,15 +11,15 @@ from plane import NUMBERS, Task, drain, exchange, numbers, open_gates, wait_unti
 import headgate as hg
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "metrics.md"
-#: Nodes that hold one dict for each, by the node that holds them.
+#: Lists of nodes, by the node that has them.
 NESTED = {"gates": "channels", "partitions": "subpartitions"}
-#: What is no metric in them.
+#: Keys of nodes that are no metrics.
 WORDS = {"id", "name", *NESTED.values()}
 PARTS = ("busy", "idle", "backPressured")
 
 
 def on_the_page():
-    """Return the names that docs/metrics.md lists, by what they are of."""
+    """Return the names that docs/metrics.md lists, by node."""
     names = {}
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", page, re.MULTILINE)
@@ -30,7 +30,7 @@ def on_the_page():
 
 
 def in_stats(metrics):
-    """Return the names of the metrics of each node, where each has one."""
+    """Return the names of the metrics of each node, from stats with one node of each sort."""
     nodes = {"shuffle": metrics["shuffle"], "task": metrics["task"]}
     for outer, inner in NESTED.items():
         nodes[outer] = metrics[outer][0]
@@ -42,7 +42,7 @@ def in_stats(metrics):
 
 
 def values(metrics):
-    """Return all numbers of a node and of those in it."""
+    """Return all numbers of a node and of its nested nodes."""
     if isinstance(metrics, (int, float)):
         return [metrics]
     if isinstance(metrics, str):
@@ -67,7 +67,7 @@ def test_spec_section_12_2_the_page_and_the_snapshot_have_the_same_names(environ
     gate.close()
 
 
-def test_spec_section_12_2_what_there_is_nothing_of_is_zero(environment):
+def test_spec_section_12_2_metrics_without_values_are_zero(environment):
     env = environment()
     metrics = env.stats()["metrics"]
     assert metrics["gates"] == metrics["partitions"] == []
@@ -87,7 +87,7 @@ def test_spec_section_12_2_what_there_is_nothing_of_is_zero(environment):
     assert env.stats()["metrics"]["task"]["accumulateBusyTimeMs"] == accumulated, "it has ended"
 
 
-def test_what_is_read_is_what_was_written(link):
+def test_both_ends_count_the_same_bytes_and_buffers(link):
     producer, consumer = link()
     [table] = exchange(
         producer, consumer, lambda writer: writer.emit(numbers(50_000)), schema=NUMBERS

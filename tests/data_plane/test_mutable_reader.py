@@ -1,4 +1,4 @@
-"""Reading into memory that the caller owns."""
+"""Reading into memory of the caller."""
 
 import random
 import time
@@ -70,7 +70,7 @@ def reading(link, batches, schema=SCHEMA, finish=True, **options):
 
 
 def physical(array, name):
-    """Values of an Arrow column as numpy holds them, those under nulls left out."""
+    """Return the values of an Arrow column as numpy holds them, without nulls."""
     arrow, dtype = COLUMNS[name]
     array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
     known = array.drop_null()
@@ -112,7 +112,7 @@ def test_every_fixed_width_type_row_by_row(link, as_dict, nulls, seed):
         assert np.array_equal(np.concatenate(got[name]), physical(expected[name], name)), name
 
 
-def test_it_fills_what_is_there_and_waits_only_for_the_first(link):
+def test_it_fills_available_rows_and_blocks_only_for_the_first(link):
     reader, writer = reading(link, [numbers(5)], NUMBERS, finish=False)
     out = {"n": np.zeros(8, np.int64)}
     assert Task(reader.read_into, out).result() == 5
@@ -184,7 +184,7 @@ def test_strided_memory_is_filled_in_place(link):
         ({"n": np.zeros(4, np.int64)}, {"text": np.zeros(4, bool)}, "mask of 'text'"),
     ],
 )
-def test_what_cannot_be_filled_is_told_before_anything_is_read(environment, out, masks, says):
+def test_arrays_that_do_not_fit_are_refused_before_anything_is_read(environment, out, masks, says):
     schema = pa.schema([("n", pa.int64()), ("text", pa.utf8())])
     env = environment()
     partition = env.create_result_partition(1, schema=schema)
@@ -221,7 +221,7 @@ def test_bytes_records_go_into_the_callers_bytes(link, kind):
             try:
                 count = reader.read_into(out)
             except hg.errors.RecordTooLargeError:
-                # It was not lost: the same buffer finds it again, a larger one takes it.
+                # The record is kept: the same buffer fails again, a larger one gets it.
                 with pytest.raises(hg.errors.RecordTooLargeError, match=r"200000 .* fit 100 bytes"):
                     reader.read_into(out)
                 out = large
@@ -237,7 +237,7 @@ def test_bytes_records_go_into_the_callers_bytes(link, kind):
 
 
 @pytest.mark.parametrize("out", [b"read-only", np.zeros(4, np.int64), np.zeros((2, 2), np.uint8)])
-def test_what_bytes_cannot_be_read_into_loses_no_record(environment, out):
+def test_a_refused_buffer_loses_no_record(environment, out):
     env = environment()
     partition = env.create_result_partition(1)
     with hg.RecordWriter(partition, serializer="bytes") as writer:

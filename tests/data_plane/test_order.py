@@ -1,4 +1,4 @@
-"""Order within a channel, turns between channels, events in their place, flushes."""
+"""Order within a channel, fairness between channels, events among records, flushes."""
 
 import pyarrow as pa
 import pytest
@@ -32,7 +32,7 @@ def test_channels_with_data_are_served_in_turn(link):
     producer, consumer = link(memory="16m")
     partitions = [producer.create_result_partition(1, schema=NUMBERS) for _ in range(3)]
     gate = consumer.create_input_gate([p.address(0) for p in partitions])
-    # As many buffers as are credited at once, so that all wait at the gate before it is read.
+    # As many buffers as the initial credit, so that all of them reach the gate before it is read.
     for index, partition in enumerate(partitions):
         with hg.RecordWriter(partition) as writer:
             for turn in range(2):
@@ -112,7 +112,7 @@ def test_events_among_records(link, serializer):
     assert seen == [hg.Event(0, "between", b"body")]
 
 
-def test_events_nobody_listens_to_are_dropped(link):
+def test_events_without_a_handler_are_dropped(link):
     producer, consumer = link()
 
     def write(writer):

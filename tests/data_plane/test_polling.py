@@ -1,4 +1,4 @@
-"""Readers without blocking: polling, event loops, and all ways of reading against one model."""
+"""Polling, event loops, and a model that all ways of reading must agree with."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ import headgate as hg
 
 
 def pair(link, **options):
-    """A writer and a reader of bytes records, connected."""
+    """Return a connected writer and reader of bytes records."""
     producer, consumer = link(**options)
     partition = producer.create_result_partition(1)
     [gate] = open_gates(partition, consumer)
@@ -34,7 +34,7 @@ def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_poll_tells_nothing_from_the_end(link):
+def test_a_poll_distinguishes_an_empty_gate_from_the_end(link):
     writer, reader = pair(link)
     nothing = object()
     assert reader.poll_next() is None
@@ -47,7 +47,7 @@ def test_a_poll_tells_nothing_from_the_end(link):
     assert reader.poll_next(nothing) == b"one"
     writer.finish()
     wait_until(lambda: reader.poll_next(nothing) is nothing and reader.is_finished)
-    assert reader.is_available, "for good: a poll finds the end"
+    assert reader.is_available, "available forever, because a poll finds the end"
     assert list(reader) == []
 
 
@@ -71,7 +71,7 @@ def test_a_poll_finds_an_error_and_does_so_again(link):
     assert not reader.is_finished
 
 
-def test_a_buffer_reader_polls_and_names_what_it_reads(link):
+def test_a_buffer_reader_polls_and_names_the_types_of_buffers(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     reader = hg.BufferReader(*open_gates(partition, consumer))
@@ -156,7 +156,7 @@ def test_several_readers_share_a_loop_and_no_one_starves(link):
     for index, records in enumerate(got):
         assert records == [b"%d" % number for number in range(index, 2000, n)]
     if producer is consumer:
-        # All of it was there before the first was read, and yet the others had their turns.
+        # All records had arrived before the first was read, and the other tasks still ran.
         assert set(order[: 17 * n]) == set(range(n))
 
 
@@ -193,7 +193,7 @@ def test_a_task_that_is_cancelled_has_taken_nothing(link):
 
 def test_the_descriptor_goes_with_the_end_with_close_and_with_the_reader(environment):
     env = environment()
-    assert env.address  # listens from now on
+    assert env.address  # starts listening
     before = descriptors()
 
     async def wait_a_little(reader):
@@ -315,7 +315,7 @@ def test_all_ways_of_reading_against_one_model(link, read, union, seed):
     else:
         gate = consumer.create_input_gate(addresses)
     assert gate.num_channels == count
-    # What each producer does, in its order: the model of what comes out of its channel.
+    # The actions of each producer in order: the model of its channel's output.
     model = [
         [
             rng.choice(["record", "record", "flush", "event", "large"])

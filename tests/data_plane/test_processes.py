@@ -1,4 +1,4 @@
-"""Real processes: exchanged rows, killed peers, forks, signals, exits."""
+"""Exchanges between real processes: rows, killed peers, signals, exits."""
 
 import contextlib
 import math
@@ -19,9 +19,9 @@ HERE = Path(__file__).parent
 
 
 class Child:
-    """A Python process that runs some code; `address` and `secret` are passed in by name.
+    """A Python process that runs some code, which may use the name `address`.
 
-    `command` comes before Python's own, to run it under something.
+    `command` precedes Python on the command line, to run it under another program.
     """
 
     def __init__(self, code, address=None, command=()):
@@ -48,7 +48,7 @@ class Child:
         return Task(self.process.stdout.readline).result(timeout).strip()
 
     def end(self, timeout=20):
-        """Wait for it; a hang fails the test. Returns code, the rest of the output, errors."""
+        """Wait for the exit; return its code, the rest of the output, and the errors."""
         try:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -130,7 +130,7 @@ def test_a_killed_producer_is_noticed_before_its_silence(environment):
         reading = Task(lambda: [batch.num_rows for batch in reader])
         time.sleep(0.2)
         child.process.send_signal(signal.SIGKILL)
-        error = reading.error(5)  # silence alone would be noticed after 10 s
+        error = reading.error(5)  # the idle timeout alone would take 10 s
         assert isinstance(error, hg.errors.PeerLostError)
         assert "without a goodbye" in str(error) or "reset" in str(error)
 
@@ -199,7 +199,7 @@ def test_a_lost_consumer_that_is_waited_for_is_released(environment):
         assert writing.result() is True
 
 
-def test_a_lost_consumer_that_nobody_explains_fails_the_partition(environment):
+def test_an_unexplained_loss_of_a_consumer_fails_the_partition(environment):
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS, lost_consumer_timeout=0.5)
     sock, _ = wire.consumer(partition.address(0), SECRET)
@@ -208,14 +208,14 @@ def test_a_lost_consumer_that_nobody_explains_fails_the_partition(environment):
         writer.finish()
         sock.send_frames(wire.partition_request(partition.address(0), credit=9))
         assert len(wire.receive(sock, 100)) == 100
-    # It has all there is; what it said of that is lost on the way.
+    # The consumer has all data, but its acknowledgement never arrives.
     assert partition.wait_consumed(0.2) is False
     with pytest.raises(hg.errors.PeerLostError, match="lost consumer"):
         partition.wait_consumed(10)
 
 
 @pytest.mark.parametrize("wrong", [-1.0, math.nan])
-def test_a_timeout_for_lost_consumers_that_is_none(environment, wrong):
+def test_an_invalid_timeout_for_lost_consumers(environment, wrong):
     with pytest.raises(hg.errors.OptionError, match="lost_consumer_timeout"):
         environment().create_result_partition(1, lost_consumer_timeout=wrong)
 
@@ -248,7 +248,7 @@ def test_a_stopped_process_is_not_a_lost_one(environment):
         child.end()
 
 
-# Leaving while there is traffic.
+# Exits during traffic.
 
 EXITS = {
     "normally": "",
@@ -279,7 +279,7 @@ say("traffic")
 
 
 def leave(code):
-    """Run code that says "traffic" and ends; several times, as what threads do at an exit varies."""
+    """Run code that says "traffic" and exits, in 4 processes, because threads at an exit race."""
     with contextlib.ExitStack() as stack:
         children = [stack.enter_context(Child(code)) for _ in range(4)]
         for child in children:

@@ -1,4 +1,4 @@
-"""Random tables through random exchanges; pyarrow says what has to come out."""
+"""Random tables through random exchanges, compared with pyarrow's result."""
 
 import itertools
 
@@ -37,7 +37,7 @@ QUICK = settings(
 
 @st.composite
 def tables(draw, types=tuple(columns.TYPES), min_columns=1):
-    """A table that picks its rows from each type's awkward values, in random order and number."""
+    """Draw a table whose columns pick from the edge values of their types."""
     chosen = draw(st.lists(st.sampled_from(types), min_size=min_columns, max_size=5))
     rows = draw(st.integers(0, 3000) | st.integers(0, 20))
     chance = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -51,7 +51,7 @@ def tables(draw, types=tuple(columns.TYPES), min_columns=1):
 
 @st.composite
 def cuts(draw, table):
-    """The table in consecutive batches, some of them empty, all of them slices."""
+    """Cut the table into consecutive slices, some of them empty."""
     points = draw(st.lists(st.integers(0, table.num_rows), max_size=6))
     edges = [0, *sorted(points), table.num_rows]
     whole = table.combine_chunks().to_batches()
@@ -61,7 +61,7 @@ def cuts(draw, table):
 
 @pytest.fixture
 def pair(request):
-    """One small pair of environments for all examples of a test."""
+    """Make one small pair of environments for all examples of a test."""
     near = "auto" if request.param == "same_host" else "off"
     options = {"memory": "2m", "segment_size": "8k", "secret": SECRET, "same_host_link": near}
     with hg.ShuffleEnvironment(**options) as producer:
@@ -159,7 +159,7 @@ def test_equal_keys_meet_and_numbers_are_in_range(table, n):
 
 
 def plain(array):
-    """Hashable values; of times the numbers, as Python's have a smaller range."""
+    """Return hashable values, of times as numbers, because Python's types have a smaller range."""
     if pa.types.is_temporal(array.type):
         array = array.view({4: pa.int32(), 8: pa.int64()}[array.type.bit_width // 8])
     return bits(array).to_pylist()

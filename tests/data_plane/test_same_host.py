@@ -1,4 +1,4 @@
-"""Processes of one host: pages are read where they are, whoever keeps, closes, dies or lies."""
+"""Processes of one host read pages in place, also after a close or the death of a peer."""
 
 import gc
 import os
@@ -28,7 +28,7 @@ def links(environment):
 
 @pytest.fixture
 def pair(environment):
-    """Two environments over the link, with few segments."""
+    """Make two environments of one host, with few segments."""
     return environment(same_host_link="auto"), environment(same_host_link="auto")
 
 
@@ -56,14 +56,14 @@ def test_pages_are_lent_and_come_back_as_they_are_dropped(pair):
     rows = second.num_rows + sum(batch.num_rows for batch in rest)
     assert rows < 100_000
     assert lent(producer)["bytes"] >= 8 * rows
-    assert producer.stats()["bytes_sent"] < 20_000, "no page went through the socket"
+    assert producer.stats()["bytes_sent"] < 20_000, "no page goes through the socket"
     del second, rest
     wait_until(lambda: lent(producer)["now"] == 0)
     segments = producer.stats()["segments"]
     assert (segments["held"], segments["pinned"]) == (0, 0)
 
 
-def test_a_reader_that_keeps_everything_stalls_nobody(pair):
+def test_a_reader_that_keeps_everything_stalls_no_exchange(pair):
     producer, consumer = pair
     partition = producer.create_result_partition(1, schema=NUMBERS)
     reader = reading(consumer, partition)
@@ -74,9 +74,9 @@ def test_a_reader_that_keeps_everything_stalls_nobody(pair):
     assert pa.Table.from_batches(kept)["n"].equals(pa.Table.from_batches(batches)["n"])
     segments = producer.stats()["segments"]
     assert 0 < lent(producer)["now"] <= segments["total"] // 2
-    assert producer.stats()["bytes_sent"] > 10 * MIB, "what could not be lent was sent"
+    assert producer.stats()["bytes_sent"] > 10 * MIB, "buffers that cannot be lent are sent"
     assert consumer.stats()["copies"]["pool_low"] > 10 * MIB
-    # And another exchange still has what it needs.
+    # Another exchange still gets segments.
     other = producer.create_result_partition(1, schema=NUMBERS)
     again = Task(drain, consumer.create_input_gate([other.address(0)]))
     write(other, batches[:4])
@@ -95,7 +95,7 @@ def test_pages_outlive_the_environment_that_wrote_them(pair):
     )
 
 
-def test_what_a_closed_reader_keeps_stays_until_it_is_dropped(pair):
+def test_batches_of_a_closed_reader_stay_lent_until_they_are_dropped(pair):
     producer, consumer = pair
     partition = producer.create_result_partition(1, schema=NUMBERS)
     reader = reading(consumer, partition)
@@ -105,7 +105,7 @@ def test_what_a_closed_reader_keeps_stays_until_it_is_dropped(pair):
     consumer.close()
     wait_until(lambda: links(producer)["same_host"] == 0)
     assert lent(producer)["now"] >= 2
-    # Its segments are not used again, however much is written.
+    # Segments on loan are not reused, however much is written.
     other = producer.create_result_partition(1, schema=NUMBERS)
     again = Task(drain, producer.create_input_gate([other.address(0)]))
     write(other, [pa.record_batch({"n": pa.array([7] * 500_000)})] * 4)
@@ -114,7 +114,7 @@ def test_what_a_closed_reader_keeps_stays_until_it_is_dropped(pair):
     last = kept.pop()
     kept.clear()
     gc.collect()
-    assert lent(producer)["now"] >= 2, "together with the last of them"
+    assert lent(producer)["now"] >= 2, "with the last of the batches"
     del last
     wait_until(lambda: lent(producer)["now"] == 0)
 
@@ -141,7 +141,7 @@ def test_another_user_gets_nothing(pair):
     writing = Task(write, partition, [numbers(20_000)])
     Task(next, reader).result()
     memory = [path for path in Path("/proc/self/fd").iterdir() if is_memory(path)]
-    assert memory, "there is something to look for"
+    assert memory, "the text to search for is not empty"
     owner = os.getpid()
     stranger = os.fork()
     if stranger == 0:
@@ -238,7 +238,7 @@ signal.pause()
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["killed", "stopped first"])
-def test_what_a_reader_had_comes_home_when_it_is_killed(environment, stopped):
+def test_buffers_lent_to_a_killed_reader_return(environment, stopped):
     producer = environment(same_host_link="auto", idle_timeout="2s")
     partition = producer.create_result_partition(1, schema=NUMBERS)
     with Child(CONSUME, address=partition.address(0)) as child:
@@ -248,7 +248,7 @@ def test_what_a_reader_had_comes_home_when_it_is_killed(environment, stopped):
         if stopped:
             child.process.send_signal(signal.SIGSTOP)
             writing.error()
-            # Its connection is gone, and it could still go on and read.
+            # The connection is lost, but the stopped process could still read.
             wait_until(lambda: links(producer)["same_host"] == 0)
             assert lent(producer)["now"] >= 3
         child.process.send_signal(signal.SIGKILL)

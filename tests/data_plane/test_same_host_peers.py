@@ -1,4 +1,4 @@
-"""Peers of this host that lie about the memory they share: nothing faults, and no byte is made up."""
+"""Peers of this host that lie about shared memory cause errors, never faults or wrong bytes."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ SEALS = 1 | 2 | 4 | 16
 
 
 def memory(size=SIZE, seals=SEALS):
-    """Return a descriptor of memory that begins with one record."""
+    """Return a descriptor of shared memory that starts with one record."""
     file = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(file, size)
     with mmap.mmap(file, size) as mapped:
@@ -30,7 +30,7 @@ def memory(size=SIZE, seals=SEALS):
 
 
 def send_with(link, frame, *files):
-    """Send a frame with descriptors, and close them here."""
+    """Send a frame with descriptors, and close the local copies."""
     try:
         socket.send_fds(link, [wire.masked(frame, link.mask)], files)
     finally:
@@ -39,20 +39,20 @@ def send_with(link, frame, *files):
 
 
 def begin(link):
-    """Send a lease; return our end of it."""
+    """Send a lease; return the local end of it."""
     ours, theirs = socket.socketpair()
     send_with(link, wire.lease(), theirs.detach())
     return ours
 
 
 def record(channel, sequence=0, **other):
-    """A lent buffer with the record; `other` replaces what is said of it."""
+    """Return the frame of a lent buffer with the record; `other` replaces fields."""
     place = {"size": 4 + len(RECORD), "loan": 7, "region": 3, "offset": 0, **other}
     return wire.lent_buffer(channel, sequence, **place)
 
 
 def played(environment, part, kind=wire.NearProducer, **options):
-    """Return what a consumer makes of a fake producer: records, or the error."""
+    """Read from a fake producer; return the records or the error."""
     fake = kind(SECRET, part)
     address = fake_address(fake, schema=None)
     consumer = environment(**options)
@@ -202,7 +202,7 @@ def connect_near(address, timeout=10.0):
 
 
 @pytest.mark.parametrize("near", [False, True], ids=["tcp", "same host"])
-def test_what_was_not_lent_cannot_be_given_back(environment, near, monkeypatch):
+def test_a_buffer_that_was_not_lent_cannot_be_returned(environment, near, monkeypatch):
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     address = partition.address(0)
@@ -222,7 +222,7 @@ def test_what_was_not_lent_cannot_be_given_back(environment, near, monkeypatch):
 
 
 def test_a_loan_comes_back_once(environment, monkeypatch):
-    """A consumer that gives back what is still read elsewhere gets nobody else's buffers reused."""
+    """Returning a loan twice is refused, so that it cannot free a buffer that others still read."""
     producer = environment()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     address = partition.address(0)

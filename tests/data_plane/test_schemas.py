@@ -1,4 +1,4 @@
-"""Schemas that do not agree: nothing is guessed, nothing is lost, everything is named."""
+"""Schemas that differ are refused, and the error names both."""
 
 import dataclasses
 
@@ -73,7 +73,7 @@ def test_drift_within_a_stream_keeps_the_batches_before_it(environment):
     assert_same(got, numbers(20))
 
 
-def test_nulls_in_a_column_that_has_none(link):
+def test_nulls_in_a_column_without_nulls(link):
     producer, consumer = link()
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -154,7 +154,7 @@ def test_a_reader_without_a_schema(environment):
 
 
 @pytest.mark.parametrize("thing", [5, "text", None, [1, 2], {"n": [1]}], ids=repr)
-def test_what_is_no_batch_is_refused(environment, thing):
+def test_objects_that_are_not_batches_are_refused(environment, thing):
     producer = environment()
 
     def write(writer):

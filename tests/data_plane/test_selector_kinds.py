@@ -1,4 +1,4 @@
-"""The selectors beside hash, round robin and broadcast; key groups are in test_key_groups.py."""
+"""Selectors other than hash, round robin, broadcast and key groups."""
 
 from collections import Counter
 from itertools import pairwise
@@ -13,7 +13,7 @@ N = 4
 
 
 def placed(link, selector, records, *, n=N, kind="arrow"):
-    """Emit one record after the other; return for each the subpartition where it came out."""
+    """Emit records one by one; return the subpartition of each."""
     producer, consumer = link()
     schema = NUMBERS if kind == "arrow" else None
     options = {} if kind == "arrow" else {"serializer": kind}
@@ -45,7 +45,7 @@ def test_spec_5_08_rebalance_is_consecutive_from_any_start(link, kind):
         places = placed(link, hg.RebalanceSelector(), KINDS[kind], kind=kind)
         assert all((b - a) % N == 1 for a, b in pairwise(places))
         starts.add(places[0])
-    # Each of 4 starts is missed by 24 more attempts with a chance of 0.1 %: all alike is 1 in 2**48.
+    # 24 more writers miss a given start with a chance of 0.1 %; all start alike in 1 of 2**48 runs.
     assert link.kind != "local" or len(starts) > 1
 
 
@@ -65,7 +65,7 @@ def test_spec_5_08_rescale_counts_within_its_group(link, kind):
 def test_rescale_shares_subpartitions_out_as_flink_does(producers, consumers):
     groups = [hg.RescaleSelector(i, producers).group(consumers) for i in range(producers)]
     shares = Counter(index for group in groups for index in group)
-    assert set(shares) == set(range(consumers))  # everybody is reached
+    assert set(shares) == set(range(consumers))  # every consumer is reached
     if producers <= consumers:
         assert set(shares.values()) == {1}
         assert groups[0].start == 0

@@ -1,4 +1,4 @@
-"""Which subpartition gets which row."""
+"""Subpartitions that the selectors choose for rows and records."""
 
 import numpy as np
 import pandas as pd
@@ -166,7 +166,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_choices_lose_nothing_of_what_was_emitted(environment, wrong):
+def test_invalid_choices_lose_no_emitted_row(environment, wrong):
     producer = environment()
     answers = iter([[0] * 8, WRONG[wrong], [0] * 8])
 
@@ -221,7 +221,7 @@ def test_an_exception_of_the_function_is_the_cause_of_an_error_that_names_the_ba
     writer.emit(numbers(1))
 
 
-def test_ctrl_c_in_the_function_stays_what_it_is(environment):
+def test_ctrl_c_in_the_function_stays_a_keyboard_interrupt(environment):
     def choose(record):
         raise KeyboardInterrupt
 
@@ -246,7 +246,7 @@ def test_a_stream_is_chosen_for_batch_by_batch(environment):
     assert [table.num_rows for table in got] == [0, 5]
 
 
-def test_selectors_refuse_what_makes_no_sense(environment):
+def test_selectors_refuse_invalid_arguments(environment):
     with pytest.raises(hg.errors.SelectorError):
         hg.HashSelector([])
     with pytest.raises(hg.errors.SelectorError):

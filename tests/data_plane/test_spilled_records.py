@@ -1,4 +1,4 @@
-"""Records above the spill threshold: put together in nameless temporary files."""
+"""Records above the spill threshold are assembled in nameless temporary files."""
 
 import os
 import signal
@@ -19,12 +19,12 @@ MIB = 1 << 20
 
 
 def open_files(folder):
-    """Return how many descriptors of this process are files in a folder, named or not."""
+    """Return the number of open files in a folder, named or not."""
     found = 0
     for entry in Path("/proc/self/fd").iterdir():
         try:
             found += str(entry.readlink()).startswith(f"{folder}/")
-        except FileNotFoundError:  # the descriptor of the listing itself
+        except FileNotFoundError:  # the descriptor that listed the folder
             continue
     return found
 
@@ -50,7 +50,7 @@ def test_spec_6_05_one_file_for_each_record_in_progress_and_none_after_it(link, 
         writer.emit(bytes(20 * MIB))
         writer.flush()
 
-    # The pool is smaller than the records: nobody can be done before the reader has read.
+    # The pool is smaller than the records, so the writer needs the reader to proceed.
     writing = [Task(write, partition) for partition in partitions]
     reader = hg.RecordReader(gate, serializer="bytes")
     reading = Task(next, reader)
@@ -194,7 +194,7 @@ def test_nothing_is_left_of_a_process_that_is_killed_within_a_record(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["", " ", "a,,b", [], ["a", 7], [b"a"], 7, ("a", "")])
-def test_what_names_no_directories_is_refused(environment, value):
+def test_invalid_directories_are_refused(environment, value):
     with pytest.raises(OptionError, match="temp_directories"):
         environment(temp_directories=value)
 

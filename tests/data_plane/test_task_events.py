@@ -1,4 +1,4 @@
-"""Events against the flow: from readers to the task that produces (spec 8.4, 9.4, 11)."""
+"""Task events, which travel from readers to producers (spec 8.4, 9.4, 11)."""
 
 import dataclasses
 import random
@@ -14,7 +14,7 @@ import headgate as hg
 
 
 def opened(link, n=1, **options):
-    """A partition of bytes records, its writer and a gate for each subpartition."""
+    """Return a partition of bytes records, its writer and a gate for each subpartition."""
     producer, consumer = link()
     partition = producer.create_result_partition(n, **options)
     writer = hg.RecordWriter(partition, serializer="bytes")
@@ -41,7 +41,7 @@ def test_handlers_run_on_the_writers_thread_in_order(link):
     Task(gate.send_task_event, "stop", b"2" * 50_000).result()
     came(partition)
     time.sleep(0.05)
-    assert seen == [], "nobody calls them but the writer"
+    assert seen == [], "only the writer calls handlers"
     while len(seen) < 2:
         writer.emit(b"record")
     me = threading.get_ident()
@@ -61,7 +61,7 @@ def test_each_call_of_the_writer_takes_them(link, call):
     assert seen == [hg.TaskEvent(0, "x", b"body")]
 
 
-def test_what_a_handler_raises_comes_out_of_emit(link):
+def test_emit_raises_the_exception_of_a_handler(link):
     partition, writer, (gate,) = opened(link)
 
     def refuse(event):
@@ -75,7 +75,7 @@ def test_what_a_handler_raises_comes_out_of_emit(link):
     writer.emit(b"r")
 
 
-def test_spec_section_9_4_an_event_nobody_takes_ends_that_channel_only(link):
+def test_spec_section_9_4_an_event_without_a_handler_ends_that_channel_only(link):
     partition, writer, (first, second) = opened(link, 2)
     partition.on_task_event("known", lambda event: None)
     writer.emit(b"early")
@@ -93,7 +93,7 @@ def test_spec_section_9_4_an_event_nobody_takes_ends_that_channel_only(link):
         writer.emit(b"late")
     writer.finish()
     assert Task(read, second).result() == [b"early"] + [b"late"] * 50
-    assert Task(partition.wait_consumed, 10).result(), "the producer goes on"
+    assert Task(partition.wait_consumed, 10).result(), "the producer continues"
 
 
 def test_spec_8_16_channels_that_come_later_get_earlier_events(link):
@@ -220,7 +220,7 @@ def test_a_task_event_on_the_wire(environment, damage):
     head, crc, payload = task_event(0, payload, crc=1 if damage == "crc" else None)
     with link:
         link.send_frames(wire.partition_request(address))
-        # One byte at a time, as any frame may come.
+        # A frame may arrive byte by byte.
         for byte in head + struct.pack(">I", crc ^ link.mask) + payload:
             link.sendall(bytes([byte]))
         if damage == "none":

@@ -1,4 +1,4 @@
-"""Many threads, signals that interrupt them, and secrets that stay where they are."""
+"""Many threads, signals that interrupt them, and secrets that appear nowhere."""
 
 import gc
 import hashlib
@@ -70,7 +70,7 @@ def test_other_threads_run_while_calls_block(environment):
     started, turns = time.monotonic(), 0
     while time.monotonic() - started < 0.2:
         turns += 1
-    assert turns > 10_000  # none of the two holds the interpreter's lock
+    assert turns > 10_000  # neither call holds the GIL
     with hg.RecordWriter(partition) as writer:
         writer.emit(numbers(1))
     reading.result()
@@ -159,7 +159,7 @@ def test_a_dropped_environment_closes_itself():
     environment = hg.ShuffleEnvironment()
     address = environment.address
     assert address[1] > 0
-    # The fixture that watches over this test holds it; Python's own count is not affected by ours.
+    # close() instead of del, because the autouse fixture keeps a reference.
     environment.close()
     assert threading.active_count() == before
 

@@ -1,4 +1,4 @@
-"""Every type that pages carry arrives as it was, and the others are named."""
+"""Every type that pages can carry arrives unchanged; errors name other types."""
 
 import columns
 import pyarrow as pa
@@ -17,7 +17,7 @@ UNSUPPORTED = [
     pa.list_(pa.int32(), 0),
     pa.list_(pa.null(), 3),
     pa.list_(pa.struct([]), 2),
-    # What cannot be packed again from the rows of a page, whatever they are.
+    # Arrays of these types cannot be rebuilt from the rows of a page.
     pa.list_(pa.dictionary(pa.int32(), pa.null())),
     pa.dictionary(pa.int8(), pa.string()),
     pa.dictionary(pa.int32(), pa.bool_()),
@@ -98,7 +98,7 @@ WORDS = ["a", "a", None, None, "bb", "bb", "a"]
 
 
 def packed(data_type):
-    """The words as an array of a type that stands for strings, or for lists of one."""
+    """Return the words as an array of a string-like type, or of lists of it."""
     if data_type == RUNS:
         return pa.RunEndEncodedArray.from_arrays(
             pa.array([2, 4, 6, 7], pa.int32()), pa.array(["a", None, "bb", "a"]), RUNS
@@ -124,7 +124,7 @@ def packed(data_type):
     ],
     ids=str,
 )
-def test_what_stands_for_the_same_values(link, written, got):
+def test_types_that_encode_the_same_values(link, written, got):
     source = pa.record_batch({"c": packed(got)})
     producer, consumer = link()
     schema = pa.schema([("c", written)])
@@ -136,7 +136,7 @@ def test_what_stands_for_the_same_values(link, written, got):
     assert table.column("c").to_pylist() == words + words[2:5]
 
 
-def test_nulls_inside_where_there_may_be_none(environment):
+def test_nulls_inside_a_type_that_forbids_them(environment):
     producer = environment()
     schema = pa.schema([("c", pa.list_(pa.field("element", pa.int32(), nullable=False)))])
     writer = hg.RecordWriter(producer.create_result_partition(1), schema)
@@ -147,8 +147,8 @@ def test_nulls_inside_where_there_may_be_none(environment):
     writer.emit(pa.record_batch({"c": out_of_sight}))
 
 
-def test_what_is_inside_a_null_is_no_null(environment):
-    """A reader that takes no nulls inside: none is there, only a struct that is null as a whole."""
+def test_a_null_struct_has_no_nulls_inside(environment):
+    """The reader's schema forbids nulls in `x`. It reads the batch: only a whole struct is null."""
     producer, consumer = environment(), environment()
     given = pa.schema([("s", pa.struct([("x", pa.int64()), ("t", pa.string())]))])
     strict = pa.struct([pa.field("x", pa.int64(), nullable=False), ("t", pa.string())])
@@ -192,7 +192,7 @@ def test_rows_of_lists_that_are_wider_than_a_segment(link):
 
 
 def test_structs_inside_structs_that_are_slices(link):
-    """Wherever the slice is: arrow-rs 59 would take other rows of what is inside."""
+    """Emit slices at every depth: arrow-rs 59 alone would read other rows of nested structs."""
     inner = pa.StructArray.from_arrays([pa.array(range(12)), pa.array("abcdefghijkl")], ["n", "s"])
     outer = pa.StructArray.from_arrays([inner, pa.array(range(12))], ["at", "m"])
     around = pa.StructArray.from_arrays([outer.slice(1, 6), inner.slice(5, 6)], ["o", "i"])

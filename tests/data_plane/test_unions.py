@@ -1,4 +1,4 @@
-"""Several gates as one, channels whose producers come later, and supersteps."""
+"""Unions of gates, channels with unknown producers, and supersteps."""
 
 import time
 
@@ -71,7 +71,7 @@ def test_a_failed_gate_fails_the_union_again_and_again(link):
     ],
     ids=["none", "one", "twice", "not sealed", "nested", "two schemas"],
 )
-def test_what_is_no_union(environment, gates, error):
+def test_invalid_unions(environment, gates, error):
     with pytest.raises(error):
         hg.UnionInputGate(gates(environment()))
 
@@ -127,7 +127,7 @@ def test_a_gate_with_unknown_channels_can_be_closed(link):
         consumer.create_input_gate(unknown=-1)
 
 
-def test_channels_tell_their_numbers(environment):
+def test_add_channel_returns_the_index_of_the_channel(environment):
     env = environment()
     gate = env.create_input_gate([bytes_partition(env).address(0)], unknown=1, sealed=False)
     assert gate.add_channel(bytes_partition(env).address(0)) == 2
@@ -148,7 +148,7 @@ def test_supersteps_are_counted_across_channels(link, union):
 
     def produce(index):
         with hg.RecordWriter(partitions[index]) as writer:
-            # The first one ends a superstep early; nobody waits for it then.
+            # The first channel ends one superstep early; the last superstep does not wait for it.
             for step in range(4 if index else 3):
                 writer.emit(numbers(2, 100 * step + 10 * index))
                 writer.end_of_superstep()

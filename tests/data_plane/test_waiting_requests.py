@@ -14,7 +14,7 @@ LATER = bytes(range(16))
 
 
 def address_of(producer, later=LATER, subpartition=0):
-    """Of a partition that does not exist yet."""
+    """Return the address of a partition that does not exist yet."""
     known = producer.create_result_partition(1)
     address = known.address(0)
     known.close()
@@ -74,9 +74,9 @@ def test_spec_11_08_a_gate_closed_while_its_request_waits_leaves_nothing(link):
     time.sleep(0.1)
     gate.close()
     reading.error()
-    time.sleep(0.3)  # until the producer's process has heard of it
+    time.sleep(0.3)  # until the producer's process has the cancellation
     partition = producer.create_result_partition(1, partition_id=LATER)
-    # Its subpartition is free: another gate may have it.
+    # The subpartition is free for another gate.
     other = Task(lambda: read(consumer.create_input_gate([partition.address(0)])))
     with hg.RecordWriter(partition, serializer="bytes") as writer:
         writer.emit(b"for the other")

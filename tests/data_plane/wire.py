@@ -1,4 +1,4 @@
-"""The protocol in plain Python: an honest or hostile peer, independent of the Rust one."""
+"""The protocol in plain Python, for honest and hostile peers independent of the Rust code."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ DATA, EVENT, PAGE, END = 1, 2, 8, 10
 
 
 def derive(secret, exchange=bytes(16), run=0, epoch=0):
-    """HKDF-SHA256, one block."""
+    """Return one block of HKDF-SHA256."""
     pseudo_random = hmac.digest(bytes(32), secret, "sha256")
     info = b"headgate v1" + exchange + struct.pack(">II", run, epoch)
     return hmac.digest(pseudo_random, info + b"\1", "sha256")
@@ -46,7 +46,7 @@ def hello(
 
 
 def receive(sock, count):
-    """Read exactly so many bytes; fewer at the end of the stream."""
+    """Read exactly `count` bytes, or fewer at the end of the stream."""
     data = b""
     while len(data) < count:
         try:
@@ -60,7 +60,7 @@ def receive(sock, count):
 
 
 def is_closed(sock, timeout=10.0):
-    """Wait until the peer has closed the connection, ignoring what it still says."""
+    """Return True once the peer has closed the connection, False on timeout; discards its data."""
     sock.settimeout(timeout)
     try:
         while sock.recv(65536):
@@ -89,19 +89,19 @@ _TABLE = [_entry(byte) for byte in range(256)]
 
 
 def sealed(head):
-    """Append the checksum that ends every frame but the buffer."""
+    """Append the checksum that ends every frame except a buffer."""
     return head + struct.pack(">I", crc32c(head))
 
 
 def masked(data, mask):
-    """Mask the checksum of a frame, or take the mask off again."""
+    """Mask or unmask the checksum of a frame."""
     at = 31 if data[8] == 0 else len(data) - 4
     crc = struct.unpack_from(">I", data, at)[0] ^ mask
     return data[:at] + struct.pack(">I", crc) + data[at + 4 :]
 
 
 class Link(socket.socket):
-    """A connection after its handshake, whose frames are masked for it."""
+    """A connection after its handshake, which masks the checksums of its frames."""
 
     mask = 0
 
@@ -118,18 +118,18 @@ class Link(socket.socket):
         self.sendall(b"".join(masked(each, self.mask) for each in frames))
 
     def is_sealed(self, data):
-        """Whether a frame without a payload ends with its checksum."""
+        """Return True if a frame without a payload ends with its checksum."""
         return data == masked(sealed(data[:-4]), self.mask)
 
 
 def frame(kind, body=b"", length=None, magic=MAGIC):
-    """Any frame but a buffer, with a right checksum; `length` replaces the right one."""
+    """Return a frame other than a buffer, with its checksum; `length` replaces the true length."""
     length = 9 + len(body) + 4 if length is None else length
     return sealed(struct.pack(">IIB", length, magic, kind) + body)
 
 
 def buffer(payload, *, channel, sequence, data_type=PAGE, generation=0, backlog=0, **wrong):
-    """A buffer frame; `wrong` replaces length, size, crc or compressed."""
+    """Return a buffer frame; `wrong` replaces length, size, crc or compressed."""
     size = wrong.get("size", len(payload))
     body = struct.pack(">IIIIBBI", channel, generation, sequence, backlog, data_type,
                        wrong.get("compressed", 0), size)  # fmt: skip
@@ -139,7 +139,7 @@ def buffer(payload, *, channel, sequence, data_type=PAGE, generation=0, backlog=
 
 
 def end(rows, size, buffers, **where):
-    """End of the partition, with what was sent before it."""
+    """Return the end of a partition, with its totals."""
     payload = bytes(4) + struct.pack(">QQQ", rows, size, buffers)
     return buffer(payload, data_type=END, **where)
 
@@ -172,7 +172,7 @@ def region(name, size):
 
 
 def lent_buffer(channel, sequence, size, loan, region, offset, data_type=DATA):
-    """A buffer to be read where it is."""
+    """Return the frame of a buffer that is lent."""
     return frame(
         15,
         struct.pack(">IIIIBIQIQ", channel, 0, sequence, 0, data_type, size, loan, region, offset),
@@ -218,7 +218,7 @@ class Producer:
         self._thread.start()
 
     def _listen_beside(self):
-        """Return what else to listen on, and there only: a socket for processes of this host."""
+        """Return the socket to listen on for processes of this host, instead of TCP."""
 
     def _serve(self):
         sock, _ = (self._beside or self._listener).accept()
@@ -238,10 +238,10 @@ class Producer:
     def _play(self, link):
         self.request = receive(link, 77)
         if len(self.request) < 77:
-            return  # the consumer did not accept us
+            return  # the consumer refused the handshake
         if not link.is_sealed(self.request):
-            return  # and without its part no test of an honest one passes
-        with contextlib.suppress(ConnectionError):  # cut off for what it sent
+            return  # tests of honest consumers then fail, because the part does not run
+        with contextlib.suppress(ConnectionError):  # the peer disconnects a hostile producer
             self._part(link, struct.unpack(">I", self.request[29:33])[0])
         link.settimeout(10)
         receive(link, 1 << 20)
@@ -264,12 +264,12 @@ class NearProducer(Producer):
 
 
 def near(address):
-    """Return the abstract name of who listens on this address."""
+    """Return the name of the abstract Unix socket beside this TCP address."""
     return f"\0headgate {address.host}:{address.port}"
 
 
 def fingerprint(*columns):
-    """What pages with these columns, each a name and a type, say of their schema."""
+    """Return the schema hash that pages with these columns (pairs of name and type) have."""
     lines = [f"{len(name.encode())}:{name} {kind}\n" for name, kind in columns]
     text = "headgate page schema 1\n" + "".join(lines)
     return hashlib.sha256(text.encode()).digest()[:4]
