@@ -1,9 +1,10 @@
-"""The table of options: one source for parser, error texts and reference page."""
+"""The table of options, and the parsers, error texts, types and reference page made from it."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from headgate._option_table import OPTIONS
 from headgate._options import describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
+from headgate.options import Compression, EnvironmentOptions, SameHostLink
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -174,7 +176,7 @@ def test_directories_are_a_path_or_several(raw, paths):
 @pytest.mark.parametrize(
     ("raw", "value"), [(True, True), ("true", True), (" False ", False), ("FALSE", False)]
 )
-def test_a_truth_is_written_in_any_case(raw, value):
+def test_booleans_are_written_in_any_case(raw, value):
     options = resolve("exchange", {"buffer_debloat_enabled": raw}, environ={})
     assert options["buffer_debloat_enabled"] is value
 
@@ -265,6 +267,16 @@ def test_the_table_is_sound():
         assert "_" not in option.conf
         if option.default is not None:
             parse(option, option.default)
+
+
+def test_the_types_of_an_environments_options_name_those_of_the_table():
+    names = [name for name, option in OPTIONS.items() if "environment" in option.scopes]
+    assert list(EnvironmentOptions.__annotations__) == names
+
+
+def test_the_types_of_choices_have_the_values_of_the_table():
+    assert get_args(Compression) == OPTIONS["compression"].choices
+    assert get_args(SameHostLink) == OPTIONS["same_host_link"].choices
 
 
 def test_no_option_can_hold_a_secret():

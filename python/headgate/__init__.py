@@ -8,8 +8,9 @@ from headgate.address import ChannelAddress
 from headgate.data_types import DataType, EndOfDataStatus
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
-from headgate.gate import InputGate, UnionInputGate
-from headgate.mutable_reader import MutableRecordReader
+from headgate.flink.mutable_reader import MutableRecordReader
+from headgate.flink.union import UnionInputGate
+from headgate.gate import InputGate
 from headgate.partition import ResultPartition, TaskEvent
 from headgate.reader import Buffer, BufferReader, Event, EventAnnouncement, RecordReader
 from headgate.selectors import (

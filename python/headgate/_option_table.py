@@ -1,6 +1,6 @@
-"""Every option of Headgate, in one table: names, types, defaults, limits and what they mean.
+"""Every option of Headgate in one table: names, types, defaults, limits and meanings.
 
-The table is the only source: the parsers, the error texts and ``docs/options.md`` come from it.
+The parsers, the error texts and ``docs/options.md`` are made from it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "64m",
             ("environment", "exchange"),
-            "The budget of a process: the pool of segments that all exchange data lives in. "
-            "Committed as it is used, never exceeded.",
+            "The budget of a process: the size of the pool whose segments hold exchange data. "
+            "It is committed as it is used. Records larger than a segment are assembled outside"
+            " of it.",
             minimum="64k",
             maximum="1t",
         ),
@@ -27,8 +28,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256k",
             ("environment", "exchange"),
-            "The fixed size of a segment: unit of memory, of a page and of a credit. Larger ones "
-            "cost less work per row; smaller ones let more channels share the pool.",
+            "The fixed size of a segment: the unit of memory, of a page and of a credit. Larger"
+            " segments cost less work per row; smaller ones let more channels share the pool.",
             minimum="4k",
             maximum="64m",
         ),
@@ -37,8 +38,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256m",
             ("environment", "exchange"),
-            "The largest single record: one row, one bytes record or one Python object. What does "
-            "not fit a segment is put together in ordinary memory, and this bounds it.",
+            "The limit of a single record: one row, one bytes record or one Python object. A "
+            "record that does not fit a segment is assembled in ordinary memory, which this "
+            "option bounds.",
             minimum="1k",
             maximum="1g",
         ),
@@ -47,10 +49,11 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             2,
             ("environment", "exchange"),
-            "Segments that a channel from another process always has, and that a subpartition may "
-            "queue beside the one being written. More hide the latency of the network; where the "
-            "pool is short of them a channel gets fewer, at least one. With 0 channels have none: "
-            "each buffer waits until the gate has a floating one for it.",
+            "Exclusive segments of a channel from another process, and segments that a "
+            "subpartition may queue beside the one being written. More segments hide more "
+            "network latency. A channel gets fewer, but at least one, if the pool is short. "
+            "With 0 a channel has no exclusive segments, and each buffer waits for a floating "
+            "one.",
             minimum=0,
             maximum=10_000,
         ),
@@ -59,8 +62,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             8,
             ("environment", "exchange"),
-            "Segments that a gate gives to the channels with the most waiting, and that a partition "
-            "gives to whichever subpartition needs them.",
+            "Segments that a gate assigns to the channels with the largest backlog, and that a "
+            "partition assigns to the subpartitions that need them.",
             minimum=1,
             maximum=100_000,
         ),
@@ -69,8 +72,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             10,
             ("environment", "exchange"),
-            "A soft limit: while one subpartition has as many segments queued, the writer waits "
-            "before its next record, so that one slow consumer does not take what the others need.",
+            "A soft limit of the segments that one subpartition queues. At the limit the writer"
+            " waits before its next record, so that one slow consumer does not take the "
+            "segments of the others.",
             minimum=1,
             maximum=100_000,
         ),
@@ -79,8 +83,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             5,
             ("environment", "exchange"),
-            "Segments that a partition may take beyond its part of the pool to complete a record "
-            "it has begun, of what is no part of others; 0 for none.",
+            "Segments that a partition may take beyond its share of the pool to complete a "
+            "record, if no other pool was promised them; 0 for none.",
             minimum=0,
             maximum=100_000,
         ),
@@ -89,9 +93,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "timeout",
             "100ms",
             ("environment", "exchange"),
-            "How long rows may wait in a page that is not full while its consumer has nothing to "
-            "take, and records in such a buffer. 0 sends after each batch or record; -1 never by "
-            "time, only what is full, and all with an event, a flush or the end.",
+            "The longest time that rows wait in a page that is not full, and records in such a "
+            "buffer, while the consumer has nothing to read. 0 sends after each batch or "
+            "record. -1 never sends by time, only full pages, and the rest with an event, a "
+            "flush or the end.",
             maximum="1m",
         ),
         Option(
@@ -99,16 +104,16 @@ OPTIONS: Final[dict[str, Option]] = {
             "bool",
             "false",
             ("environment", "exchange"),
-            "Whether buffers and pages are made as small as a slow reader needs them, so that what "
-            "waits for it is read within buffer_debloat_target, and large again for a fast one. For "
-            "what is not on disk.",
+            "True shrinks buffers and pages for a slow reader, so that it can read everything "
+            "that waits for it within buffer_debloat_target, and grows them again for a fast "
+            "one. Data on disk keeps its size.",
         ),
         Option(
             "buffer_debloat_target",
             "duration",
             "1s",
             ("environment", "exchange"),
-            "In what time a gate's reader should be done with all buffers that wait for it.",
+            "The time in which the reader of a gate should read all buffers that wait for it.",
             minimum="1ms",
             maximum="1h",
         ),
@@ -117,7 +122,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "200ms",
             ("environment", "exchange"),
-            "How often a reader looks at its speed, while it reads: no thread does it.",
+            "The period in which a reader measures its speed, while it reads; no thread does it.",
             minimum="10ms",
             maximum="1h",
         ),
@@ -126,7 +131,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             20,
             ("environment", "exchange"),
-            "Over how many such periods the size is smoothed. Fewer follow faster, and jump more.",
+            "The number of periods over which the size is smoothed. Fewer periods follow the "
+            "speed faster, with larger steps.",
             minimum=1,
             maximum=100_000,
         ),
@@ -135,8 +141,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             25,
             ("environment", "exchange"),
-            "A size that differs by less from the last one, in percent of it, is not announced, so "
-            "that producers are not told of every little change.",
+            "The smallest change of the size, in percent, that is announced to the producers.",
             minimum=0,
             maximum=100,
         ),
@@ -145,8 +150,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256",
             ("environment", "exchange"),
-            "The least that debloating asks for. A row or record that is larger has a page or "
-            "buffer of its own.",
+            "The smallest size that debloating announces. A larger row or record gets a page or"
+            " buffer of its own.",
             minimum="1",
             maximum="64m",
         ),
@@ -155,8 +160,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             None,
             ("environment", "exchange"),
-            "What debloating asks for before a reader has shown its speed; segment_size when it is "
-            "not given. From a small one on, a size takes some seconds to grow.",
+            "The size that debloating announces before it knows the speed of a reader; "
+            "segment_size if not given. A small size takes some seconds to grow.",
             minimum="1",
             maximum="64m",
         ),
@@ -165,9 +170,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "5m",
             ("environment", "exchange"),
-            "A record larger than this that spans segments is put together in a temporary file "
-            "instead of memory, and read into memory once it is complete: of all channels, only "
-            "the record that is returned takes memory then.",
+            "A record that spans segments and is larger than this is assembled in a temporary "
+            "file, and read into memory once it is complete. So of all channels only the record"
+            " that is returned takes memory.",
             minimum="100k",
             maximum="1g",
         ),
@@ -176,20 +181,20 @@ OPTIONS: Final[dict[str, Option]] = {
             "directories",
             None,
             ("environment", "exchange"),
-            "Where temporary files are made, in turn; they must exist. One in which no file can "
-            "be made is not used again. Files have no name, so that nothing is left of them even "
-            "after a kill. If not given, Spark's local directories where a process runs for Spark, "
-            "else the system's temporary directory.",
+            "Directories for temporary files, used in turn; they must exist. A directory in "
+            "which a file cannot be made is not used again. Files have no name, so nothing is "
+            "left of them even after a kill. If not given, Spark's local directories in a "
+            "process of Spark, else the system's temporary directory.",
         ),
         Option(
             "compression",
             "choice",
             "none",
             ("environment", "exchange"),
-            "How full pages and buffers are compressed on their way to disk or to another process: not "
-            "at all, quickly (lz4), or smaller (zstd). It pays where network or disk is slower than "
-            "the codec. What does not become smaller stays as it is, and so do events and what only "
-            "passes through memory to a reader of the same process.",
+            "The codec of full pages and buffers on their way to disk or to another process: "
+            "none, lz4 (fast) or zstd (small). It pays if the network or the disk is slower "
+            "than the codec. Buffers that would not become smaller, events, and buffers for a "
+            "reader of the same process that do not touch the disk stay uncompressed.",
             choices=("none", "lz4", "zstd"),
         ),
         Option(
@@ -197,9 +202,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "0",
             ("environment",),
-            "The most that one blocking or hybrid partition may have on disk; 0 is no limit. There "
-            "a hybrid one makes its writer wait for the reader, and a blocking one, which has no "
-            "reader yet, fails.",
+            "The limit of one blocking or hybrid partition on disk; 0 is no limit. At the limit"
+            " the writer of a hybrid partition waits for the reader, and a blocking partition, "
+            "which has no reader yet, fails.",
             minimum="0",
         ),
         Option(
@@ -207,15 +212,15 @@ OPTIONS: Final[dict[str, Option]] = {
             "address",
             "127.0.0.1:0",
             ("environment",),
-            "Where other processes reach this one.",
+            "The address at which other processes reach this one.",
         ),
         Option(
             "partition_request_timeout",
             "duration",
             "10s",
             ("environment",),
-            "How long the request of a consumer waits at the producer's process for a partition that "
-            "does not exist yet. A partition that was released is not waited for.",
+            "How long a consumer's request waits at the producer's process for a partition that"
+            " does not exist yet. A request for a released partition fails at once.",
             minimum="0ms",
             maximum="1h",
         ),
@@ -224,9 +229,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "10s",
             ("environment",),
-            "How long a process that channels are open to may say nothing before it is taken for "
-            "lost. The I/O threads beat when they have nothing else to say, so that a busy function "
-            "is no silence; a stopped process is.",
+            "The silence after which a process with open channels counts as lost. I/O threads "
+            "send heartbeats when they have nothing else to send, so a busy function is not "
+            "silent; a stopped process is.",
             minimum="2s",
             maximum="1h",
         ),
@@ -235,10 +240,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("environment", "exchange"),
-            "Whether processes of one host, one user and one network namespace reach each other "
-            "without TCP and read each other's pages where they are (auto), or not (off). Where they "
-            "cannot, TCP is used either way. What a reader keeps holds segments of the writer too, up "
-            "to half of its pool; beyond that pages are copied as over TCP.",
+            "With auto, processes of one host, one user and one network namespace connect "
+            "without TCP and read each other's pages in place; they fall back to TCP. With off "
+            "they always use TCP. Batches that a reader keeps hold segments of the writer too, "
+            "up to half of its pool; further pages are copied as over TCP.",
             choices=("auto", "off"),
         ),
         Option(
@@ -246,9 +251,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "0",
             ("exchange",),
-            "Puts the pages that wait for a consumer together, in a copy, into batches of up to this size; "
-            "0 gives each page as it came. For functions that take long per batch, where partitions are many "
-            "and pages therefore small.",
+            "Joins the pages that wait for a consumer, in a copy, into batches of up to this "
+            "size; 0 keeps each page as a batch. For functions with a high cost per batch, if "
+            "there are so many partitions that pages are small.",
             minimum="0",
             maximum="1g",
         ),
@@ -257,8 +262,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             None,
             ("exchange",),
-            "How many consumer tasks, and partitions of the result; half of the slots, at least 1, "
-            "when it is not given.",
+            "The number of consumer tasks, and of partitions of the result; half of the slots, "
+            "at least 1, if not given.",
             minimum=1,
             maximum=100_000,
         ),
@@ -267,9 +272,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             None,
             ("exchange",),
-            "How many readers a source has, as tasks of the producer job; the slots that the "
-            "consumers leave, at least 1, when it is not given. Where there are fewer slots they "
-            "run in waves, and later ones find what splits are left. Not for a DataFrame.",
+            "The number of readers of a source, which are tasks of the producer job; the slots "
+            "that the consumers leave, at least 1, if not given. Readers beyond the free slots "
+            "run in waves, and later ones read the splits that are left. Not for a DataFrame.",
             minimum=1,
             maximum=100_000,
         ),
@@ -278,8 +283,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "shuffle",
             ("exchange",),
-            "What to do when the consumers and one producer do not fit the slots: run the job "
-            "through Spark's own repartition with a warning, or raise.",
+            "What happens if the consumers and one producer do not fit the slots: shuffle runs "
+            "the job through Spark's own repartition with a warning, error raises.",
             choices=("shuffle", "error"),
         ),
         Option(
@@ -287,8 +292,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "60s",
             ("exchange",),
-            "How long a task tries to reach the coordinator on the driver before it takes it for "
-            "lost.",
+            "How long a task tries to reach the coordinator on the driver before the driver "
+            "counts as lost.",
             minimum="1s",
             maximum="1h",
         ),
@@ -297,9 +302,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "10s",
             ("exchange",),
-            "How long a task, or the driver, may give no sign of life before it is taken for lost. "
-            "Signs come each half a second from a thread of their own, so that a busy function or "
-            "program is none of those.",
+            "The silence after which a task, or the driver, counts as lost. A thread of its own"
+            " sends a heartbeat each half second, so a busy function or program is not silent.",
             minimum="2s",
             maximum="1h",
         ),
@@ -308,8 +312,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("exchange",),
-            "Progress on the driver: a line on a terminal, an output in a notebook and a log line "
-            "each 10 s elsewhere (auto), log lines only, or nothing. See docs/progress.md.",
+            "Progress on the driver. With auto it is a line on a terminal, an output in a "
+            "notebook, and a log line each 10 s elsewhere; with log only log lines; with off "
+            "nothing. See docs/progress.md.",
             choices=("auto", "log", "off"),
         ),
         Option(
@@ -317,28 +322,14 @@ OPTIONS: Final[dict[str, Option]] = {
             "schema",
             None,
             ("exchange",),
-            "What map returns, when both map and reduce are given; the input's schema when it is "
-            "not given.",
+            "The schema that map returns, if both map and reduce are given; the schema of the "
+            "input if not given.",
             call_only=True,
         ),
     )
 }
 
-#: The options of an environment that say how large the buffers of a slow reader are.
-DEBLOAT_OPTIONS: Final = (
-    "buffer_debloat_enabled",
-    "buffer_debloat_target",
-    "buffer_debloat_period",
-    "buffer_debloat_samples",
-    "buffer_debloat_threshold_percentages",
-    "min_segment_size",
-    "starting_segment_size",
-)
-
-#: The options of an environment that say how its pool is shared out.
-BUFFER_OPTIONS: Final = (
-    "buffers_per_channel",
-    "floating_buffers_per_gate",
-    "max_buffers_per_channel",
-    "max_overdraft_buffers",
+#: Options of ``exchange()`` that go to the environments of its tasks unchanged.
+TASK_OPTIONS: Final = tuple(
+    name for name, option in OPTIONS.items() if {"environment", "exchange"} <= set(option.scopes)
 )

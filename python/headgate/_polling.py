@@ -12,49 +12,50 @@ if TYPE_CHECKING:
     import asyncio
 
     from headgate import _native
-    from headgate.gate import InputGate, UnionInputGate
+    from headgate.gate import DataInput
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Records that a task takes in a row before the other tasks of its loop have a turn.
+#: Records that a task takes in a row before it yields to the other tasks of its loop.
 _IN_A_ROW = 16
 _NOTHING: Any = object()
 
 
 class Pollable(ABC, Generic[T_co]):
-    """What a reader can do beside blocking. A reader is for one thread, and one task, at a time."""
+    """Polling and ``async for``, for readers. One thread or one task may use a reader at a time."""
 
     def __init__(
         self,
-        gate: InputGate | UnionInputGate,
+        gate: DataInput,
         native: _native.RecordReader | _native.BufferReader,
     ) -> None:
         self._gate = gate
         self._pollable = native
         self._in_a_row = 0
         self._lock = threading.Lock()
-        self._waits = False  # under _lock, like _closed: who closes the descriptor is agreed there
+        # Under _lock, which decides between the waiting task and close() who closes the descriptor.
+        self._waits = False
         self._closed = False
 
     @abstractmethod
     def poll_next(self, default: Any = None) -> Any:
-        """Return the next item, or `default` where there is none now."""
+        """Return the next item, or `default` if there is none yet."""
 
     @property
     def is_available(self) -> bool:
-        """Whether a poll is worth it: it returns something, finds the end, or raises.
+        """True if a poll may return an item, find the end, or raise.
 
-        What waits may still be half of a record, or an event: then the poll finds nothing.
+        The poll returns nothing if the next buffer is an event or only a part of a record.
         """
         return self._pollable.is_available()
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything was read: all channels have ended and no other can come."""
+        """True once everything was read: all channels have ended, and no channel can be added."""
         return self._pollable.is_finished()
 
     def _is_over(self) -> bool:
-        """Return whether a poll finds nothing because an end was reached."""
+        """Return True if a poll finds nothing because an end was reached."""
         return self.is_finished
 
     def __aiter__(self) -> Self:
@@ -64,12 +65,12 @@ class Pollable(ABC, Generic[T_co]):
     async def __anext__(self) -> T_co:
         """Wait in the running event loop for the next item.
 
-        The loop watches one descriptor per reader; there is no thread. A task that is cancelled
-        while it waits has taken nothing. Other tasks have a turn at least every 16 items.
+        The loop watches one descriptor per reader; there is no thread. Cancelling a task that waits
+        loses no item. Other tasks run at least once every 16 items.
 
         Raises:
             StopAsyncIteration: at the end.
-            ClosedError: another task waits at this reader already; and what iterating raises.
+            ClosedError: another task waits at this reader already; and the errors of iterating.
         """
         import asyncio
 
@@ -123,13 +124,13 @@ class Pollable(ABC, Generic[T_co]):
         self._pollable.close_descriptor()
 
     def close(self) -> None:
-        """Close the gate: the producers need not send the rest. Who waits here gets ClosedError.
+        """Close the gate, so that the producers stop sending; a task that waits gets ClosedError.
 
-        The gates of a union stay open: close each of them.
+        The gates of a union stay open; close each of them.
         """
         with self._lock:
             self._closed = True
-        # A task that waits is woken by this, and closes the descriptor.
+        # Wakes a task that waits, which then closes the descriptor.
         self._gate.close()
         self._close_descriptor()
 

@@ -3,78 +3,43 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from os import PathLike
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from headgate import _native, _options
 from headgate._directories import local_directories
 from headgate._matches import close_matches
-from headgate._option_table import DEBLOAT_OPTIONS, OPTIONS
+from headgate._option_table import OPTIONS
 from headgate.errors import OptionError
 from headgate.gate import InputGate
-from headgate.partition import KINDS, Compression, PartitionKind, ResultPartition, TaskEvent
-
-#: Whether processes of one host share memory.
-SameHostLink = Literal["auto", "off"]
+from headgate.partition import KINDS, PartitionKind, ResultPartition, TaskEvent
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate.address import ChannelAddress
+    from headgate.options import Compression, EnvironmentOptions
 
 
 class ShuffleEnvironment:
     """Pool, partitions, gates, connections and threads: one per process and exchange.
 
-    Nothing is started or allocated before it is needed. A forked child must make its own; the
-    parent's raises :class:`~headgate.errors.ForkError` there and is otherwise left alone.
+    Nothing is started or allocated before it is needed. A forked child must make its own: the
+    parent's raises :class:`~headgate.errors.ForkError` in the child.
 
     Args:
-        memory: budget of all exchange data of this process, ``"64m"`` or a number of bytes.
-        segment_size: size of a segment, the unit of memory, of a page and of credit.
-        listen: ``"HOST:PORT"`` that other processes connect to; listening starts with the first
-            :attr:`address` or :meth:`ResultPartition.address`.
-        secret: 32 bytes that all processes of the exchange share; random if not given, and then
-            only this process can read its partitions.
+        secret: 32 bytes that all processes of the exchange share. Random if not given: then only
+            this process can read its partitions.
         exchange_id: 16 bytes that name the exchange.
-        run: which evaluation of the exchange this is.
-        epoch: which attempt at that evaluation.
-        max_record_size: largest row, bytes record or object, in bytes.
-        buffers_per_channel: segments of a channel from another process, and of a subpartition
-            beside the one being written.
-        floating_buffers_per_gate: segments of a gate or partition that go where they are wanted.
-        max_buffers_per_channel: segments that one subpartition may have queued before the writer
-            waits ahead of its next record.
-        max_overdraft_buffers: segments a partition may take beyond its part to complete a record.
-        buffer_timeout: how long what a writer emitted may wait for its page or buffer to fill, as
-            ``"100ms"`` or seconds; 0 sends after each record, -1 never by time. The thread that
-            does it starts with the first writer that needs it.
-        buffer_debloat_enabled: whether buffers get as small as slow readers need them, so that what
-            waits for one is read within `buffer_debloat_target`.
-        buffer_debloat_target: that time, ``"1s"`` or seconds.
-        buffer_debloat_period: how often a reader looks at its speed.
-        buffer_debloat_samples: over how many such periods the size is smoothed.
-        buffer_debloat_threshold_percentages: by how much a size must differ to be announced.
-        min_segment_size: the least that is asked for, in bytes.
-        starting_segment_size: what is asked for at first, in bytes; a segment if not given.
-        spill_threshold: larger records than this that span segments are put together in temporary
-            files, in bytes.
-        temp_directories: where those are made, one path or several; by default Spark's local
-            directories where this process runs for Spark, else the system's.
-        compression: how full buffers of its partitions are compressed on their way to disk or to
-            another process: ``"none"``, ``"lz4"`` or ``"zstd"``.
-        max_spill_size: the most that a blocking or hybrid partition may have on disk, in bytes; 0
-            is no limit.
-        partition_request_timeout: how long a consumer's request waits for a partition of this
-            process that does not exist yet, ``"10s"`` or seconds; 0 refuses it at once.
-        idle_timeout: silence after which a process that channels are open to is taken for lost.
-        same_host_link: ``"auto"`` or ``"off"``: whether processes of one host share memory instead of
-            sending pages over TCP.
+        run: number of this evaluation of the exchange.
+        epoch: number of this attempt at the evaluation.
+        options: the options of :class:`headgate.options.EnvironmentOptions`, such as ``memory``,
+            ``segment_size``, ``listen``, ``buffer_timeout`` and ``compression``. docs/options.md
+            has all of them with defaults and limits.
 
     Raises:
-        OptionError: a value outside its limits.
+        OptionError: an unknown option, or a value outside its limits.
 
     Example:
         >>> import headgate as hg
@@ -87,79 +52,17 @@ class ShuffleEnvironment:
     def __init__(
         self,
         *,
-        memory: str | int | None = None,
-        segment_size: str | int | None = None,
-        listen: str | None = None,
         secret: bytes | None = None,
         exchange_id: bytes | None = None,
         run: int = 0,
         epoch: int = 0,
-        max_record_size: str | int | None = None,
-        buffers_per_channel: int | None = None,
-        floating_buffers_per_gate: int | None = None,
-        max_buffers_per_channel: int | None = None,
-        max_overdraft_buffers: int | None = None,
-        buffer_timeout: str | float | None = None,
-        buffer_debloat_enabled: bool | None = None,
-        buffer_debloat_target: str | float | None = None,
-        buffer_debloat_period: str | float | None = None,
-        buffer_debloat_samples: int | None = None,
-        buffer_debloat_threshold_percentages: int | None = None,
-        min_segment_size: str | int | None = None,
-        starting_segment_size: str | int | None = None,
-        spill_threshold: str | int | None = None,
-        temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
-        compression: Compression | None = None,
-        max_spill_size: str | int | None = None,
-        partition_request_timeout: str | float | None = None,
-        idle_timeout: str | float | None = None,
-        same_host_link: SameHostLink | None = None,
+        **options: Unpack[EnvironmentOptions],
     ) -> None:
-        options = _options.resolve(
-            "environment",
-            {
-                "memory": memory,
-                "segment_size": segment_size,
-                "listen": listen,
-                "max_record_size": max_record_size,
-                "buffers_per_channel": buffers_per_channel,
-                "floating_buffers_per_gate": floating_buffers_per_gate,
-                "max_buffers_per_channel": max_buffers_per_channel,
-                "max_overdraft_buffers": max_overdraft_buffers,
-                "buffer_timeout": buffer_timeout,
-                "buffer_debloat_enabled": buffer_debloat_enabled,
-                "buffer_debloat_target": buffer_debloat_target,
-                "buffer_debloat_period": buffer_debloat_period,
-                "buffer_debloat_samples": buffer_debloat_samples,
-                "buffer_debloat_threshold_percentages": buffer_debloat_threshold_percentages,
-                "min_segment_size": min_segment_size,
-                "starting_segment_size": starting_segment_size,
-                "spill_threshold": spill_threshold,
-                "temp_directories": temp_directories,
-                "compression": compression,
-                "max_spill_size": max_spill_size,
-                "partition_request_timeout": partition_request_timeout,
-                "idle_timeout": idle_timeout,
-                "same_host_link": same_host_link,
-            },
-        )
-        native = dict(options)
-        #: Seconds, of the writers that do not say otherwise; 0 and -1 as in the option.
-        self._buffer_timeout: float = native.pop("buffer_timeout")
-        debloat = {
-            name.removeprefix("buffer_debloat_"): native.pop(name) for name in DEBLOAT_OPTIONS
-        }
-        if debloat["starting_segment_size"] is None:
-            debloat["starting_segment_size"] = options["segment_size"]
-        native["buffer_debloat"] = debloat if debloat["enabled"] else None
-        native["temp_directories"] = options["temp_directories"] or local_directories()
-        self._max_spill_size: int = native.pop("max_spill_size")
-        self._compression: str = native.pop("compression")
+        self._options = _options.resolve("environment", options)
+        directories = self._options["temp_directories"] or local_directories()
         self._native = _native.Environment(
-            **native,
-            secret=_exactly(
-                "secret", secret if secret is not None else secrets.token_bytes(32), 32
-            ),
+            {**self._options, "temp_directories": directories},
+            secret=_exactly("secret", secrets.token_bytes(32) if secret is None else secret, 32),
             exchange=_exactly("exchange_id", bytes(16) if exchange_id is None else exchange_id, 16),
             run=_counter("run", run),
             epoch=_counter("epoch", epoch),
@@ -172,7 +75,7 @@ class ShuffleEnvironment:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port that other processes connect to; listens from the first use on.
+        """Host and port that other processes connect to. Listening starts with the first use.
 
         Raises:
             ConnectError: the address cannot be listened on.
@@ -195,42 +98,42 @@ class ShuffleEnvironment:
         """Create the output of one producer.
 
         Args:
-            num_subpartitions: how many consumers the rows are cut for.
-            kind: when it is read, and where its data waits.
+            num_subpartitions: number of consumers.
+            kind: when the partition can be read, and where its data waits.
 
-                * ``"pipelined_bounded"``: read while it is written, once. The writer waits when the
-                  partition's share of the segments is used up.
-                * ``"pipelined"``: the same, with all segments that nobody else needs.
-                * ``"blocking"``: written to disk; read after the writer has finished, any number of
-                  times and by several readers at once, until it is closed. Who comes earlier gets a
-                  :class:`~headgate.errors.PartitionNotFoundError`.
-                * ``"hybrid"``: read while it is written, once. What finds no free segment goes to
-                  disk, so the writer never waits for a slow reader, or one that is not there yet.
-            schema: what will be written, if it is to travel in the addresses.
-            wanted: numbers of the subpartitions that have a consumer; rows for the others are
-                dropped. All of them if not given.
-            lost_consumer_timeout: seconds that somebody has, once a consumer vanished before it had
-                everything, to call :meth:`ResultPartition.release_subpartition` or :meth:`abort`;
-                then the partition fails. 0 fails it at once, ``math.inf`` never. A blocking one
-                does not fail: another consumer may come.
-            compression: how full buffers are compressed, ``"none"``, ``"lz4"`` or ``"zstd"``; as
-                the environment says if not given. Blocking and hybrid partitions compress
-                everything, pipelined ones what is for consumers in other processes or not read
-                yet. Each buffer is compressed by itself, and kept so only if that makes it smaller.
-            max_spill_size: the most that it may have on disk, in bytes, 0 for no limit; the
-                environment's if not given. There a hybrid partition's writer waits for the reader;
-                a blocking partition, which has no reader yet, fails.
-            partition_id: 16 bytes that no other partition ever has; random if not given. Who knows
-                them may ask for the partition before it exists.
-            on_task_event: handlers of task events by name, there before any consumer is; see
-                :meth:`ResultPartition.on_task_event`.
+                * ``"pipelined_bounded"``: read once, while it is written. The writer blocks once
+                  the partition's share of the segments is in use.
+                * ``"pipelined"``: the same, with every segment that no other pool needs.
+                * ``"blocking"``: written to disk. Read after the writer has finished, any number of
+                  times and by several readers at once, until it is closed. A reader that comes
+                  earlier gets a :class:`~headgate.errors.PartitionNotFoundError`.
+                * ``"hybrid"``: read once, while it is written. Data that finds no free segment goes
+                  to disk, so the writer never waits for a slow or missing reader.
+            schema: schema of the batches, if addresses should carry it.
+            wanted: numbers of the subpartitions that have a consumer; all if not given. Rows for
+                other subpartitions are dropped.
+            lost_consumer_timeout: seconds between the loss of a consumer and the failure of the
+                partition; :meth:`ResultPartition.release_subpartition` and :meth:`abort` prevent
+                the failure. 0 fails at once, ``math.inf`` never. A blocking partition does not
+                fail, because another consumer may come.
+            compression: codec of full buffers, ``"none"``, ``"lz4"`` or ``"zstd"``; the
+                environment's if not given. Blocking and hybrid partitions compress all buffers.
+                Pipelined ones compress buffers for other processes and buffers that wait. A buffer
+                stays as it is if compression does not make it smaller.
+            max_spill_size: limit of bytes on disk, 0 for no limit; the environment's if not given.
+                At the limit the writer of a hybrid partition waits for the reader, and a blocking
+                partition, which has no reader yet, fails.
+            partition_id: 16 bytes that no other partition has; random if not given. A consumer that
+                knows them may request the partition before it exists.
+            on_task_event: handlers of task events by name, registered before any consumer connects;
+                see :meth:`ResultPartition.on_task_event`.
 
         Raises:
-            OptionError: fewer than one subpartition, an unknown kind, codec or number, a timeout
-                that is no number of seconds.
-            ClosedError: a partition of this id exists, or existed.
-            PoolTooSmallError: not one segment for each wanted subpartition and one more; for blocking
-                and hybrid ones another one, to read with.
+            OptionError: fewer than one subpartition, an unknown kind, codec or subpartition, or a
+                negative timeout.
+            ClosedError: a partition with this id exists or existed.
+            PoolTooSmallError: the pool cannot promise one segment per wanted subpartition and one
+                more; blocking and hybrid partitions need another one to read with.
 
         Example:
             >>> import headgate as hg
@@ -254,26 +157,31 @@ class ShuffleEnvironment:
                 have=", ".join(KINDS),
                 remedy=" · ".join(f'kind="{one}"' for one in near),
             )
-        limit = self._max_spill_size
-        if max_spill_size is not None:
-            limit = _options.parse(OPTIONS["max_spill_size"], max_spill_size)
-        codec = self._compression
-        if compression is not None:
-            codec = _options.parse(OPTIONS["compression"], compression)
         if not lost_consumer_timeout >= 0:
             raise OptionError(f"lost_consumer_timeout={lost_consumer_timeout} is less than 0")
-        built = [wanted is None] * num_subpartitions
+        has_consumer = [wanted is None] * num_subpartitions
         for index in wanted or ():
             if not 0 <= index < num_subpartitions:
                 raise OptionError(f"wanted={index} is not one of {num_subpartitions} subpartitions")
-            built[index] = True
+            has_consumer[index] = True
         if partition_id is not None:
             partition_id = _exactly("partition_id", partition_id, 16)
         handlers = dict(on_task_event or {})
         native = self._native.create_result_partition(
-            built, lost_consumer_timeout, kind, codec, limit, partition_id, list(handlers)
+            has_consumer,
+            lost_consumer_timeout,
+            kind,
+            self._or_own("compression", compression),
+            self._or_own("max_spill_size", max_spill_size),
+            partition_id,
+            list(handlers),
         )
-        return ResultPartition(self, native, schema, kind, handlers)
+        timeout = self._options["buffer_timeout"]
+        return ResultPartition(native, self._native, schema, kind, handlers, timeout)
+
+    def _or_own(self, name: str, value: Any) -> Any:
+        """Return the value of an option for one partition, or the environment's if it is None."""
+        return self._options[name] if value is None else _options.parse(OPTIONS[name], value)
 
     def create_input_gate(
         self,
@@ -286,16 +194,17 @@ class ShuffleEnvironment:
         """Create the input of one consumer.
 
         Args:
-            addresses: one per producer; a channel within this process needs no connection.
-            unknown: how many more channels there are whose producers are not known yet, numbered
-                behind the others: see :meth:`InputGate.update_channel`.
-            sealed: False when channels will still be added, until :meth:`InputGate.seal`.
-            schema: the schema of the batches, checked against each producer's.
+            addresses: one per producer. A channel within this process needs no connection.
+            unknown: number of further channels whose producers are not known yet. They are numbered
+                after the others; see :meth:`InputGate.update_channel`.
+            sealed: False if channels will still be added, until :meth:`InputGate.seal`.
+            schema: schema of the batches, checked against the schema of each producer.
 
         Raises:
-            PoolTooSmallError: not one segment for each channel from another process.
-            PartitionNotFoundError: an address of this process whose partition was released. One
-                that does not exist yet is waited for, as at other processes.
+            PoolTooSmallError: the pool cannot promise one segment to each channel from another
+                process.
+            PartitionNotFoundError: an address of this process whose partition was released. A
+                partition that does not exist yet is waited for, as at other processes.
             OptionError: ``unknown`` is less than 0.
         """
         if unknown < 0:
@@ -316,18 +225,25 @@ class ShuffleEnvironment:
     def stats(self) -> dict[str, Any]:
         """Return a plain snapshot.
 
-        Keys: ``segments`` (size in bytes; total, idle, held, reserved, pinned, peak in segments;
-        requested_percent: what all pools would like to have, from 100 on they share too little),
-        ``peak_bytes``, ``bytes_sent``, ``bytes_received`` (through sockets), ``connections`` (open ones, by
-        link: ``tcp``, ``same_host``), ``lent`` (what processes of this host read in its segments:
-        buffers ``now``, and all ``buffers`` and ``bytes`` so far), ``copies`` (bytes by reason: ``scatter``, rows gathered
-        into pages; ``compacted``, those of slices that would have kept much more memory than they have;
-        ``joined``, buffers that came in pieces and are read in one; ``coalesced`` small pages; ``pool_low``,
-        batches that are kept; ``spanning`` and ``spilled`` large records; ``unmapped`` lent pages),
-        ``compression`` (bytes_in of buffers that were to be compressed, bytes_out afterwards),
-        ``spilled`` (bytes_written, bytes_read and the files that are open now),
-        ``partitions`` and ``gates`` (a list each, with one dict per subpartition or channel),
-        ``metrics`` (Flink's, by Flink's names: see docs/metrics.md).
+        Keys:
+
+        * ``segments``: ``size`` in bytes; ``total``, ``idle``, ``held``, ``reserved``, ``pinned``
+          and ``peak`` in segments; ``requested_percent``, the demand of all pools in percent of
+          the total. From 100 on the pools compete for segments.
+        * ``peak_bytes``: the peak in bytes.
+        * ``bytes_sent``, ``bytes_received``: bytes that went through sockets.
+        * ``connections``: open connections by link, ``tcp`` and ``same_host``.
+        * ``lent``: buffers that processes of this host read in this process's segments, ``now``,
+          and the ``buffers`` and ``bytes`` lent so far.
+        * ``copies``: copied bytes by reason. ``scatter``: rows gathered into pages. ``compacted``:
+          slices of much larger batches, copied so that the batch can be freed. ``joined``: buffers
+          in pieces that are read as one. ``coalesced``: small pages put together. ``pool_low``:
+          pages copied out of segments while free segments are few. ``spanning``, ``spilled``:
+          records larger than a segment. ``unmapped``: lent pages that could not be mapped.
+        * ``compression``: ``bytes_in`` before compression and ``bytes_out`` after it.
+        * ``spilled``: ``bytes_written``, ``bytes_read`` and the ``files`` open now.
+        * ``partitions``, ``gates``: a list each, with one dict per subpartition or channel.
+        * ``metrics``: Flink's metrics by Flink's names; see docs/metrics.md.
 
         Example:
             >>> import headgate as hg
@@ -346,7 +262,7 @@ class ShuffleEnvironment:
         self._native.abort(str(cause))
 
     def close(self) -> None:
-        """Give back gates, partitions, connections, thread and memory; may be called twice.
+        """Release gates, partitions, connections, threads and memory; a second call does nothing.
 
         Batches that were read stay valid. In a forked child it does nothing.
         """

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from headgate import _native
 from headgate.data_types import EndOfDataStatus
 from headgate.errors import OptionError
 from headgate.schemas import same_schema
@@ -13,17 +11,37 @@ from headgate.schemas import same_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate import _native
     from headgate.address import ChannelAddress
 
-#: A wish is 32 bits wide on the wire; a segment is never larger.
+    NativeInput: TypeAlias = _native.InputGate | _native.UnionInputGate
+
+#: The largest buffer size that can be announced: 32 bits on the wire.
 _LARGEST = 2**32 - 1
+
+
+class DataInput(Protocol):
+    """Input of a reader: an :class:`InputGate`, or a :class:`~headgate.UnionInputGate`."""
+
+    @property
+    def _native(self) -> NativeInput: ...
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the batches, if it is known."""
+
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the producers."""
+
+    def close(self) -> None:
+        """End the reader."""
 
 
 class InputGate:
     """All channels of one consumer; read by one :class:`~headgate.RecordReader`.
 
-    Made by :meth:`ShuffleEnvironment.create_input_gate`. With several channels that have data each
-    is served one buffer in turn.
+    Made by :meth:`ShuffleEnvironment.create_input_gate`. Channels that have data take turns, one
+    buffer each.
 
     >>> import headgate as hg
     >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
@@ -44,29 +62,29 @@ class InputGate:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """What the channels carry, if it was given or came with an address."""
+        """The schema of the batches, if it was given or came with an address."""
         return self._schema
 
     @property
     def num_channels(self) -> int:
-        """Channels known so far."""
+        """Number of channels added so far."""
         return self._native.num_channels
 
     @property
     def end_of_data_status(self) -> EndOfDataStatus:
-        """Whether all producers have said that their records are over, and how."""
+        """The status of all channels together."""
         return EndOfDataStatus(self._native.end_of_data_status())
 
     def add_channel(self, address: ChannelAddress) -> int:
-        """Add a channel; a reader that waits sees its data at once.
+        """Add a channel; a reader that is waiting gets its data.
 
         Returns:
             The channel's index, from 0.
 
         Raises:
             ClosedError: the gate is closed or sealed.
-            PoolTooSmallError: no segment is left to promise to the channel.
-            SchemaMismatchError: the address names another schema than the gate has.
+            PoolTooSmallError: the pool has no segment left to promise to the channel.
+            SchemaMismatchError: the address has another schema than the gate.
         """
         if address.schema is not None:
             self._take_schema(address.schema)
@@ -84,20 +102,21 @@ class InputGate:
         return self._native.add_unknown_channel()
 
     def update_channel(self, channel: int, address: ChannelAddress) -> bool:
-        """Tell where the producer of an unknown channel is; its data is requested now.
+        """Set the producer of an unknown channel, and request its data.
 
         Args:
-            channel: what :meth:`add_unknown_channel` returned.
-            address: the producer's, within this process or in another one.
+            channel: index from :meth:`add_unknown_channel`.
+            address: address of a partition of this process or another one.
 
         Returns:
-            False if nothing was done: the channel is known already, or the gate was closed.
+            False if nothing was done, because the channel is known already or the gate is closed.
 
         Raises:
             ClosedError: the environment is closed, or there is no such channel.
-            PoolTooSmallError: no segment is left to promise to the channel; it stays unknown.
-            PartitionNotFoundError: an address of this process that does not exist; likewise.
-            SchemaMismatchError: the address names another schema than the gate has; likewise.
+            PoolTooSmallError: the pool has no segment left to promise to the channel. As after the
+                next two errors, the channel stays unknown.
+            PartitionNotFoundError: an address of this process that does not exist.
+            SchemaMismatchError: the address has another schema than the gate.
         """
         if not self._native.is_unknown(channel):
             return False
@@ -112,43 +131,43 @@ class InputGate:
         return (*place, address.partition_id, address.subpartition, self._schema)
 
     def send_task_event(self, name: str, body: bytes = b"") -> None:
-        """Send an event to the tasks that produce for this gate, against the flow of the data.
+        """Send an event upstream, to the tasks that produce for this gate.
 
-        Every channel carries it, those that are added later too, behind their request. Source:
+        Every channel carries it. Channels that are added later send it after their request. Source:
         Flink's ``InputGate.sendTaskEvent``.
 
         Args:
-            name: what the producers' handlers are registered for.
-            body: its content; together with the name it must fit a segment.
+            name: name that the producers registered a handler for.
+            body: content of the event. Name and body together must fit a segment.
 
         Raises:
             RecordTooLargeError: an event that does not fit a segment.
             ClosedError: the gate is closed.
-            TaskEventError: later, by the reader, when a producer has no handler for it.
+            TaskEventError: raised later, by the reader, if a producer has no handler for the name.
         """
         self._native.send_task_event(name, body)
 
     def resume_consumption(self, channel: int) -> None:
-        """Let the producer of a channel go on behind the barrier that was read from it.
+        """Unblock a channel after the barrier that was read from it.
 
         Args:
-            channel: its index, as :attr:`Event.channel` says.
+            channel: index of the channel, from :attr:`Event.channel`.
 
         Raises:
-            ClosedError: the channel does not exist or no barrier blocks it.
+            ClosedError: the channel does not exist, or no barrier blocks it.
         """
         self._native.resume_consumption(channel)
 
     def announce_buffer_size(self, size: int) -> None:
-        """Ask the producers of all channels for buffers and pages of at most so many bytes.
+        """Ask the producers of all channels for buffers and pages of at most this size.
 
-        It holds from the next buffer of each on, also for channels that are added later. The first
-        row or record of a buffer may be larger; what a producer keeps on disk ignores it. With
-        ``buffer_debloat_enabled`` the gate itself does this, and asks anew as its reader's speed
-        changes. Source: Flink's ``InputChannel.announceBufferSize``.
+        It takes effect with the next buffer, also on channels that are added later. A single row or
+        record may be larger, and data on disk keeps its size. With ``buffer_debloat_enabled`` the
+        gate calls this itself as its reader's speed changes. Source: Flink's
+        ``InputChannel.announceBufferSize``.
 
         Args:
-            size: in bytes; as large as a segment, or larger, for buffers as large as can be.
+            size: bytes. The size of a segment, or more, lifts the limit.
 
         Raises:
             OptionError: less than 1 byte.
@@ -163,16 +182,16 @@ class InputGate:
     def convert_to_priority(self, channel: int, sequence_number: int) -> bool:
         """Let a barrier that was announced overtake the records that arrived before it.
 
-        It is the next that is read of its channel, which stays blocked behind it as ever. Source:
+        The channel's next read returns it. The channel is blocked behind it as usual. Source:
         Flink's ``RemoteInputChannel.convertToPriorityEvent``.
 
         Args:
-            channel: its index, as :attr:`EventAnnouncement.channel` says.
-            sequence_number: as :attr:`EventAnnouncement.sequence_number` says.
+            channel: index of the channel, from :attr:`EventAnnouncement.channel`.
+            sequence_number: :attr:`EventAnnouncement.sequence_number`.
 
         Returns:
-            False if nothing was done: the barrier was read meanwhile, or converted before, or the
-            channel is one of this process, where nothing is announced.
+            False if nothing was done: the barrier has been read or converted already, or the
+            producer is in this process, where barriers are not announced.
 
         Raises:
             ClosedError: the channel does not exist.
@@ -180,9 +199,9 @@ class InputGate:
         return self._native.convert_to_priority(channel, sequence_number)
 
     def acknowledge_all_records_processed(self, channel: int) -> None:
-        """Tell the producer of a channel that its records up to the end of data are processed.
+        """Tell a channel's producer that all records before the end of data are processed.
 
-        Its :meth:`ResultPartition.wait_all_data_processed` waits for that.
+        The producer waits for this in :meth:`ResultPartition.wait_all_data_processed`.
 
         Raises:
             ClosedError: the channel does not exist.
@@ -197,93 +216,13 @@ class InputGate:
         self._schema = schema
 
     def seal(self) -> None:
-        """Add no further channel: the reader ends once all known ones have."""
+        """Refuse further channels; the reader ends once all channels have ended."""
         self._native.seal()
 
     def fail(self, cause: BaseException | str) -> None:
-        """End the reader with this cause; the first one counts."""
+        """End the reader with this cause; the first cause counts."""
         self._native.fail(str(cause))
 
     def close(self) -> None:
-        """Tell the producers that nothing more is wanted, and give the segments back."""
-        self._native.close()
-
-
-class UnionInputGate:
-    """Several gates read as one: they are served in turn, and each serves its channels in turn.
-
-    Channels are numbered over all gates, in the order in which the gates are given.
-
-    >>> import headgate as hg
-    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
-    >>> partitions = [env.create_result_partition(1) for _ in range(2)]
-    >>> for number, partition in enumerate(partitions):
-    ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
-    ...         writer.emit(b"from %d" % number)
-    >>> gates = [env.create_input_gate([partition.address(0)]) for partition in partitions]
-    >>> list(hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes"))
-    [b'from 0', b'from 1']
-    >>> env.close()
-
-    Args:
-        gates: two or more of one environment, each once and sealed, that nobody else reads; of one
-            schema. Unions cannot be nested.
-
-    Raises:
-        OptionError: fewer than two gates, or something that is no :class:`InputGate`.
-        ClosedError: a gate twice, one that is not sealed, or gates of several environments.
-        SchemaMismatchError: the gates' schemas differ.
-    """
-
-    def __init__(self, gates: Iterable[InputGate]) -> None:
-        self._gates = list(gates)
-        for gate in self._gates:
-            if not isinstance(gate, InputGate):
-                raise OptionError(
-                    f"a union reads input gates, not {type(gate).__name__}",
-                    remedy="give the gates of the other union one by one",
-                )
-        if len(self._gates) < 2:
-            raise OptionError(f"a union of {len(self._gates)} gates", asked="two gates or more")
-        for gate in self._gates:
-            if self.schema is not None and gate.schema is not None:
-                same_schema(self.schema, gate.schema, "the union's gates before it read")
-        natives = [gate._native for gate in self._gates]  # noqa: SLF001 - one module
-        self._native = _native.UnionInputGate(natives)
-
-    @property
-    def gates(self) -> list[InputGate]:
-        """The gates, in their order."""
-        return list(self._gates)
-
-    def send_task_event(self, name: str, body: bytes = b"") -> None:
-        """Send an event to the tasks behind all gates; see :meth:`InputGate.send_task_event`."""
-        for gate in self._gates:
-            gate.send_task_event(name, body)
-
-    def announce_buffer_size(self, size: int) -> None:
-        """Ask the producers behind all gates; see :meth:`InputGate.announce_buffer_size`."""
-        for gate in self._gates:
-            gate.announce_buffer_size(size)
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """What the channels carry: of the first gate that knows it."""
-        return next((gate.schema for gate in self._gates if gate.schema is not None), None)
-
-    @property
-    def num_channels(self) -> int:
-        """Channels of all gates."""
-        return self._native.num_channels
-
-    @property
-    def end_of_data_status(self) -> EndOfDataStatus:
-        """Whether all producers have said that their records are over, and how."""
-        return EndOfDataStatus(self._native.end_of_data_status())
-
-    def close(self) -> None:
-        """Read no more; who waits for it gets :class:`~headgate.errors.ClosedError`.
-
-        The gates stay open: their producers wait until each of them is closed.
-        """
+        """Cancel the channels and release their segments."""
         self._native.close()

@@ -11,11 +11,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headgate import _native
-    from headgate.environment import ShuffleEnvironment
 
-#: How full buffers are compressed; see the option of this name.
-Compression = Literal["none", "lz4", "zstd"]
-#: When a partition is read, and where its data waits; see :meth:`create_result_partition`.
+#: The kinds of partition; see :meth:`ShuffleEnvironment.create_result_partition`.
 PartitionKind = Literal["pipelined", "pipelined_bounded", "blocking", "hybrid"]
 KINDS: Final[tuple[str, ...]] = get_args(PartitionKind)
 
@@ -23,7 +20,10 @@ KINDS: Final[tuple[str, ...]] = get_args(PartitionKind)
 class TaskEvent(NamedTuple):
     """An event that a consumer sent to the task that produces for it.
 
-    ``subpartition`` says whose consumer sent it, ``name`` what kind of event it is.
+    Attributes:
+        subpartition: number of the subpartition whose consumer sent it.
+        name: kind of the event.
+        body: its content.
 
     Example:
         >>> import headgate as hg
@@ -57,36 +57,39 @@ class ResultPartition:
 
     def __init__(
         self,
-        environment: ShuffleEnvironment,
         native: _native.ResultPartition,
+        environment: _native.Environment,
         schema: pa.Schema | None,
         kind: PartitionKind,
         handlers: dict[str, Callable[[TaskEvent], object]],
+        buffer_timeout: float,
     ) -> None:
-        self._environment = environment
-        self._kind: PartitionKind = kind
         self._native = native
+        self._environment = environment
         self._schema = schema
+        self._kind: PartitionKind = kind
         self._handlers = handlers
+        #: Default of its writer, in seconds.
+        self._buffer_timeout = buffer_timeout
 
     @property
     def id(self) -> bytes:
-        """16 bytes, random."""
+        """16 bytes that name the partition."""
         return self._native.id
 
     @property
     def kind(self) -> PartitionKind:
-        """When it is read, and where its data waits."""
+        """The kind that it was created with."""
         return self._kind
 
     @property
     def num_subpartitions(self) -> int:
-        """How many consumers the rows are cut for."""
+        """Number of consumers."""
         return self._native.num_subpartitions
 
     @property
     def is_released(self) -> bool:
-        """Whether no consumer wants anything any more; of a blocking one, whether it is closed."""
+        """True once every consumer is done; for a blocking partition, once it is closed."""
         return self._native.is_released
 
     def address(self, subpartition: int, *, host: str | None = None) -> ChannelAddress:
@@ -94,7 +97,7 @@ class ResultPartition:
 
         Args:
             subpartition: its number, from 0.
-            host: what others call this host, where that is not what the environment listens on.
+            host: this host's name for others, if it is not the one that the environment listens on.
 
         Raises:
             IndexError: no such subpartition.
@@ -102,7 +105,7 @@ class ResultPartition:
         """
         if not 0 <= subpartition < self.num_subpartitions:
             raise IndexError(f"subpartition {subpartition} of {self.num_subpartitions}")
-        own_host, port = self._environment.address
+        own_host, port = self._environment.address()
         schema = None if self._schema is None else self._schema.serialize().to_pybytes()
         return ChannelAddress(
             host=host or own_host,
@@ -114,19 +117,20 @@ class ResultPartition:
         )
 
     def release_subpartition(self, subpartition: int) -> None:
-        """Drop what is queued for a consumer that is gone, and everything for it from now on."""
+        """Drop the queue of a consumer that is gone, and everything emitted to it from now on."""
         self._native.release_subpartition(subpartition)
 
     def on_task_event(self, name: str, handler: Callable[[TaskEvent], object]) -> None:
         """Call ``handler`` with each task event of this name that a consumer sends.
 
-        It is called on the thread that writes: by the writer's ``emit``, ``flush`` and ``finish``
-        before they do their work, and by :meth:`process_task_events`. What it raises comes out
-        there. Source: Flink's ``TaskEventDispatcher``.
+        The thread that writes calls it: in the writer's ``emit``, ``flush`` and ``finish`` before
+        they do their work, and in :meth:`process_task_events`. They raise the handler's exceptions.
+        Source: Flink's ``TaskEventDispatcher``.
 
         Args:
-            name: of the events; consumers that send others get a :class:`TaskEventError`.
-            handler: what to call; one per name, for good.
+            name: name of the events. A consumer that sends another name gets a
+                :class:`TaskEventError`.
+            handler: the function to call; one per name, which cannot be replaced.
 
         Raises:
             ClosedError: the name has a handler already.
@@ -146,51 +150,50 @@ class ResultPartition:
         self._handlers[name] = handler
 
     def process_task_events(self) -> None:
-        """Call the handlers of the task events that have come, oldest first, on this thread."""
+        """Call the handlers of the task events that have arrived, oldest first, on this thread."""
         while self._native.has_task_events:
             event = self._native.take_task_event()
             if event is not None:
                 self._handlers[event[1]](TaskEvent(*event))
 
     def wait_all_data_processed(self, timeout: float | None = None) -> bool:
-        """Wait until all consumers acknowledged what came before the end of data.
+        """Wait until all consumers have acknowledged the records before the end of data.
 
-        A consumer that is gone, or has the whole subpartition, counts as well. Source: Flink's
+        A consumer that is gone, or has read its whole subpartition, counts as well. Source: Flink's
         ``getAllDataProcessedFuture``.
 
         Args:
-            timeout: seconds; forever if not given.
+            timeout: seconds; no limit if not given.
 
         Returns:
-            False when the time ran out first.
+            False if the time ran out first.
 
         Raises:
-            HeadgateError: why the partition failed.
+            HeadgateError: the failure of the partition.
         """
         return self._native.wait_all_data_processed(timeout)
 
     def wait_consumed(self, timeout: float | None = None) -> bool:
-        """Wait until all subpartitions are taken to their end once, or released.
+        """Wait until every subpartition was read to its end once, or released.
 
         Args:
-            timeout: seconds; forever if not given.
+            timeout: seconds; no limit if not given.
 
         Returns:
-            False when the time ran out first.
+            False if the time ran out first.
 
         Raises:
-            HeadgateError: why the partition failed.
+            HeadgateError: the failure of the partition.
         """
         return self._native.wait_consumed(timeout)
 
     def fail(self, cause: BaseException | str) -> None:
-        """Fail the writer and all consumers with this cause; the first one counts."""
+        """Fail the writer and all consumers with this cause; the first cause counts."""
         self._native.fail(str(cause))
 
     def close(self) -> None:
-        """Drop it and what it still holds; consumers that have not ended get an error.
+        """Drop the partition and its data; consumers that have not read to the end get an error.
 
-        Readers of a blocking partition that are in the middle of it go on to its end; its file is
-        gone with the last of them.
+        Readers of a blocking partition read on to its end; the last of them deletes the file.
         """
         self._native.close()

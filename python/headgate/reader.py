@@ -1,4 +1,4 @@
-"""From buffers back to records."""
+"""Reading records and raw buffers from a gate."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from headgate._options import parse
 from headgate._polling import Pollable
 from headgate.data_types import DataType
 from headgate.errors import OptionError
+from headgate.flink.record_reader import FlinkRecordReader
 from headgate.schemas import same_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.gate import InputGate, UnionInputGate
+    from headgate.gate import DataInput
 
 
 class Event(NamedTuple):
-    """An event that a producer broadcast: a control message in its place among the records.
+    """An event that a producer broadcast, in its place among the records.
+
+    Attributes:
+        channel: index of the channel in the gate, or over all gates of a union.
+        name: kind of the event.
+        body: its content.
 
     Example:
         >>> import headgate as hg
@@ -42,14 +48,15 @@ class Event(NamedTuple):
 
 
 class EventAnnouncement(NamedTuple):
-    """Says ahead of its turn that a barrier is on its way, behind records that wait to be read.
+    """Announces a barrier that is queued behind records that have not been read.
 
-    Only channels from other processes announce, and only what was sent with ``is_timeoutable=True``.
-    The barrier itself follows in its place, or next if :meth:`InputGate.convert_to_priority` says so.
+    Only channels from other processes announce barriers, and only those sent with
+    ``is_timeoutable=True``. The barrier follows in its place among the records, or as the next
+    record after :meth:`InputGate.convert_to_priority`.
 
     Attributes:
         channel: index of the channel in the gate, or over all gates of a union.
-        sequence_number: the barrier's number on its channel.
+        sequence_number: number of the barrier on its channel.
         announced: the barrier.
 
     Example:
@@ -84,10 +91,10 @@ class Buffer(NamedTuple):
 
     Attributes:
         channel: index of the channel in the gate, or over all gates of a union.
-        data_type: what it carries.
-        data: its bytes; of an event, as :doc:`the protocol </protocol>` encodes it.
-        sequence_number: its number on its channel, events included, from 0; priority events are
-            read before what has smaller numbers.
+        data_type: its type.
+        data: its bytes. Events are encoded as in :doc:`the protocol </protocol>`.
+        sequence_number: number on its channel, events included, from 0. Priority events are read
+            before buffers with smaller numbers.
 
     Example:
         >>> import headgate as hg
@@ -105,15 +112,15 @@ class Buffer(NamedTuple):
     sequence_number: int = 0
 
 
-class AbstractReader:
-    """What all readers of records share: the gate, events, supersteps and totals.
+class AbstractReader(FlinkRecordReader):
+    """Base of the readers of records: the gate, events and totals.
 
-    Not to be created itself: see :class:`RecordReader` and :class:`MutableRecordReader`.
+    Use :class:`RecordReader` or :class:`MutableRecordReader`.
     """
 
     def __init__(
         self,
-        gate: InputGate | UnionInputGate,
+        gate: DataInput,
         *,
         schema: pa.Schema | None,
         serializer: str,
@@ -134,7 +141,7 @@ class AbstractReader:
             expected = gate.schema if schema is None else schema
             if expected is None:
                 raise OptionError(
-                    "the schema of the batches is not known",
+                    "the schema of the batches is unknown",
                     remedy=f"{type(self).__name__}(gate, schema=...) · "
                     "env.create_result_partition(n, schema=...) before address()",
                 )
@@ -147,45 +154,33 @@ class AbstractReader:
             batch_bytes,
         )
 
-    @property
-    def has_reached_end_of_superstep(self) -> bool:
-        """Whether every channel that has not ended reached the end of the superstep.
-
-        Always False of a reader that is not iterative, and while channels can still be added.
-        """
-        return self._native.has_reached_end_of_superstep()
-
-    def start_next_superstep(self) -> None:
-        """Go on with the records of the next superstep.
-
-        Raises:
-            ClosedError: a channel has not reached the end of this one.
-        """
-        self._native.start_next_superstep()
-
     def totals(self) -> tuple[int, int]:
         """Return rows (or records) and bytes read so far."""
         return self._native.totals()
 
-    def _handle(self, event: tuple[Any, ...]) -> None:
+    def _handle(self, native: tuple[Any, ...]) -> None:
         if self._on_event is None:
             return
-        what = Event(*event[:3])
-        is_announced = len(event) > 3
-        self._on_event(EventAnnouncement(what.channel, event[3], what) if is_announced else what)
+        event = Event(*native[:3])
+        # A fourth field is the sequence number of an announced barrier.
+        is_announced = len(native) > 3
+        self._on_event(
+            EventAnnouncement(event.channel, native[3], event) if is_announced else event
+        )
 
 
 class RecordReader(AbstractReader, Pollable[Any]):
-    """Iterates over the records of a gate; channels are served in turn, each in order.
+    """Iterates over the records of a gate. Channels take turns; each channel stays in order.
 
     Batches are views of the segments they arrived in. Keeping any number of them is safe: when
-    segments run low, further batches are copied to ordinary memory, and ``env.stats()["copies"]``
-    counts them.
+    segments run low, further batches are copied to ordinary memory, which
+    ``env.stats()["copies"]`` counts.
 
-    Pages may be small where subpartitions are many; ``batch_bytes`` puts them together.
+    Pages can be small if there are many subpartitions; ``batch_bytes`` joins them.
 
-    Reads in three ways, which may be mixed: ``for record in reader`` blocks, :meth:`poll_next` does
-    not, and ``async for record in reader`` lets other tasks of the event loop run meanwhile.
+    There are three ways to read, which may be mixed: ``for record in reader`` blocks,
+    :meth:`poll_next` does not block, and ``async for record in reader`` lets other tasks of the
+    event loop run.
 
     >>> import headgate as hg
     >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
@@ -203,31 +198,31 @@ class RecordReader(AbstractReader, Pollable[Any]):
     >>> env.close()
 
     Args:
-        gate: what to read, a gate or a union of several; it has no other reader.
-        schema: of the batches; the gate's if not given.
-        serializer: as the writers': ``"arrow"``, ``"bytes"`` or ``"pickle"``. ``"pickle"`` runs
-            code of the writers' choice.
-        on_event: called with each :class:`Event` and :class:`EventAnnouncement`; without it they are
-            dropped.
-        iterative: iteration ends at the end of each superstep, once every channel has reached it:
-            channels that are there already wait for the others. :meth:`start_next_superstep` goes
-            on. Readers that are not iterative raise where a superstep ends.
-        batch_bytes: puts pages together into batches of up to so many bytes, as ``"1m"`` or a number;
-            0 returns each page as a batch of its own. Rows of several channels may share a batch;
-            those of each stay in order. What is put together is copied to ordinary memory, its
-            segments are free at once, and ``env.stats()["copies"]["coalesced"]`` counts it. Rows
-            wait for others only while the gate has something to read: before the reader would
-            block, and before an event, an error or the end, they are returned. A page that is alone,
-            or larger than half of the size, is returned as it is.
+        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
+        schema: schema of the batches; the gate's if not given.
+        serializer: serializer of the writers: ``"arrow"``, ``"bytes"`` or ``"pickle"``.
+            ``"pickle"`` runs code that the writers choose.
+        on_event: called with each :class:`Event` and :class:`EventAnnouncement`, which are dropped
+            if it is not given.
+        iterative: stop iterating at the end of each superstep, once every channel has reached it;
+            :meth:`start_next_superstep` continues. A reader that is not iterative raises at the end
+            of a superstep.
+        batch_bytes: join pages into batches of up to this size, as ``"1m"`` or a number of bytes; 0
+            returns each page as a batch. A batch may have rows of several channels, those of each
+            channel in order. Joined pages are copied to ordinary memory, which frees their segments
+            at once; ``env.stats()["copies"]["coalesced"]`` counts the bytes. The reader waits for
+            no further page: it returns the rows it has before it would block, and before an event,
+            an error or the end. A single page, or one larger than half of the size, is returned
+            without a copy.
 
     Raises:
-        OptionError: an Arrow reader for which no schema is known; a size that cannot be read or is
-            above 1 GiB, or one for records that are no batches.
+        OptionError: an Arrow reader without a schema, a ``batch_bytes`` that cannot be read or is
+            above 1 GiB, or ``batch_bytes`` for records that are not batches.
     """
 
     def __init__(
         self,
-        gate: InputGate | UnionInputGate,
+        gate: DataInput,
         *,
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes", "pickle"] = "arrow",
@@ -235,10 +230,12 @@ class RecordReader(AbstractReader, Pollable[Any]):
         iterative: bool = False,
         batch_bytes: int | str = 0,
     ) -> None:
+        # docs/adr/0020-batches-put-together.md
         size: int = parse(OPTIONS["batch_bytes"], batch_bytes)
         if size and serializer != "arrow":
             raise OptionError(
-                f'batch_bytes={batch_bytes!r}, and records of serializer="{serializer}" are no batches',
+                f"batch_bytes={batch_bytes!r}, and records of "
+                f'serializer="{serializer}" are not batches',
                 remedy="leave batch_bytes out",
             )
         AbstractReader.__init__(
@@ -252,7 +249,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
             batch_bytes=size,
         )
         Pollable.__init__(self, gate, self._native)
-        # The caller asked for it, and the bytes are authenticated.
+        # The caller chose pickle, and the connection authenticates the bytes.
         self._loads = pickle.loads if serializer == "pickle" else None
 
     def __iter__(self) -> Iterator[Any]:
@@ -263,11 +260,11 @@ class RecordReader(AbstractReader, Pollable[Any]):
         """Return the next record: a ``pyarrow.RecordBatch``, bytes, or an object.
 
         Raises:
-            StopIteration: all channels have ended and their totals are right; or all have reached
-                the end of the superstep.
-            PeerLostError: a producer vanished.
-            ProducerFailedError: a producer failed, in its own words.
-            IntegrityError: bytes, order or totals are not what was sent.
+            StopIteration: all channels have ended and their totals match, or all have reached the
+                end of the superstep.
+            PeerLostError: the connection to a producer was lost.
+            ProducerFailedError: a producer failed; the text is the producer's.
+            IntegrityError: bytes, order or totals differ from those that were sent.
         """
         while (record := self._native.next()) is not None:
             if isinstance(record, tuple):
@@ -277,10 +274,10 @@ class RecordReader(AbstractReader, Pollable[Any]):
         raise StopIteration
 
     def poll_next(self, default: Any = None) -> Any:
-        """Return the next record, or `default` where there is none now; never blocks.
+        """Return the next record, or `default` if there is none yet or any more; never blocks.
 
-        There is none now, or there will be none any more: :attr:`is_finished`, and
-        :attr:`has_reached_end_of_superstep`, tell which. Raises what iterating does.
+        :attr:`is_finished` and :attr:`has_reached_end_of_superstep` distinguish the two. Raises the
+        errors of iterating.
         """
         while (record := self._native.poll_next()) is not None:
             if isinstance(record, tuple):
@@ -293,33 +290,33 @@ class RecordReader(AbstractReader, Pollable[Any]):
         return self.is_finished or self.has_reached_end_of_superstep
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the batches that are left as pyarrow's reader; it reads through this object.
+        """Return a pyarrow reader of the remaining batches; it reads through this object.
 
         Raises:
-            OptionError: the records are no batches.
+            OptionError: the records are not batches.
         """
         import pyarrow as pa
 
         if self._schema is None:
             raise OptionError(
-                f'records of serializer="{self._serializer}" are no Arrow batches',
+                f'records of serializer="{self._serializer}" are not Arrow batches',
                 remedy="for record in reader: ...",
             )
         return pa.RecordBatchReader.from_batches(self._schema, self)
 
     def read_all(self) -> pa.Table:
-        """Return everything that is left as one table; blocks until the producers have ended.
+        """Return the remaining rows as one table; blocks until the producers have ended.
 
-        Beyond half of the budget its batches are copied out of the segments.
+        Batches beyond half of the budget are copied out of the segments.
 
         Raises:
-            OptionError: the records are no batches.
-            PeerLostError: a producer vanished; and the other errors of iterating.
+            OptionError: the records are not batches.
+            PeerLostError: the connection to a producer was lost; and the other errors of iterating.
         """
         return self.to_reader().read_all()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return an Arrow stream of what is left, for ``polars.from_arrow(reader)`` and others."""
+        """Return an Arrow stream of the remaining batches, as for ``polars.from_arrow(reader)``."""
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def send_task_event(self, name: str, body: bytes = b"") -> None:
@@ -341,10 +338,10 @@ class BufferReader(Pollable[Buffer]):
     >>> env.close()
 
     Args:
-        gate: what to read, a gate or a union of several; it has no other reader.
+        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
     """
 
-    def __init__(self, gate: InputGate | UnionInputGate) -> None:
+    def __init__(self, gate: DataInput) -> None:
         self._native = _native.BufferReader(gate._native)  # noqa: SLF001 - one package
         super().__init__(gate, self._native)
 
@@ -357,7 +354,8 @@ class BufferReader(Pollable[Buffer]):
 
         Raises:
             StopIteration: all channels have ended.
-            PeerLostError: a producer vanished; and the other errors of :class:`RecordReader`.
+            PeerLostError: the connection to a producer was lost; and the other errors of
+                :class:`RecordReader`.
         """
         buffer = self._native.next()
         if buffer is None:
@@ -365,7 +363,7 @@ class BufferReader(Pollable[Buffer]):
         return _buffer(*buffer)
 
     def poll_next(self, default: Any = None) -> Any:
-        """Return the next :class:`Buffer`, or `default` where there is none now; never blocks."""
+        """Return the next :class:`Buffer`, or `default` if there is none yet; never blocks."""
         buffer = self._native.poll_next()
         return default if buffer is None else _buffer(*buffer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from headgate import _native
 from headgate._option_table import OPTIONS
@@ -13,6 +13,7 @@ from headgate._options import parse
 from headgate._slices import columns_at_risk, unsliced
 from headgate.data_types import DataType
 from headgate.errors import OptionError, SelectorError
+from headgate.flink.record_writer import FlinkRecordWriter
 from headgate.schemas import same_schema
 from headgate.selectors import (
     BuiltIn,
@@ -29,17 +30,18 @@ if TYPE_CHECKING:
     from headgate.partition import ResultPartition
 
 Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
+_SERIALIZERS: Final = ("arrow", "bytes", "pickle")
 
 
 class WriterStats(NamedTuple):
-    """What was emitted, counted once for each subpartition that gets it."""
+    """Totals of a writer; a record counts once for each subpartition that gets it."""
 
     rows: int
     bytes: int
     buffers: int
 
 
-class RecordWriter:
+class RecordWriter(FlinkRecordWriter):
     """The one writer of a result partition.
 
     As a context manager it finishes the partition at the end of the block, or fails it with the
@@ -58,21 +60,21 @@ class RecordWriter:
     [[1, 3], [2]]
 
     Args:
-        partition: what to write to.
-        schema: of the batches, for ``serializer="arrow"``; the partition's own if not given.
-        selector: which subpartition gets which row; each record in turn if not given. One of
-            :mod:`headgate.selectors`, or a callable: it gets a batch and returns a number per row,
-            or gets a bytes record or object and returns one.
-        serializer: ``"arrow"``: record batches, anything with Arrow PyCapsules. ``"bytes"``: bytes
-            records of any size. ``"pickle"``: Python objects; the reader has to say so too, and
-            unpickling runs code of the writer's choice.
-        buffer_timeout: how long what is emitted may wait for its page or buffer to fill, as
-            ``"100ms"`` or seconds: a thread of the environment then sends it. 0 sends after each
-            record, -1 never by time: full ones, events, :meth:`flush` and :meth:`finish` do. The
+        partition: the partition to write to.
+        schema: schema of the batches with ``serializer="arrow"``; the partition's if not given.
+        selector: chooses the subpartition of each row; one of :mod:`headgate.selectors`, or a
+            callable. A callable gets a batch and returns one number per row, or gets a bytes record
+            or object and returns one number. Round-robin by records if not given.
+        serializer: ``"arrow"`` for record batches, from any object with Arrow PyCapsules.
+            ``"bytes"`` for bytes records of any size. ``"pickle"`` for Python objects: the reader
+            must say so too, and unpickling runs code that the writer chooses.
+        buffer_timeout: longest wait of a record for its page or buffer to fill, as ``"100ms"`` or
+            seconds. Then the environment's output flusher, a thread, sends it. 0 sends after each
+            record. -1 sends only full buffers, or on events, :meth:`flush` and :meth:`finish`. The
             environment's if not given. Source: Flink's execution.buffer-timeout.
 
     Raises:
-        OptionError: a timeout below -1 or above its limit, an unknown serializer, no schema.
+        OptionError: a timeout outside its limits, an unknown serializer, or no schema.
         UnknownColumnError: a key column that the schema does not have.
         UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
     """
@@ -86,131 +88,105 @@ class RecordWriter:
         serializer: Serializer = "arrow",
         buffer_timeout: str | float | None = None,
     ) -> None:
+        if serializer not in _SERIALIZERS:
+            raise OptionError(
+                f"serializer={serializer!r} is unknown",
+                remedy=" · ".join(f'"{name}"' for name in _SERIALIZERS),
+            )
         selector = RoundRobinSelector() if selector is None else selector
         self._choose = _custom(selector)
-        self._chosen = 0
+        self._num_chosen = 0
         self._partition = partition
         self._serializer = serializer
-        self._arrow: _native.ArrowWriter | None = None
-        self._bytes: _native.BytesWriter | None = None
-        # The native writers are told the numbers of a function with each record.
+        #: Columns that need a copy before the native writer may read them.
+        self._at_risk: list[int] = []
+        # A callable passes its numbers with each record, so the native selector is never asked.
         built_in = selector if isinstance(selector, BuiltIn) else RoundRobinSelector()
         choice = native_choice(built_in, partition.num_subpartitions)
-        timeout = partition._environment._buffer_timeout  # noqa: SLF001 - one package
+        timeout = partition._buffer_timeout  # noqa: SLF001 - one package
         if buffer_timeout is not None:
             timeout = parse(OPTIONS["buffer_timeout"], buffer_timeout)
+        expected = None
         if serializer == "arrow":
-            schema = partition._schema if schema is None else schema  # noqa: SLF001 - one package
-            if schema is None:
+            expected = partition._schema if schema is None else schema  # noqa: SLF001 - one package
+            if expected is None:
                 raise OptionError("a writer of Arrow batches needs schema=")
-            same_schema(partition._schema, schema, "the partition was created for")  # noqa: SLF001
-            self._at_risk = columns_at_risk(schema)
-            self._arrow = _native.ArrowWriter(
-                partition._native,  # noqa: SLF001 - one package
-                schema,
-                choice,
-                timeout=timeout,
-            )
-            partition._schema = schema  # noqa: SLF001 - addresses carry it from now on
-        elif serializer in {"bytes", "pickle"}:
-            if isinstance(selector, (HashSelector, KeyGroupSelector)):
-                raise SelectorError(f"{serializer} records have no columns to hash")
-            self._bytes = _native.BytesWriter(
-                partition._native,  # noqa: SLF001 - one package
-                choice,
-                timeout=timeout,
-            )
-        else:
-            raise OptionError(
-                f"serializer={serializer!r} is unknown", remedy='"arrow" · "bytes" · "pickle"'
-            )
-
-    @property
-    def _native(self) -> _native.ArrowWriter | _native.BytesWriter:
-        writer = self._arrow or self._bytes
-        assert writer is not None  # noqa: S101 - one of both is set in __init__
-        return writer
+            same_schema(partition._schema, expected, "the partition was created for")  # noqa: SLF001
+            self._at_risk = columns_at_risk(expected)
+        elif isinstance(selector, (HashSelector, KeyGroupSelector)):
+            raise SelectorError(f"{serializer} records have no columns to hash")
+        self._native = _native.RecordWriter(
+            partition._native,  # noqa: SLF001 - one package
+            choice,
+            expected,
+            timeout=timeout,
+        )
+        if expected is not None:
+            partition._schema = expected  # noqa: SLF001 - addresses carry it from now on
 
     def emit(self, record: Any) -> None:
         """Emit a record by the selector; blocks while the consumers are behind.
 
-        A batch that goes to one subpartition as a whole, or to each, is often not copied: pages are
-        slices of its memory. So nobody may change that until it is read, by a consumer in another
-        process, or for as long as one in this process keeps it. Memory of Arrow's never changes; that of
-        a numpy array under a batch may. It is let go of by later calls of the writer, by
-        ``partition.wait_consumed()`` or with the environment, and by no thread of Headgate's.
+        A batch that goes to one subpartition as a whole, or to all, is often not copied: its pages
+        are slices of its memory. Do not change that memory before a consumer in another process has
+        read it, or while a consumer in this process keeps it. Arrow's own memory never changes, but
+        that of a numpy array under a batch can. Later calls of the writer,
+        ``partition.wait_consumed()`` and closing the environment release the memory; no thread of
+        Headgate does. See docs/adr/0021-pages-in-pieces.md.
 
         Args:
             record: a batch, table or stream with Arrow PyCapsules, bytes, or any object, as the
                 serializer says. An Arrow stream is emitted batch by batch.
 
         Raises:
-            SchemaMismatchError: another schema; the batch is not emitted at all.
-            SelectorError: the callable failed, which is the cause then, or did not return one valid
-                number per row; a null key of a KeyGroupSelector. The batch is not emitted at all.
+            SchemaMismatchError: the batch has another schema. None of it is emitted.
+            SelectorError: the callable raised, which is the cause, or did not return one valid
+                number per row; or a key of a KeyGroupSelector is null. None of the batch is
+                emitted.
             RecordTooLargeError: a row above ``max_record_size``.
             ClosedError: after :meth:`end_of_data` or :meth:`finish`.
         """
         self._partition.process_task_events()
-        if self._arrow is None:
-            self._emit_bytes(record)
-        elif self._choose is None:
-            for safe in self._safe(record):
-                self._arrow.emit(safe)
-        else:
-            for batch in (batch for safe in self._safe(record) for batch in _batches(safe)):
-                chosen = self._channels(self._choose, batch)
-                self._arrow.emit_to(batch, _channel_numbers(chosen, batch.num_rows))
+        if self._choose is not None:
+            self._emit_chosen(self._choose, record)
+            return
+        for part in self._prepared(record):
+            self._native.emit(part)
 
-    def _safe(self, record: Any) -> Iterable[Any]:
-        """Return the record as the native module may see it, in batches where that takes copies."""
+    def _emit_chosen(self, choose: Callable[[Any], Any], record: Any) -> None:
+        for part in self._prepared(record):
+            if self._serializer != "arrow":
+                self._native.emit_to(part, _channel_number(self._channels(choose, record)))
+                continue
+            for batch in _batches(part):
+                numbers = _channel_numbers(self._channels(choose, batch), batch.num_rows)
+                self._native.emit_to(batch, numbers)
+
+    def _prepared(self, record: Any) -> Iterable[Any]:
+        if self._serializer != "arrow":
+            return (self._encode(record),)
         if not self._at_risk:
             return (record,)
         return (unsliced(batch, self._at_risk) for batch in _batches(record))
 
-    def _emit_bytes(self, record: Any) -> None:
-        writer = self._bytes
-        assert writer is not None  # noqa: S101 - called for bytes writers only
-        encoded = self._encode(record)
-        if self._choose is None:
-            writer.emit(encoded)
-        else:
-            writer.emit_to(encoded, _channel_number(self._channels(self._choose, record)))
-
     def _channels(self, choose: Callable[[Any], Any], record: Any) -> Any:
-        self._chosen += 1
+        self._num_chosen += 1
         try:
             return choose(record)
         except Exception as error:
             rows = getattr(record, "num_rows", None)
-            what = (
-                f"record {self._chosen}" if rows is None else f"batch {self._chosen}, {rows} rows"
-            )
+            number = self._num_chosen
+            name = f"record {number}" if rows is None else f"batch {number}, {rows} rows"
             raise SelectorError(
                 f"the selector failed: {type(error).__name__}: {error}",
-                asked=f"the channel numbers of {what}",
+                asked=f"the channel numbers of {name}",
                 remedy="see the exception above, it comes from the selector's own code",
             ) from error
 
     def broadcast_emit(self, record: Any) -> None:
         """Emit a record to every subpartition; in memory there is one copy of it, or none."""
-        if self._arrow is not None:
-            for safe in self._safe(record):
-                self._arrow.broadcast_emit(safe)
-        elif self._bytes is not None:
-            self._bytes.broadcast_emit(self._encode(record))
-
-    def random_emit(self, record: Any) -> None:
-        """Emit a record to any one subpartition, all equally likely, whatever the selector.
-
-        For what has no key and needs no fixed place, such as markers that measure latency. A batch
-        goes there as a whole. Source: Flink's RecordWriter.randomEmit.
-        """
-        if self._arrow is not None:
-            for safe in self._safe(record):
-                self._arrow.random_emit(safe)
-        elif self._bytes is not None:
-            self._bytes.random_emit(self._encode(record))
+        for part in self._prepared(record):
+            self._native.broadcast_emit(part)
 
     def broadcast_event(
         self,
@@ -221,21 +197,21 @@ class RecordWriter:
         is_barrier: bool = False,
         is_timeoutable: bool = False,
     ) -> None:
-        """Append an event of your own to every subpartition, behind all records so far.
+        """Append an event of your own to every subpartition, after all records so far.
 
         Args:
-            name: what kind of event it is; up to 65,535 bytes of UTF-8.
-            body: its content; together with the name it must fit a segment.
-            is_priority: let it overtake the records that wait.
-            is_barrier: let each subpartition give nothing behind it before its consumer calls
+            name: kind of the event; up to 65,535 bytes of UTF-8.
+            body: content of the event. Name and body together must fit a segment.
+            is_priority: let the event overtake waiting records.
+            is_barrier: block each subpartition behind the event until its consumer calls
                 :meth:`InputGate.resume_consumption`.
-            is_timeoutable: announce the barrier to consumers in other processes ahead of the records
-                before it, so that they may stop waiting for those:
+            is_timeoutable: announce the barrier to consumers in other processes ahead of the
+                records before it, so that they may let it overtake those:
                 :meth:`InputGate.convert_to_priority`.
 
         Raises:
-            OptionError: an event with priority that is a barrier as well: what overtakes has nothing
-                behind it to hold back. Something else than a barrier that is timeoutable.
+            OptionError: both ``is_priority`` and ``is_barrier``, or ``is_timeoutable`` without
+                ``is_barrier``.
         """
         if is_priority and is_barrier:
             raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
@@ -254,10 +230,11 @@ class RecordWriter:
         self._native.broadcast_event(name, body, data_type)
 
     def end_of_data(self, mode: Literal["drain", "no_drain"] = "drain") -> None:
-        """Tell the consumers that no record follows; then they may acknowledge all of them.
+        """Announce that no record follows; consumers may then acknowledge all of them.
 
         Args:
-            mode: ``"drain"``: the input is exhausted. ``"no_drain"``: it goes on another time.
+            mode: ``"drain"`` if the input is exhausted, ``"no_drain"`` if the job stops to continue
+                later.
 
         Raises:
             OptionError: another mode.
@@ -267,15 +244,8 @@ class RecordWriter:
             raise OptionError(f"mode={mode!r} is unknown", remedy='"drain" · "no_drain"')
         self._native.end_of_data(mode == "drain")
 
-    def end_of_superstep(self) -> None:
-        """Append the end of a superstep to every subpartition, behind all records so far.
-
-        Readers have to be iterative: see :class:`RecordReader`.
-        """
-        self._native.end_of_superstep()
-
     def flush(self) -> None:
-        """Show everything emitted so far to the consumers, in pages that are not full."""
+        """Send everything emitted so far, in pages that are not full."""
         self._partition.process_task_events()
         self._native.flush()
 
@@ -283,8 +253,8 @@ class RecordWriter:
         """End all subpartitions; a second call does nothing.
 
         Raises:
-            SpillError: the last of a blocking partition does not fit the disk; the partition has
-                failed.
+            SpillError: the last data of a blocking partition does not fit the disk. The partition
+                fails.
         """
         self._partition.process_task_events()
         self._native.finish()
@@ -294,14 +264,14 @@ class RecordWriter:
         self._native.fail(str(cause))
 
     def stats(self) -> WriterStats:
-        """Return what was emitted so far; open pages count once they are sent."""
+        """Return the totals so far; an open page counts once it is sent."""
         return WriterStats(*self._native.stats())
 
     @property
     def is_available(self) -> bool:
-        """Whether :meth:`emit` would begin at once: no subpartition is full, a segment is free.
+        """True if :meth:`emit` would not block: no subpartition is full, and a segment is free.
 
-        True as well where it would raise at once, and in a finished writer.
+        Also True in a finished writer, and if :meth:`emit` would raise at once.
         """
         return self._native.is_available()
 
@@ -309,18 +279,18 @@ class RecordWriter:
         """Wait until the consumers have made room, without emitting anything.
 
         Args:
-            timeout: seconds; as long as it takes if not given.
+            timeout: seconds; no limit if not given.
 
         Returns:
             :attr:`is_available`: False only on timeout.
 
         Raises:
-            HeadgateError: why the partition failed meanwhile.
+            HeadgateError: the failure of the partition.
         """
         return self._native.wait_available(timeout)
 
     def back_pressured_ns(self) -> int:
-        """Return how long this writer has waited for segments, in ns, a wait that lasts included."""
+        """Return how long this writer has waited for segments, in ns, including a current wait."""
         return self._native.back_pressured_ns()
 
     def _encode(self, record: Any) -> bytes:
@@ -343,7 +313,7 @@ class RecordWriter:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish the partition, or fail it with what left the block."""
+        """Finish the partition, or fail it with the exception that left the block."""
         if exc is None:
             self.finish()
         else:

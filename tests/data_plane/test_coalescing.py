@@ -1,4 +1,4 @@
-"""Small pages put together into larger batches."""
+"""Small pages joined into larger batches."""
 
 import asyncio
 
@@ -10,12 +10,12 @@ from plane import NUMBERS, Task, assert_same, exchange, numbers, open_gates
 import headgate as hg
 from headgate import errors
 
-#: So that many pages can wait for a reader that does not read yet.
+#: Lets many pages wait for a reader that has not started.
 ROOM = {"segment_size": "16k", "max_buffers_per_channel": 100, "floating_buffers_per_gate": 100}
 
 
 def emit_small(*batches):
-    """Each batch as pages of its own."""
+    """Write each batch as pages of its own."""
 
     def emit(writer):
         for batch in batches:
@@ -26,7 +26,7 @@ def emit_small(*batches):
 
 
 def waiting(environment, batches, *, subpartitions=1, **options):
-    """A reader for which everything is there already."""
+    """Return a reader whose data has all arrived."""
     partition = environment.create_result_partition(subpartitions, schema=NUMBERS)
     gate = environment.create_input_gate([partition.address(i) for i in range(subpartitions)])
     with hg.RecordWriter(partition, buffer_timeout=-1) as writer:
@@ -41,7 +41,7 @@ def test_rows_are_the_same_and_batches_fewer(environment):
     env = environment(**ROOM)
     reader = waiting(env, batches, batch_bytes="1k")
     got = list(reader)
-    # 112 numbers of 8 bytes beside a header, and room for nulls, of 64 each.
+    # 112 numbers of 8 bytes, a header of 64 bytes and 64 bytes for nulls.
     assert [batch.num_rows for batch in got] == [112, 112, 112, 112, 52]
     assert_same(pa.Table.from_batches(got), pa.Table.from_batches(batches))
     copies = env.stats()["copies"]
@@ -63,7 +63,7 @@ def test_channels_share_a_batch(environment):
 
 
 @pytest.mark.parametrize("size", ["4k", "300k", "1m"])
-def test_whatever_the_size_everything_arrives_in_order(link, size):
+def test_all_batch_sizes_keep_every_row_in_order(link, size):
     producer, consumer = link(memory="2m", segment_size="16k")
     batches = [numbers(777, start) for start in range(0, 77_700, 777)]
     [got] = exchange(producer, consumer, emit_small(*batches), schema=NUMBERS, batch_bytes=size)
@@ -87,8 +87,8 @@ def test_events_stay_between_the_rows_they_came_between(link):
     rows = 0
     for batch in reader:
         part, before = divmod(rows, 15)
-        assert len(seen) == part, "events come as soon as their rows have"
-        assert before + batch.num_rows <= 15, "no batch reaches over an event"
+        assert len(seen) == part, "an event follows its rows at once"
+        assert before + batch.num_rows <= 15, "no batch spans an event"
         rows += batch.num_rows
     assert rows == 45
     assert seen == ["after 0", "after 1", "after 2"]
@@ -176,7 +176,7 @@ def test_a_failure_comes_behind_the_rows_before_it(environment):
     writer.finish()
 
 
-def test_a_reader_that_waits_is_given_what_comes(link):
+def test_a_waiting_reader_gets_the_next_page_at_once(link):
     producer, consumer = link()
     partition = producer.create_result_partition(1, schema=NUMBERS)
     [gate] = open_gates(partition, consumer)
@@ -199,5 +199,5 @@ def test_a_size_that_is_none_is_refused(environment, size):
 
 def test_records_that_are_no_batches_are_not_put_together(environment):
     gate = environment().create_input_gate()
-    with pytest.raises(errors.OptionError, match="no batches"):
+    with pytest.raises(errors.OptionError, match="not batches"):
         hg.RecordReader(gate, serializer="bytes", batch_bytes="1m")

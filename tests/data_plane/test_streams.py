@@ -1,4 +1,4 @@
-"""A reader as an Arrow stream: other libraries read it in one go, and errors come through."""
+"""A reader as an Arrow stream: other libraries read it, and get its errors."""
 
 import duckdb
 import polars as pl
@@ -47,7 +47,7 @@ def test_all_of_it_as_a_table(reader):
     assert reader.read_all().num_rows == 0
 
 
-def test_what_is_left_as_pyarrows_reader(reader):
+def test_the_remaining_batches_as_a_pyarrow_reader(reader):
     first = next(reader)
     rest = reader.to_reader()
     assert rest.schema == SCHEMA
@@ -60,7 +60,7 @@ def test_polars_takes_the_reader_itself(reader):
 
 
 def test_duckdb_reads_while_it_asks(reader):
-    stream = reader.to_reader()  # noqa: F841 - duckdb finds it by its name
+    stream = reader.to_reader()  # noqa: F841 - duckdb finds the variable by its name
     with duckdb.connect() as connection:
         assert connection.execute("SELECT sum(n), max(s) FROM stream").fetchone() == (
             499_500,
@@ -81,5 +81,5 @@ def test_a_failure_comes_through(partition, read):
 def test_bytes_are_no_stream(partition, read):
     with hg.RecordWriter(partition, serializer="bytes") as writer:
         writer.emit(b"abc")
-    with pytest.raises(OptionError, match="are no Arrow batches"):
+    with pytest.raises(OptionError, match="are not Arrow batches"):
         read(serializer="bytes").read_all()

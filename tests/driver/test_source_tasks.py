@@ -35,7 +35,8 @@ def reading():
     made = []
 
     def read(source):
-        task = SimpleNamespace(num_partitions=2, memory=1, segment_size=1, max_record_size=1)
+        sizes = {"memory": 1, "segment_size": 1, "max_record_size": 1}
+        task = SimpleNamespace(num_partitions=2, options=sizes)
         control = Control()
         one = Reading(task, SourcePlan(source, source.name, 3), control, 2)
         made.append(one)

@@ -92,7 +92,7 @@ class Run:
     def write(self):
         with hg.RecordWriter(self.partition, selector=lambda b: [0] * len(b)) as writer:
             # What reaches the consumer of subpartition 0 from here is wrong.
-            writer._arrow.emit_to(pa.record_batch({"n": [-1]}), pa.array([1], pa.uint32()))
+            writer._native.emit_to(pa.record_batch({"n": [-1]}), pa.array([1], pa.uint32()))
             writer.flush()
             for batch in BATCHES:
                 writer.emit(batch)

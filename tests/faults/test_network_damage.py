@@ -174,7 +174,7 @@ def write_all(partition):
         for turn in range(4):
             for index, count in enumerate((3_000, 3_000, 10)):
                 rows = numbers(count, 10**9 * index + count * turn)
-                writer._arrow.emit_to(rows, pa.array([index] * count, pa.uint32()))
+                writer._native.emit_to(rows, pa.array([index] * count, pa.uint32()))
 
 
 def read_all(consumer, partition, proxy, wanted):

@@ -7,7 +7,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._option_table import BUFFER_OPTIONS, DEBLOAT_OPTIONS
+from headgate._option_table import TASK_OPTIONS
 from headgate.errors import NotEnoughSlots, WorkerPythonError
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.request import Request, check
@@ -156,15 +156,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         ),
         "schema": request.wire_schema,
         "num_partitions": partitions,
-        "memory": options["memory"],
-        "segment_size": options["segment_size"],
-        "max_record_size": options["max_record_size"],
-        "buffers": {name: options[name] for name in (*BUFFER_OPTIONS, *DEBLOAT_OPTIONS)},
-        "buffer_timeout": options["buffer_timeout"],
-        "spill_threshold": options["spill_threshold"],
-        "compression": options["compression"],
-        "same_host_link": options["same_host_link"],
-        "temp_directories": options["temp_directories"],
+        "options": {name: options[name] for name in TASK_OPTIONS},
     }
 
     given = request.source

@@ -1,12 +1,10 @@
 //! `Environment`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    BufferDebloatOptions, BufferOptions, Codec, Config, PartitionId, PartitionKind,
-    PartitionOptions, ShuffleEnvironment,
+    Codec, ExchangeError, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,38 +12,9 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::gate::InputGate;
 use crate::interrupt::{blocking, released};
+use crate::options::Options;
 use crate::partition::ResultPartition;
 use crate::stats::stats_dict;
-
-/// The options of the same names, durations in seconds and sizes in bytes.
-#[derive(FromPyObject)]
-struct BufferDebloat {
-    #[pyo3(item)]
-    target: f64,
-    #[pyo3(item)]
-    period: f64,
-    #[pyo3(item)]
-    samples: u32,
-    #[pyo3(item)]
-    threshold_percentages: u32,
-    #[pyo3(item)]
-    min_segment_size: usize,
-    #[pyo3(item)]
-    starting_segment_size: usize,
-}
-
-impl From<BufferDebloat> for BufferDebloatOptions {
-    fn from(options: BufferDebloat) -> Self {
-        Self {
-            target: Duration::from_secs_f64(options.target),
-            period: Duration::from_secs_f64(options.period),
-            samples: options.samples,
-            threshold_percentages: options.threshold_percentages,
-            min_segment_size: options.min_segment_size,
-            starting_segment_size: options.starting_segment_size,
-        }
-    }
-}
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct Environment {
@@ -55,56 +24,16 @@ pub(crate) struct Environment {
 #[pymethods]
 impl Environment {
     #[new]
-    #[pyo3(signature = (
-        *, memory, segment_size, max_record_size, buffers_per_channel, floating_buffers_per_gate,
-        max_buffers_per_channel, max_overdraft_buffers, spill_threshold, temp_directories, listen,
-        partition_request_timeout, idle_timeout, same_host_link, secret, exchange, run, epoch, buffer_debloat=None
-    ))]
-    #[expect(clippy::too_many_arguments, reason = "the options, one by one")]
+    #[pyo3(signature = (options, *, secret, exchange, run, epoch))]
     fn new(
         py: Python<'_>,
-        memory: usize,
-        segment_size: usize,
-        max_record_size: usize,
-        buffers_per_channel: usize,
-        floating_buffers_per_gate: usize,
-        max_buffers_per_channel: usize,
-        max_overdraft_buffers: usize,
-        spill_threshold: usize,
-        temp_directories: Vec<PathBuf>,
-        listen: String,
-        partition_request_timeout: f64,
-        idle_timeout: f64,
-        same_host_link: &str,
+        options: &Bound<'_, PyAny>,
         secret: [u8; 32],
         exchange: [u8; 16],
         run: u32,
         epoch: u32,
-        buffer_debloat: Option<BufferDebloat>,
     ) -> PyResult<Self> {
-        let buffers = BufferOptions {
-            buffers_per_channel,
-            floating_buffers_per_gate,
-            max_buffers_per_channel,
-            max_overdraft_buffers,
-        };
-        let config = Config {
-            memory,
-            segment_size,
-            max_record_size,
-            listen,
-            secret,
-            exchange,
-            run,
-            epoch,
-            buffers,
-            spill_threshold,
-            temp_directories,
-            partition_request_timeout: Duration::from_secs_f64(partition_request_timeout),
-            idle_timeout: Duration::from_secs_f64(idle_timeout),
-            same_host_link: same_host_link == "auto",
-            buffer_debloat: buffer_debloat.map(BufferDebloatOptions::from),
-        };
+        let config = Options(options).config(secret, exchange, run, epoch)?;
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -156,7 +85,7 @@ impl Environment {
     }
 
     fn abort(&self, py: Python<'_>, cause: String) {
-        released(py, || self.inner.abort(&headgate_exchange::ExchangeError::Aborted(cause)));
+        released(py, || self.inner.abort(&ExchangeError::Aborted(cause)));
     }
 
     fn close(&self, py: Python<'_>) {
@@ -178,7 +107,7 @@ fn partition_kind(name: &str) -> PyResult<PartitionKind> {
         "pipelined_bounded" => Ok(PartitionKind::PipelinedBounded),
         "blocking" => Ok(PartitionKind::Blocking),
         "hybrid" => Ok(PartitionKind::Hybrid),
-        // The Python side has checked it, with a better text.
+        // `headgate.environment` refuses other names first, with a text for users.
         other => Err(PyValueError::new_err(format!("kind {other:?}"))),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use headgate_exchange::{
     Address, DataInput, EndOfDataStatus, ExchangeError, InputGate as Inner, PartitionId, Sequence,
-    ShuffleEnvironment, UnionInputGate as Union,
+    ShuffleEnvironment,
 };
 use pyo3::prelude::*;
 use pyo3_arrow::PySchema;
@@ -25,7 +25,8 @@ fn schema_hash(py: Python<'_>, schema: Option<PySchema>) -> PyResult<[u8; 32]> {
     Ok(schema.map_or([0; 32], |schema| schema.hash()))
 }
 
-fn status(input: &dyn DataInput) -> u8 {
+/// Returns the number of the status in `headgate.EndOfDataStatus`.
+pub(crate) fn status(input: &dyn DataInput) -> u8 {
     match input.end_of_data_status() {
         EndOfDataStatus::NotEndOfData => 0,
         EndOfDataStatus::Drained => 1,
@@ -86,7 +87,6 @@ impl InputGate {
         })
     }
 
-    /// 0 while a producer has not said that its records are over, 1 drained, 2 stopped.
     fn end_of_data_status(&self, py: Python<'_>) -> PyResult<u8> {
         blocking(py, |_| {
             self.environment.check_fork()?;
@@ -160,72 +160,5 @@ impl InputGate {
                 self.inner.close();
             }
         });
-    }
-}
-
-#[pyclass(frozen, module = "headgate._native")]
-pub(crate) struct UnionInputGate {
-    pub(crate) environment: Arc<ShuffleEnvironment>,
-    pub(crate) inner: Arc<Union>,
-}
-
-#[pymethods]
-impl UnionInputGate {
-    #[new]
-    fn new(py: Python<'_>, gates: Vec<PyRef<'_, InputGate>>) -> PyResult<Self> {
-        let inner: Vec<_> = gates.iter().map(|gate| Arc::clone(&gate.inner)).collect();
-        let environments: Vec<_> = gates.iter().map(|gate| Arc::clone(&gate.environment)).collect();
-        blocking(py, |_| {
-            let inner = Arc::new(Union::new(inner)?);
-            let environment = Arc::clone(&environments[0]);
-            if environments.iter().any(|other| !Arc::ptr_eq(other, &environment)) {
-                return Err(ExchangeError::State("the gates of a union are of one environment"));
-            }
-            environment.check()?;
-            Ok(Self { environment, inner })
-        })
-    }
-
-    #[getter]
-    fn num_channels(&self) -> usize {
-        self.inner.num_channels()
-    }
-
-    fn end_of_data_status(&self, py: Python<'_>) -> PyResult<u8> {
-        blocking(py, |_| {
-            self.environment.check_fork()?;
-            Ok(status(&*self.inner))
-        })
-    }
-
-    fn close(&self, py: Python<'_>) {
-        released(py, || {
-            if self.environment.check_open().is_ok() {
-                self.inner.close();
-            }
-        });
-    }
-}
-
-/// What a reader takes: a gate or a union of several.
-#[derive(FromPyObject)]
-pub(crate) enum AnyGate<'py> {
-    One(PyRef<'py, InputGate>),
-    Union(PyRef<'py, UnionInputGate>),
-}
-
-impl AnyGate<'_> {
-    pub(crate) fn environment(&self) -> &Arc<ShuffleEnvironment> {
-        match self {
-            Self::One(gate) => &gate.environment,
-            Self::Union(gate) => &gate.environment,
-        }
-    }
-
-    pub(crate) fn input(&self) -> Arc<dyn DataInput> {
-        match self {
-            Self::One(gate) => Arc::<Inner>::clone(&gate.inner),
-            Self::Union(gate) => Arc::<Union>::clone(&gate.inner),
-        }
     }
 }

@@ -1,7 +1,7 @@
-//! The Python face of Headgate: classes, capsules and errors; no logic.
+//! The Python bindings of Headgate: classes, capsules and errors, without logic of their own.
 //!
-//! One file per class. Blocking calls release the GIL and ask for signals while they wait; no lock
-//! of ours is ever taken while the GIL is held.
+//! One file per class. Blocking calls release the GIL and check for signals while they wait. No
+//! blocking lock is taken while the GIL is held.
 
 mod batches;
 mod environment;
@@ -10,13 +10,15 @@ mod errors;
 mod failpoints;
 mod gate;
 mod heartbeat;
+mod input;
 mod interrupt;
-mod output;
+mod options;
 mod partition;
 mod reader;
 mod readiness;
 mod schema;
 mod stats;
+mod union;
 mod writer;
 
 use pyo3::prelude::*;
@@ -29,7 +31,7 @@ mod _native {
     #[pymodule_export]
     use crate::failpoints::{failpoint_hits, set_failpoints};
     #[pymodule_export]
-    use crate::gate::{InputGate, UnionInputGate};
+    use crate::gate::InputGate;
     #[pymodule_export]
     use crate::heartbeat::HeartbeatManager;
     #[pymodule_export]
@@ -39,7 +41,9 @@ mod _native {
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups};
     #[pymodule_export]
-    use crate::writer::{ArrowWriter, BytesWriter};
+    use crate::union::UnionInputGate;
+    #[pymodule_export]
+    use crate::writer::RecordWriter;
 
     use super::{Bound, PyModule, PyResult};
     use pyo3::types::{PyAnyMethods, PyModuleMethods};

@@ -19,12 +19,12 @@ use pyo3_arrow::PySchema;
 
 use crate::batches::ToPyarrow;
 use crate::errors::to_py;
-use crate::gate::AnyGate;
+use crate::input::AnyGate;
 use crate::interrupt::{blocking, lock, released};
 use crate::readiness::Descriptor;
 use crate::schema::page_schema;
 
-/// What leaves the detached section: owned, so that no lock is held when Python objects are made.
+/// A record on its way to Python. Owned, so that no lock is held while Python objects are made.
 enum Out {
     Batch(RecordBatch),
     Bytes(Vec<u8>),
@@ -41,7 +41,7 @@ impl From<Record> for Out {
     }
 }
 
-/// Something, or nothing: at the end, or for now.
+/// Returns the item, or `None` if there is none yet or the input has ended.
 fn ready<T>(polled: Poll<Option<T>>) -> Option<T> {
     match polled {
         Poll::Ready(item) => item,
@@ -49,7 +49,7 @@ fn ready<T>(polled: Poll<Option<T>>) -> Option<T> {
     }
 }
 
-fn event<'py>(py: Python<'py>, channel: usize, event: Event) -> PyResult<Bound<'py, PyAny>> {
+fn event_tuple<'py>(py: Python<'py>, channel: usize, event: Event) -> PyResult<Bound<'py, PyAny>> {
     let (event, announced_as) = match event {
         Event::EventAnnouncement { sequence_number, announced } => {
             (*announced, Some(sequence_number.cast_unsigned()))
@@ -69,7 +69,7 @@ fn event<'py>(py: Python<'py>, channel: usize, event: Event) -> PyResult<Bound<'
 
 struct State {
     reader: Inner,
-    /// A bytes record that did not fit what the caller gave; the next to be read.
+    /// A bytes record that did not fit the caller's buffer; the next read returns it.
     held: Option<bytes::Bytes>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct RecordReader {
     counters: Arc<Counters>,
     input: Arc<dyn DataInput>,
     descriptor: Descriptor,
-    /// Where there is a schema.
+    /// Present for a reader of batches.
     batches: Option<ToPyarrow>,
     inner: Mutex<State>,
 }
@@ -110,11 +110,11 @@ impl RecordReader {
             None => Ok(py.None().into_bound(py)),
             Some(Out::Batch(batch)) => self.batch(py, batch),
             Some(Out::Bytes(bytes)) => Ok(PyBytes::new(py, &bytes).into_any()),
-            Some(Out::Event(channel, what)) => event(py, channel, what),
+            Some(Out::Event(channel, event)) => event_tuple(py, channel, event),
         }
     }
 
-    /// What the reader knows; while another thread reads, what its input knows.
+    /// Asks the reader or, while another thread holds its lock, its input.
     fn ask(
         &self,
         py: Python<'_>,
@@ -164,9 +164,9 @@ impl RecordReader {
         Ok(Self { environment, counters, input, descriptor: Descriptor::default(), batches, inner })
     }
 
-    /// A pyarrow `RecordBatch`, `bytes`, a tuple `(channel, name, body)` for an event,
-    /// with its sequence number behind them where it is only announced, or `None` at
-    /// the end of all or of the superstep.
+    /// Returns a pyarrow `RecordBatch`, `bytes`, or a tuple `(channel, name, body)` for an event. An
+    /// announced event has its sequence number as a fourth field. `None` is the end of the input or
+    /// of the superstep.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
@@ -175,7 +175,7 @@ impl RecordReader {
         self.record(py, record)
     }
 
-    /// Like `next`, but `None` also where that would block.
+    /// Like `next`, but returns `None` instead of blocking.
     fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
@@ -184,8 +184,9 @@ impl RecordReader {
         self.record(py, record)
     }
 
-    /// Copies the next bytes record into `buffer`: its length, a tuple for an event, or `None` at
-    /// the end. One that does not fit stays the next, and its length is negative.
+    /// Copies the next bytes record into `buffer` and returns its length, a tuple for an event, or
+    /// `None` at the end. Returns the negative length of a record that does not fit, and keeps it for
+    /// the next call.
     fn next_into<'py>(
         &self,
         py: Python<'py>,
@@ -194,7 +195,7 @@ impl RecordReader {
         let target = PyBuffer::<u8>::get(buffer)?;
         if target.readonly() || target.dimensions() != 1 {
             return Err(PyBufferError::new_err(format!(
-                "a record is read into writable bytes in a row, and {} is not that",
+                "a record is read into writable contiguous bytes, and {} is not such a buffer",
                 buffer.get_type()
             )));
         }
@@ -228,12 +229,12 @@ impl RecordReader {
                 released(py, || drop(record));
                 length.into_bound_py_any(py)
             }
-            Some(Record::Event { channel, event: what }) => event(py, channel, what),
+            Some(Record::Event { channel, event }) => event_tuple(py, channel, event),
             Some(Record::Batch(batch)) => self.batch(py, batch),
         }
     }
 
-    /// Rows or records, and bytes of their buffers, returned so far.
+    /// Returns the rows or records, and the bytes of their buffers, read so far.
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.environment.check_fork().map_err(|error| to_py(py, &error))?;
         Ok((self.counters.rows(), self.counters.bytes()))
@@ -303,8 +304,8 @@ impl BufferReader {
         Self { environment, input, descriptor: Descriptor::default() }
     }
 
-    /// `(channel, data type, sequence number, bytes)`, or `None` at the end; the segment is free
-    /// again at once.
+    /// Returns `(channel, data type, sequence number, bytes)`, or `None` at the end. The bytes are a
+    /// copy, so the segment is free again at once.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |interrupt| {
             self.environment.check()?;
@@ -313,7 +314,7 @@ impl BufferReader {
         Ok(Self::buffer(py, received))
     }
 
-    /// Like `next`, but `None` also where that would block.
+    /// Like `next`, but returns `None` instead of blocking.
     fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Buffer<'py>>> {
         let received = blocking(py, |_| {
             self.environment.check()?;

@@ -34,8 +34,12 @@ class _Context(SourceReaderContext):
         self._control = control
         self._subtask = subtask
         self._host = socket.gethostname()
-        names = ("num_partitions", "memory", "segment_size", "max_record_size")
-        self._configuration = {name: str(getattr(task, name)) for name in names}
+        self._configuration = {
+            "num_partitions": str(task.num_partitions),
+            "memory": str(task.options["memory"]),
+            "segment_size": str(task.options["segment_size"]),
+            "max_record_size": str(task.options["max_record_size"]),
+        }
 
     @property
     def index_of_subtask(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,7 @@ import headgate as hg
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.environment import SameHostLink
-    from headgate.partition import Compression
+    from headgate.options import EnvironmentOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.tasks.control import Control, Place
@@ -28,30 +26,13 @@ class Task:
         place: where the coordinator is.
         schema: of the batches on the wire.
         num_partitions: how many subpartitions each producer has.
-        memory: bytes of a process's pool.
-        segment_size: bytes of a segment.
-        max_record_size: bytes of the largest single row.
-        buffers: the options of an environment that share out its pool and keep its buffers small,
-            by name.
-        buffer_timeout: seconds that rows may wait for their page to fill; 0 not at all, -1 for ever.
-        spill_threshold: larger rows than this are put together on disk, in bytes.
-        compression: how full pages are compressed on their way to another process.
-        same_host_link: whether processes of one host share memory.
-        temp_directories: where; None for the local directories of Spark where the task runs.
+        options: options of the task's environment, sizes in bytes and durations in seconds.
     """
 
     place: Place
     schema: pa.Schema
     num_partitions: int
-    memory: int
-    segment_size: int
-    max_record_size: int
-    buffers: Mapping[str, Any]
-    buffer_timeout: float
-    spill_threshold: int
-    compression: Compression
-    same_host_link: SameHostLink
-    temp_directories: tuple[str, ...] | None
+    options: EnvironmentOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +114,11 @@ def here() -> Identity:
 
 def environment(task: Task, control: Control, run: int, epoch: int) -> hg.ShuffleEnvironment:
     """Return this task's environment: its pool, its key for the run, its place on the network."""
+    options: EnvironmentOptions = {**task.options, "listen": f"{control.host}:0"}
     return hg.ShuffleEnvironment(
-        memory=task.memory,
-        segment_size=task.segment_size,
-        max_record_size=task.max_record_size,
-        **task.buffers,
-        buffer_timeout=task.buffer_timeout,
-        spill_threshold=task.spill_threshold,
-        compression=task.compression,
-        same_host_link=task.same_host_link,
-        temp_directories=task.temp_directories,
-        listen=f"{control.host}:0",
         secret=task.place.secret,
         exchange_id=task.place.exchange_id,
         run=run,
         epoch=epoch,
+        **options,
     )

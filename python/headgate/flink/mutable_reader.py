@@ -1,4 +1,4 @@
-"""Reading into memory that the caller owns."""
+"""Reading into memory of the caller."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from headgate.reader import AbstractReader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.gate import InputGate, UnionInputGate
+    from headgate.gate import DataInput
 
 _ORDER = "<" if sys.byteorder == "little" else ">"
 
 
 class MutableRecordReader(AbstractReader):
-    """Fills what the caller owns, again and again, and allocates nothing per record.
+    """Fills arrays of the caller again and again, and allocates nothing per record.
 
-    Rows go into a numpy structured array of one dimension, or into a dict of column names and numpy
-    arrays of one length; columns that neither names are skipped. Types of fixed width are read:
-    integers, floats, booleans (numpy's ``bool``), timestamps and durations (``datetime64[us]`` and
-    the like, or ``int64``), dates (``datetime64[D]`` or ``int32``; date64 as ``int64``), times of
-    day (``int32`` or ``int64``), fixed-size binary (``S16``, ``V16``). The types have to be the
-    same: nothing is cast. Booleans are unpacked through a temporary array of the chunk's length.
+    Rows go into a one-dimensional numpy structured array, or into a dict of column names and numpy
+    arrays of one length. Other columns are skipped. Types of fixed width can be read: integers,
+    floats, booleans (numpy's ``bool``), timestamps and durations (``datetime64[us]`` and the like,
+    or ``int64``), dates (``datetime64[D]`` or ``int32``; date64 as ``int64``), times of day
+    (``int32`` or ``int64``), fixed-size binary (``S16``, ``V16``). Nothing is cast, so the types
+    must match. Booleans are unpacked through a temporary array of the chunk's length. Source:
+    Flink's ``MutableRecordReader``.
 
     >>> import headgate as hg, numpy as np, pyarrow as pa
     >>> schema = pa.schema([("user", pa.int64()), ("score", pa.float32())])
@@ -42,20 +43,20 @@ class MutableRecordReader(AbstractReader):
     >>> env.close()
 
     Args:
-        gate: what to read, a gate or a union of several; it has no other reader.
-        schema: of the batches; the gate's if not given.
+        gate: an :class:`InputGate`, or a :class:`UnionInputGate`, without another reader.
+        schema: schema of the batches; the gate's if not given.
         serializer: ``"arrow"``, or ``"bytes"`` for writers of bytes records.
-        on_event: called with each :class:`Event` and :class:`EventAnnouncement`; without it they are
-            dropped.
+        on_event: called with each :class:`Event` and :class:`EventAnnouncement`, which are dropped
+            if it is not given.
         iterative: as in :class:`RecordReader`.
 
     Raises:
-        OptionError: an Arrow reader for which no schema is known.
+        OptionError: an Arrow reader without a schema.
     """
 
     def __init__(
         self,
-        gate: InputGate | UnionInputGate,
+        gate: DataInput,
         *,
         schema: pa.Schema | None = None,
         serializer: Literal["arrow", "bytes"] = "arrow",
@@ -71,36 +72,38 @@ class MutableRecordReader(AbstractReader):
             iterative=iterative,
         )
         self._gate = gate
+        #: Rows of the last batch that found no room.
         self._rest: pa.RecordBatch | None = None
+        #: Raised by the next call, because the last one had filled some rows.
         self._error: HeadgateError | None = None
 
     @property
     def is_finished(self) -> bool:
-        """Whether everything was read: all channels have ended and no row is left."""
+        """True once everything was read: all channels have ended, and no row is left."""
         return self._rest is None and self._error is None and self._native.is_finished()
 
     def read_into(self, out: Any, *, masks: Any = None) -> int | None:
         """Fill `out` from its start; blocks until there is a record, or the end.
 
-        Rows: fills as many as are there, at most all of `out`; rows of a batch that find no room
-        come first the next time. Bytes: fills in one record.
+        Of rows, it fills as many as are available, at most all of `out`. The next call begins with
+        the rows of the batch that found no room. Of bytes records, it fills in one.
 
         Args:
             out: a structured array or a dict of arrays; with ``serializer="bytes"`` writable bytes
                 such as a ``bytearray`` or a ``memoryview``.
-            masks: of columns that may hold nulls, boolean arrays like those of ``numpy.ma``: True
-                where the row is null, whose value in `out` then means nothing. A dict, or a
-                structured array.
+            masks: boolean arrays for the columns that may have nulls, as a dict or a structured
+                array. As in ``numpy.ma``, True marks a null, whose value in `out` is undefined.
 
         Returns:
-            How many rows, or bytes, were filled; None at the end of all channels or of the
+            The number of rows, or bytes, filled in; None at the end of all channels or of the
             superstep. A bytes record may have 0 bytes.
 
         Raises:
             OptionError: arrays of other types, lengths or names than can be filled; or a null in a
-                column without a mask: its batch is not read, a mask may be given next time.
-            RecordTooLargeError: a bytes record longer than `out`; it stays the next to be read.
-            PeerLostError: a producer vanished; and the other errors of :class:`RecordReader`.
+                column without a mask. That batch is not read: the next call may bring a mask.
+            RecordTooLargeError: a bytes record longer than `out`. The next call reads it.
+            PeerLostError: the connection to a producer was lost; and the other errors of
+                :class:`RecordReader`.
         """
         if self._error is not None:
             error, self._error = self._error, None
@@ -121,7 +124,7 @@ class MutableRecordReader(AbstractReader):
             except HeadgateError as error:
                 if not filled:
                     raise
-                # What is filled is the caller's; the error comes next time.
+                # This call returns the rows it has filled; the next call raises.
                 self._error = error
                 break
             filled += count
@@ -129,7 +132,7 @@ class MutableRecordReader(AbstractReader):
         return filled or None
 
     def _next_batch(self, *, block: bool) -> pa.RecordBatch | None:
-        """Return the next batch that has rows, None at an end or where that would block."""
+        """Return the next batch that has rows; None at an end, or if reading would block."""
         read = self._native.next if block else self._native.poll_next
         while (record := read()) is not None:
             if isinstance(record, tuple):
@@ -150,13 +153,13 @@ class MutableRecordReader(AbstractReader):
         return length
 
     def close(self) -> None:
-        """Close the gate: the producers need not send the rest. A union's gates stay open."""
+        """Close the gate, so that the producers stop sending. A union's gates stay open."""
         self._rest = None
         self._gate.close()
 
 
 def _columns(out: Any, schema: pa.Schema) -> tuple[dict[str, Any], int]:
-    """Return the arrays to fill by their names, checked against the schema, and their length."""
+    """Return the arrays to fill by name, checked against the schema, and their length."""
     columns, room = _named(out, "out")
     for name, array in columns.items():
         if schema.get_field_index(name) < 0:
@@ -195,27 +198,27 @@ def _masks(masks: Any, columns: Mapping[str, Any], room: int) -> dict[str, Any]:
     return named
 
 
-def _named(arrays: Any, what: str) -> tuple[dict[str, Any], int]:
+def _named(arrays: Any, argument: str) -> tuple[dict[str, Any], int]:
     """Return the arrays of a dict, or of the fields of a structured array, and their length."""
     names = getattr(getattr(arrays, "dtype", None), "names", None)
     named = {name: arrays[name] for name in names} if names else arrays
     if not isinstance(named, Mapping):
         raise OptionError(
-            f"{what} is {type(arrays).__name__}",
+            f"{argument} is {type(arrays).__name__}",
             remedy="a numpy structured array · a dict of numpy arrays",
         )
     shapes = {getattr(array, "shape", None) for array in named.values()}
     shape = shapes.pop() if len(shapes) == 1 else None
     if shape is None or len(shape) != 1 or shape[0] == 0:
         raise OptionError(
-            f"{what} has no rows to fill, or its arrays differ in shape",
+            f"{argument} has no rows to fill, or its arrays differ in shape",
             remedy="arrays of one dimension and one length, 1 or more",
         )
     return dict(named), shape[0]
 
 
 def _dtypes(arrow: pa.DataType) -> list[str]:
-    """Return the numpy types, as ``dtype.str``, that an Arrow type of fixed width fits into."""
+    """Return the numpy types, as ``dtype.str``, that can hold an Arrow type of fixed width."""
     import pyarrow as pa
 
     if pa.types.is_boolean(arrow):
@@ -254,7 +257,7 @@ def _temporal(arrow: pa.DataType) -> list[str]:
 def _copy(
     batch: pa.RecordBatch, columns: Mapping[str, Any], masks: Mapping[str, Any], start: int
 ) -> None:
-    """Copy a whole batch to the rows from `start` on; either all of it or nothing."""
+    """Copy a whole batch, or nothing, to the rows from `start` on."""
     end = start + batch.num_rows
     picked = {name: batch.column(name) for name in columns}
     for name, column in picked.items():
@@ -270,7 +273,7 @@ def _copy(
 
 
 def _values(column: pa.Array, dtype: Any) -> Any:
-    """Return the values for an array of `dtype`, those of nulls too; a view except for booleans."""
+    """Return the values, also of nulls, for an array of `dtype`; a view except for booleans."""
     import pyarrow as pa
 
     arrow, length, offset = column.type, len(column), column.offset

@@ -1,0 +1,97 @@
+"""Several gates, read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headgate import _native
+from headgate.data_types import EndOfDataStatus
+from headgate.errors import OptionError
+from headgate.gate import InputGate
+from headgate.schemas import same_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class UnionInputGate:
+    """Several gates read as one: gates take turns, and the channels of each gate take turns.
+
+    Channels are numbered over all gates, in the order in which the gates are given. Source: Flink's
+    ``UnionInputGate``.
+
+    >>> import headgate as hg
+    >>> env = hg.ShuffleEnvironment(memory="1m", segment_size="32k")
+    >>> partitions = [env.create_result_partition(1) for _ in range(2)]
+    >>> for number, partition in enumerate(partitions):
+    ...     with hg.RecordWriter(partition, serializer="bytes") as writer:
+    ...         writer.emit(b"from %d" % number)
+    >>> gates = [env.create_input_gate([partition.address(0)]) for partition in partitions]
+    >>> list(hg.RecordReader(hg.UnionInputGate(gates), serializer="bytes"))
+    [b'from 0', b'from 1']
+    >>> env.close()
+
+    Args:
+        gates: two or more gates of one environment and one schema. Each is sealed, is given once,
+            and has no other reader. Unions cannot be nested.
+
+    Raises:
+        OptionError: fewer than two gates, or an argument that is not an :class:`InputGate`.
+        ClosedError: a gate given twice, a gate that is not sealed, or gates of several
+            environments.
+        SchemaMismatchError: the gates' schemas differ.
+    """
+
+    def __init__(self, gates: Iterable[InputGate]) -> None:
+        self._gates = list(gates)
+        for gate in self._gates:
+            if not isinstance(gate, InputGate):
+                raise OptionError(
+                    f"a union reads input gates, not {type(gate).__name__}",
+                    remedy="give the gates of the other union one by one",
+                )
+        if len(self._gates) < 2:
+            raise OptionError(f"a union of {len(self._gates)} gates", asked="two gates or more")
+        for gate in self._gates:
+            if self.schema is not None and gate.schema is not None:
+                same_schema(self.schema, gate.schema, "the union's gates before it read")
+        natives = [gate._native for gate in self._gates]  # noqa: SLF001 - one package
+        self._native = _native.UnionInputGate(natives)
+
+    @property
+    def gates(self) -> list[InputGate]:
+        """The gates, in their order."""
+        return list(self._gates)
+
+    def send_task_event(self, name: str, body: bytes = b"") -> None:
+        """Send an event to the producers of all gates; see :meth:`InputGate.send_task_event`."""
+        for gate in self._gates:
+            gate.send_task_event(name, body)
+
+    def announce_buffer_size(self, size: int) -> None:
+        """Ask the producers of all gates; see :meth:`InputGate.announce_buffer_size`."""
+        for gate in self._gates:
+            gate.announce_buffer_size(size)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the batches, from the first gate that knows it."""
+        return next((gate.schema for gate in self._gates if gate.schema is not None), None)
+
+    @property
+    def num_channels(self) -> int:
+        """Number of channels of all gates."""
+        return self._native.num_channels
+
+    @property
+    def end_of_data_status(self) -> EndOfDataStatus:
+        """The status of all channels together."""
+        return EndOfDataStatus(self._native.end_of_data_status())
+
+    def close(self) -> None:
+        """End the reader, which raises :class:`~headgate.errors.ClosedError` if it is waiting.
+
+        The gates stay open, and their producers wait until each gate is closed.
+        """
+        self._native.close()
