@@ -68,8 +68,8 @@ def exchange(
         map: runs in the producers, from an iterator of record batches to another one. It gets the
             batches of a source as the reader made them.
         reduce: runs in the consumers, once per partition, from the rows of that partition.
-        schema: what ``reduce`` returns, or ``map`` where there is no ``reduce``; by default the
-            columns that are sent.
+        schema: of what ``reduce`` returns, or ``map`` where there is no ``reduce``; by default the
+            columns that are sent. Columns are matched by name, and cast where nothing is lost.
         num_partitions: of the result; by default half of the slots, at least 1.
         spark: the session that a source is read in; by default the active one.
         parallelism: how many readers a source has; by default the slots that the consumers leave,
@@ -164,7 +164,13 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
 
     def producers(run: int, epoch: int) -> DataFrame:
         task = ProducerTask(
-            **common, run=run, epoch=epoch, map=request.map, by=request.by, source=source
+            **common,
+            run=run,
+            epoch=epoch,
+            map=request.map,
+            by=request.by,
+            source=source,
+            map_option=request.map_option,
         )
         df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
         return df.mapInArrow(_produce(task), RESULT)
@@ -177,7 +183,12 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     plan = Plan(producers, words, options["progress"], source, by_order)
     owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)
-    task = ConsumerTask(**common, reduce=request.reduce, batch_bytes=options["batch_bytes"])
+    task = ConsumerTask(
+        **common,
+        reduce=request.reduce,
+        batch_bytes=options["batch_bytes"],
+        result=request.result_schema,
+    )
     return consumers.mapInArrow(_consume(task), request.result)
 
 

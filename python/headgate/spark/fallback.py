@@ -39,14 +39,30 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         df = planned_table(request, slots)
     else:
         df = request.df
-        df = df if request.map is None else df.mapInArrow(request.map, request.wire)
+        if request.map is not None:
+            map_ = _cast("map", request.map, request.wire_schema, request.map_option)
+            df = df.mapInArrow(map_, request.wire)
     if columns is not None:
         df = df.repartition(partitions, *columns)
     elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)
-    return df if request.reduce is None else df.mapInArrow(request.reduce, request.result)
+    if request.reduce is None:
+        return df
+    reduce = _cast("reduce", request.reduce, request.result_schema, "schema")
+    return df.mapInArrow(reduce, request.result)
+
+
+def _cast(name: str, function: BatchFunction, schema: pa.Schema, option: str) -> BatchFunction:
+    """Return a function whose batches have the declared schema, as those of an exchange do."""
+
+    def cast(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from headgate.spark.schema_cast import SchemaCast  # noqa: PLC0415 - in the worker
+
+        return SchemaCast(schema, name, option).all(function(batches))
+
+    return cast
 
 
 def _columns(by: Any) -> list[str] | None:

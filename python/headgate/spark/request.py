@@ -10,7 +10,7 @@ from headgate import _options
 from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
-from headgate.spark.schema import arrow_schema, key_columns
+from headgate.spark.schema import arrow_schema, key_columns, result_schema
 from headgate.spark.source_input import SourceInput
 from headgate.spark.wire.messages import MAX_INDEXES
 
@@ -39,6 +39,7 @@ class Request:
         wire: Spark's schema of the rows that are sent.
         wire_schema: the same in Arrow.
         result: Spark's schema of the rows that come out.
+        result_schema: the same in Arrow.
         options: parsed.
     """
 
@@ -51,12 +52,18 @@ class Request:
     wire: StructType
     wire_schema: pa.Schema
     result: StructType
+    result_schema: pa.Schema
     options: _options.Options
 
     @property
     def context(self) -> SparkContext:
         """The application."""
         return self.session.sparkContext
+
+    @property
+    def map_option(self) -> str:
+        """The option that declares what ``map`` returns."""
+        return "schema" if self.reduce is None else "map_schema"
 
     @property
     def by_words(self) -> str:
@@ -121,6 +128,7 @@ def check(
         wire=wire,
         wire_schema=wire_schema,
         result=result,
+        result_schema=result_schema(result, timezone),
         options=chosen,
     )
 

@@ -36,6 +36,19 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
     return pa.schema(fields)
 
 
+def result_schema(schema: StructType, timezone: str) -> pa.Schema:
+    """Return the schema of the batches that Spark takes for a result, of whatever types.
+
+    Args:
+        schema: of the result.
+        timezone: label of its timestamps.
+    """
+    try:
+        return arrow_schema(schema, timezone)
+    except UnsupportedTypeError:
+        return arrow_schema_in_utc(schema)  # a type that is never sent, as Spark's own intervals
+
+
 def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
     """Return the schema, of whatever types, that Spark's data sources have; time stamps are in UTC."""
     import inspect  # noqa: PLC0415 - only here

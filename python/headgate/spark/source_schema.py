@@ -1,10 +1,10 @@
-"""A source's Arrow schema as Spark's, and its batches as Spark would have given them to Python."""
+"""A source's Arrow schema as Spark's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.errors import SchemaMismatchError, UnsupportedTypeError
+from headgate.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,63 +78,3 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         **dict.fromkeys((f"duration[{unit}]" for unit in ("s", "ms", "ns")), pa.duration("us")),
     }
     return plain.get(str(kind), kind)
-
-
-class Plain:
-    """Gives batches the types of the wire, where a source has others that mean the same.
-
-    Args:
-        schema: of the wire.
-    """
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._seen: pa.Schema | None = None
-        self._casts: dict[int, pa.DataType] = {}
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch, the same one where nothing is to be done.
-
-        A column of a type with another meaning stays as it is: the writer refuses it by name.
-
-        Raises:
-            SchemaMismatchError: a value that its column's new type cannot hold, as a time stamp
-                with nanoseconds.
-        """
-        if self._seen is None or not (batch.schema is self._seen or batch.schema == self._seen):
-            self._seen, self._casts = batch.schema, self._needed(batch.schema)
-        if not self._casts:
-            return batch
-        import pyarrow as pa  # noqa: PLC0415 - slow to import
-
-        columns = list(batch.columns)
-        for index, kind in self._casts.items():
-            try:
-                columns[index] = columns[index].cast(kind)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise SchemaMismatchError(
-                    f"column {self._schema.names[index]!r} has a value that {kind} cannot hold",
-                    asked=str(kind),
-                    have=f"{columns[index].type}: {error}",
-                    remedy="cast or round the column in map or in the source",
-                ) from error
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _needed(self, schema: pa.Schema) -> dict[int, pa.DataType]:
-        if schema.names != self._schema.names:
-            return {}
-        needed = {}
-        for index, (have, want) in enumerate(zip(schema.types, self._schema.types, strict=True)):
-            if have == want:
-                continue
-            if not _means_the_same(have, want):
-                return {}
-            needed[index] = want
-        return needed
-
-
-def _means_the_same(have: pa.DataType, want: pa.DataType) -> bool:
-    plain = plain_type(have)
-    if str(plain).startswith("timestamp") and str(want).startswith("timestamp"):
-        return (plain.tz is None) == (want.tz is None)
-    return bool(plain == want)

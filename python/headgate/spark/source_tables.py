@@ -39,15 +39,16 @@ def planned_table(request: Request, slots: int) -> DataFrame:
 def _reader(
     source: Any, version: int, shares: list[tuple[tuple[str, bytes], ...]], request: Request
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    function, wire = request.map, request.wire_schema
+    function, wire, option = request.map, request.wire_schema, request.map_option
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.source.planning import read_splits  # noqa: PLC0415 - in the worker
-        from headgate.spark.source_schema import Plain  # noqa: PLC0415 - in the worker
+        from headgate.spark.schema_cast import SchemaCast  # noqa: PLC0415 - in the worker
 
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         splits = [split for number in numbers for split in shares[number]]
         records = read_splits(source, version, splits)
-        yield from map(Plain(wire), records if function is None else function(records))
+        made = records if function is None else function(records)
+        yield from SchemaCast(wire, "the source" if function is None else "map", option).all(made)
 
     return read

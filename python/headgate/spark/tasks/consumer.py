@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
+from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.merge import merge
 from headgate.spark.tasks.task import ConsumerTask, environment, here
@@ -148,7 +149,10 @@ class _Resident:
         clock = Clock()
         self._counts.clocks.append(clock)
         source = Source(reader, self._count, clock)
-        yield from yielded(apply("reduce", task.reduce, source), clock)
+        batches = apply("reduce", task.reduce, source)
+        if task.reduce is not None and task.result is not None:
+            batches = SchemaCast(task.result, "reduce").all(batches)
+        yield from yielded(batches, clock)
         if source.error is not None:
             raise source.error  # reduce caught it and went on: rows would be missing
 

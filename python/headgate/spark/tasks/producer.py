@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
+from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.task import ProducerTask, environment, here
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.spark.source_schema import Plain
     from headgate.spark.tasks.source_tasks import Reading
     from headgate.spark.tasks.task import SourcePlan
     from headgate.spark.wire.messages import Message
@@ -92,7 +92,6 @@ class _Sender:
             wanted=wanted,
             lost_consumer_timeout=LOST_CONSUMER,
         )
-        self._plain: Plain | None = None
         self._reading = None if task.source is None else self._reader(task.source)
 
     def send(self, batches: Iterable[pa.RecordBatch]) -> dict[str, int]:
@@ -118,10 +117,8 @@ class _Sender:
             self._environment.close()
 
     def _reader(self, plan: SourcePlan) -> Reading:
-        from headgate.spark.source_schema import Plain  # noqa: PLC0415 - only sources need it
         from headgate.spark.tasks.source_tasks import Reading  # noqa: PLC0415 - only sources need it
 
-        self._plain = Plain(self._task.schema)
         return Reading(self._task, plan, self._control, here().partition)
 
     def _over(self) -> errors.HeadgateError:
@@ -151,8 +148,7 @@ class _Sender:
                 return self._stopped()
             self._register()
         source = Source(batches, lambda _: None, clock)
-        mapped = apply("map", self._task.map, source)
-        for batch in mapped if self._plain is None else map(self._plain, mapped):
+        for batch in self._cast(apply("map", self._task.map, source)):
             if self._finish.is_set():
                 break
             self._counts.rows += batch.num_rows
@@ -172,6 +168,15 @@ class _Sender:
         self._control.send("DONE", {**totals, "peak": peak})
         self._control.await_message("OK", "ABORT", "FINISH", "EPOCH_ENDED")
         return totals
+
+    def _cast(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the batches with the schema of the wire, which those of a DataFrame have."""
+        task = self._task
+        if task.map is None and task.source is None:
+            return batches
+        function = "map" if task.source is None or task.map is not None else "the source"
+        option, schema = task.map_option, task.schema
+        return SchemaCast(schema, function, option, same_on_the_wire).all(batches)
 
     @staticmethod
     def _emit(writer: hg.RecordWriter, batch: pa.RecordBatch) -> None:

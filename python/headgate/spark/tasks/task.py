@@ -37,13 +37,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerTask(Task):
-    """A consumer: ``reduce`` makes the result from what is read.
+    """A consumer.
 
-    Pages that wait are put together into batches of up to ``batch_bytes``; 0 for none.
+    Attributes:
+        reduce: makes the result from the rows that are read; None where they are the result.
+        batch_bytes: pages that wait are put together into batches of up to so many; 0 for none.
+        result: schema of what ``reduce`` returns.
     """
 
     reduce: BatchFunction | None = None
     batch_bytes: int = 0
+    result: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,15 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class ProducerTask(Task):
-    """A producer of one run: ``map`` makes what is sent, ``by`` decides where to.
+    """A producer of one run.
 
-    ``by`` is a list of column names, a selector, a callable, or None for round robin. With a
-    ``source`` the producer is one of its readers, and has no other input.
+    Attributes:
+        run: its number.
+        epoch: of the run.
+        map: makes the rows that are sent; None where they are the input.
+        by: a list of column names, a selector, a callable, or None for round robin.
+        source: the producer is one of its readers and has no other input; None for a DataFrame.
+        map_option: the option that declares what ``map`` returns.
     """
 
     run: int = 0
@@ -76,6 +85,7 @@ class ProducerTask(Task):
     map: BatchFunction | None = None
     by: Any = None
     source: SourcePlan | None = None
+    map_option: str = "schema"
 
 
 @dataclass(frozen=True, slots=True)
