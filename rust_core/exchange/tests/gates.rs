@@ -1,4 +1,4 @@
-//! Gates as their reader sees them, over both kinds of channel (spec 8).
+//! Gates over both kinds of channel, from the reader's view (spec 8).
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -16,7 +16,7 @@ use headgate_exchange::{
     ResultPartition, UnionInputGate,
 };
 
-/// The environments of producers and consumer: one and the same, or connected ones.
+/// The environments of producers and consumer: the same one, or two that are connected.
 struct Link {
     producer: Env,
     remote: Option<Env>,
@@ -32,14 +32,14 @@ impl Link {
         self.remote.as_ref().unwrap_or(&self.producer)
     }
 
-    /// Partitions of one subpartition, and their addresses.
+    /// Creates partitions of one subpartition. Returns them and their addresses.
     fn partitions(&self, count: usize) -> (Vec<Arc<ResultPartition>>, Vec<Address>) {
         let all: Vec<_> = (0..count).map(|_| self.producer.partition(1)).collect();
         let addresses = all.iter().map(|one| self.producer.address(one, 0)).collect();
         (all, addresses)
     }
 
-    /// Waits until each of these channels of the consumer's one gate holds something to read.
+    /// Waits until each of these channels of the consumer's only gate has a buffer to read.
     fn wait_for(&self, channels: &[usize], queued: usize) {
         if self.remote.is_some() {
             wait_until("pages arrived", || {
@@ -50,7 +50,7 @@ impl Link {
     }
 }
 
-/// Pages of one row each, flushed; the row says which it is.
+/// Writes and flushes pages of one row each; the row is the page's number.
 fn write_pages(writer: &mut ArrowWriter, count: i64) {
     for row in 0..count {
         writer.emit(&batch(row, row + 1, 0), &nothing).unwrap();
@@ -87,11 +87,11 @@ fn spec_8_02_no_channel_is_served_more_than_one_buffer_ahead() {
         let mut writers: Vec<_> = partitions.iter().map(writer).collect();
         let mut served = [0_i64; CHANNELS];
         for round in 0..20 {
-            // Refilled in another order each time; two pages are all that is sent on first credit.
+            // Written in another order each time. The initial credit is enough for two pages.
             for turn in 0..CHANNELS {
                 write_pages(&mut writers[(turn * 2 + round) % CHANNELS], 2);
             }
-            // The second page is seen only after the first one was announced to the gate.
+            // The second page arrives after the gate was notified of the first one.
             link.wait_for(&[0, 1, 2, 3, 4], 2);
             for _ in 0..2 * CHANNELS {
                 served[channel_of_next(&*gate)] += 1;
@@ -124,7 +124,7 @@ fn spec_8_16_a_channel_becomes_local_or_remote_once_its_producer_is_known() {
         assert!(matches!(error, ExchangeError::PartitionNotFound { .. }), "{error}");
         assert!(update(1, &addresses[1]).unwrap());
         for (channel, address) in [(1, &addresses[1]), (1, &addresses[0])] {
-            assert!(!update(channel, address).unwrap(), "known already: requested once");
+            assert!(!update(channel, address).unwrap(), "known already, so not requested again");
         }
         for partition in &partitions {
             let mut writer = writer(partition);
@@ -258,13 +258,13 @@ fn spec_8_18_buffers_recycling_and_release_raced_a_thousand_times_leak_nothing()
             link.producer.0.release_partition(partition.id());
         }
     }
-    assert!(delivered > 0, "every round was closed before anything arrived");
+    assert!(delivered > 0, "every round was closed before a buffer arrived");
     wait_until("all segments are home", || {
         [&link.producer, consumer].iter().all(|env| env.0.stats().pool.held == 0)
     });
 }
 
-/// Rows of several producers through every way of reading, against what was written.
+/// Compares the rows of several producers, read in every way, with the written ones.
 #[test]
 fn polling_and_blocking_through_one_gate_and_a_union_read_the_same() {
     for link in Link::both() {
@@ -330,7 +330,7 @@ fn read_all(link: &Link, input: Arc<dyn DataInput>, partitions: &[Arc<ResultPart
 }
 
 #[test]
-fn a_buffer_says_what_it_is_and_its_number() {
+fn a_buffer_has_its_type_and_number() {
     for link in Link::both() {
         let (partitions, addresses) = link.partitions(1);
         let gate = link.consumer().gate(&addresses);

@@ -1,4 +1,4 @@
-//! What the metrics say (spec 12.2): Flink's names, of what really happened.
+//! The values of the metrics under Flink's names (spec 12.2).
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -41,7 +41,7 @@ fn task(env: &Env) -> Metrics {
     env.0.stats().task_metrics()
 }
 
-/// Looks again until it is so.
+/// Takes snapshots until the condition holds.
 fn until(env: &Env, is_so: impl Fn(&Stats) -> bool) {
     while !is_so(&env.0.stats()) {
         nothing().unwrap();
@@ -73,7 +73,7 @@ fn spec_12_08_one_broadcast_buffer_counts_once_for_each_subpartition() {
             pages.flush().unwrap();
             bytes.flush().unwrap();
         }
-        // A page that is flushed is finished; a buffer of bytes may still grow.
+        // A flushed page is finished; a buffer of bytes may still grow.
         let of_bytes = |stats: &Stats| {
             let id = partitions[1].id();
             stats.partitions.iter().find(|one| one.id == id).unwrap().metrics()
@@ -103,7 +103,7 @@ fn spec_12_07_a_writer_blocked_in_a_request_is_hard_back_pressured_and_not_idle(
     thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let mut writer = writer(&partition);
-            // More than all segments hold, in one record.
+            // One record that is larger than all segments together.
             writer.emit(&batch(0, 10_000, 12), &nothing).unwrap();
             writer.finish().unwrap();
         });
@@ -123,7 +123,7 @@ fn spec_12_07_a_writer_blocked_in_a_request_is_hard_back_pressured_and_not_idle(
 }
 
 #[test]
-fn spec_section_12_2_output_that_is_not_available_is_soft_back_pressure() {
+fn spec_section_12_2_waiting_for_output_before_a_record_is_soft_back_pressure() {
     let buffers = BufferOptions { max_buffers_per_channel: 1, ..BufferOptions::default() };
     let env = Env::with(Config { buffers, ..config(32, 4096) });
     let partition = env.partition(1);
@@ -138,7 +138,7 @@ fn spec_section_12_2_output_that_is_not_available_is_soft_back_pressure() {
             writer.finish().unwrap();
         });
         until(&env, |stats| stats.times.accumulated.soft_back_pressured >= 20);
-        // A reader that waits meanwhile does not make the task idle.
+        // A reader that waits at the same time does not make the task idle.
         let other = env.0.create_input_gate().unwrap();
         assert!(other.poll_next().unwrap().is_pending());
         until(&env, |stats| stats.gates[0].times.accumulated.idle >= 20);
@@ -151,7 +151,7 @@ fn spec_section_12_2_output_that_is_not_available_is_soft_back_pressure() {
 }
 
 #[test]
-fn spec_section_12_2_a_reader_is_idle_from_a_poll_that_finds_nothing_until_there_is_something() {
+fn spec_section_12_2_a_reader_is_idle_from_a_poll_that_finds_nothing_to_the_next_buffer() {
     for link in Link::all(32) {
         let partition = link.partition(PartitionKind::PipelinedBounded, 1);
         let (gate, env) = (link.gate(&partition, 0), link.consumer());
@@ -166,7 +166,7 @@ fn spec_section_12_2_a_reader_is_idle_from_a_poll_that_finds_nothing_until_there
         assert!(before.iter().all(|idle| *idle >= 10), "{before:?}");
         let busy = env.0.stats().times.accumulated.busy;
         until(env, |stats| stats.times.accumulated.busy >= busy + 20);
-        assert_eq!(idle(&env.0.stats()), before, "there is something: not idle any more");
+        assert_eq!(idle(&env.0.stats()), before, "a buffer arrived: not idle any more");
         assert_eq!(drain(&mut env.reader(&gate)).unwrap().len(), 10);
         consumed(&partition);
     }
@@ -209,7 +209,7 @@ fn the_gates_of_a_union_are_idle_together() {
 }
 
 #[test]
-fn what_went_in_came_out_of_every_kind_of_partition() {
+fn input_and_output_counts_agree_for_every_kind_of_partition() {
     for kind in KINDS {
         for link in Link::all(64) {
             let partition = link.partition(kind, 2);
@@ -257,7 +257,7 @@ fn what_went_in_came_out_of_every_kind_of_partition() {
 }
 
 #[test]
-fn a_queue_is_as_long_as_what_waits_over_both_kinds_of_channel() {
+fn queue_lengths_count_the_waiting_buffers_over_both_kinds_of_channel() {
     for link in Link::all(64) {
         let partition = link.partition(PartitionKind::PipelinedBounded, 1);
         let gate = link.gate_of_bytes(&partition, 0);
@@ -297,7 +297,7 @@ fn a_queue_is_as_long_as_what_waits_over_both_kinds_of_channel() {
 }
 
 #[test]
-fn a_pool_that_is_overdrawn_is_used_more_than_it_is_large() {
+fn an_overdrawn_pool_has_a_usage_above_1() {
     let buffers = BufferOptions {
         buffers_per_channel: 1,
         floating_buffers_per_gate: 1,
@@ -310,14 +310,14 @@ fn a_pool_that_is_overdrawn_is_used_more_than_it_is_large() {
     let mut writer = writer(&partition);
     assert!(writer.emit(&batch(0, 5_000, 20), &stop).is_err());
     let used = share(&env.0.stats().partitions[0].metrics(), "outPoolUsage");
-    assert!((used - 2.0).abs() < 1e-9, "six of three, not {used}");
+    assert!((used - 2.0).abs() < 1e-9, "six of three segments, not {used}");
     assert!((share(&task(&env), "outPoolUsage") - used).abs() < 1e-9);
     env.0.release_partition(partition.id());
-    assert_eq!(get(&task(&env), "outPoolUsage"), Metric::Share(0.0), "a pool of nothing");
+    assert_eq!(get(&task(&env), "outPoolUsage"), Metric::Share(0.0), "a pool without segments");
 }
 
 #[test]
-fn spec_section_12_2_exclusive_and_floating_buffers_are_told_apart() {
+fn spec_section_12_2_exclusive_and_floating_buffers_have_usages_of_their_own() {
     let (producer, consumer) = (Env::new(64, 4096), Env::new(64, 4096));
     let partition = producer.partition(1);
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -329,7 +329,7 @@ fn spec_section_12_2_exclusive_and_floating_buffers_are_told_apart() {
     assert_eq!(usage(&consumer.0.stats()), [0.0; 3]);
     thread::scope(|scope| {
         let writing = scope.spawn(|| write_rows(&partition, 5_000));
-        // Nobody reads: all segments of the gate fill up, two exclusive and eight floating ones.
+        // Without a reader all segments of the gate fill up: two exclusive and eight floating ones.
         until(&consumer, |stats| usage(stats) == [1.0; 3]);
         let stats = consumer.0.stats();
         assert_eq!((stats.gates[0].exclusive.size, stats.gates[0].floating.size), (2, 8));
@@ -345,7 +345,7 @@ fn spec_section_12_2_exclusive_and_floating_buffers_are_told_apart() {
 }
 
 #[test]
-fn spec_12_05_a_wish_for_a_buffer_size_is_lost_on_who_is_not_there() {
+fn spec_12_05_a_buffer_size_may_be_announced_before_and_after_all_channels() {
     let env = Env::new(16, 4096);
     let partition = env.partition(1);
     let gate = env.0.create_input_gate().unwrap();

@@ -1,5 +1,5 @@
-//! Channels that are added where no segment is free (spec 1.7, 8.4, 8.7): in one thread, which could
-//! not read on if it had to wait for them.
+//! Channels that are added while no segment is free (spec 1.7, 8.4, 8.7). All in one thread: a call
+//! that waited for segments would wait for ever.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Env, batch, drain, nothing, page_schema, wait_until, writer};
 use headgate_exchange::{Address, ExchangeError, InputGate, PartitionOptions, ResultPartition};
 
-/// So many pages of one row each.
+/// Writes `rows` pages of one row each.
 fn write(partition: &Arc<ResultPartition>, rows: i64) {
     let mut writer = writer(partition);
     for row in 0..rows {
@@ -20,7 +20,7 @@ fn write(partition: &Arc<ResultPartition>, rows: i64) {
     writer.finish().unwrap();
 }
 
-/// A partition of one subpartition with so many pages, and where to read it.
+/// Creates a partition of one subpartition with `rows` pages. Returns it and its address.
 fn written(env: &Env, rows: i64) -> (Arc<ResultPartition>, Address) {
     let partition = env.partition(1);
     write(&partition, rows);
@@ -73,7 +73,7 @@ fn a_channel_is_added_while_a_partition_of_its_process_holds_all_segments() {
 }
 
 #[test]
-fn what_is_owed_is_paid_before_the_backlog_of_others() {
+fn missing_exclusive_segments_come_before_the_backlog_of_others() {
     let (producer, consumer) = (Env::new(256, 4096), Env::new(4, 4096));
     let (_endless, first) = written(&producer, 9);
     let gate = consumer.0.create_input_gate().unwrap();
@@ -88,7 +88,7 @@ fn what_is_owed_is_paid_before_the_backlog_of_others() {
     for _ in 0..3 {
         assert!(reader.next(&nothing).unwrap().is_some());
     }
-    // Three segments came free, and the first channel wants more than its own: each has one.
+    // Three segments became free. Each channel gets one, though the first has a backlog.
     wait_until("each channel has something", || {
         consumer.0.stats().gates[0].channels.iter().all(|channel| channel.queue.buffers > 0)
     });
@@ -96,7 +96,7 @@ fn what_is_owed_is_paid_before_the_backlog_of_others() {
 }
 
 #[test]
-fn a_promise_ends_with_its_channel_even_while_it_is_owed() {
+fn a_promise_ends_with_its_channel_even_if_its_segments_are_missing() {
     let (producer, consumer) = (Env::new(64, 4096), Env::new(3, 4096));
     let (_one, first) = written(&producer, 9);
     let partitions: Vec<_> = (0..3).map(|_| written(&producer, 1)).collect();

@@ -1,4 +1,4 @@
-//! What goes against the flow, over both kinds of channel.
+//! Messages from consumers to producers, over both kinds of channel.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -22,13 +22,13 @@ fn next_size(gate: &InputGate) -> Option<(DataType, usize)> {
     Some((received.data_type, received.buffer.len()))
 }
 
-/// Sizes of the data buffers that are left.
+/// Reads the remaining data buffers and returns their sizes.
 fn sizes(gate: &InputGate) -> Vec<usize> {
     let all = std::iter::from_fn(|| next_size(gate));
     all.filter(|(data_type, _)| data_type.is_buffer()).map(|(_, size)| size).collect()
 }
 
-/// Waits until the consumer's event shows that what it said before has come, too.
+/// Waits for an event from each gate: messages that were sent before it have arrived then.
 fn come(partition: &ResultPartition, gates: &[Arc<InputGate>]) {
     for gate in gates {
         gate.send_task_event("said", Bytes::new()).unwrap();
@@ -41,7 +41,7 @@ fn come(partition: &ResultPartition, gates: &[Arc<InputGate>]) {
     }
 }
 
-/// An environment whose partitions take many small pages that nobody reads yet.
+/// An environment whose partitions hold many small pages without a reader.
 fn roomy() -> Env {
     let buffers = BufferOptions {
         floating_buffers_per_gate: 64,
@@ -57,7 +57,7 @@ fn writer_to_all(partition: &Arc<ResultPartition>) -> ArrowWriter {
 }
 
 #[test]
-fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
+fn spec_4_11_buffers_have_the_size_that_their_consumer_announced() {
     for local in [true, false] {
         let (producer, other) = (Env::new(16, 4096), Env::new(16, 4096));
         let consumer = if local { &producer } else { &other };
@@ -76,19 +76,23 @@ fn spec_4_11_buffers_hold_what_their_consumer_wishes_for() {
             gate.announce_buffer_size(NonZeroU32::new(size).unwrap());
         }
         come(&partition, &gates);
-        // With its length a record of 2 bytes takes 6, one of 10 takes 14, one of 20 takes 24.
+        // With its length prefix a record of 2 bytes takes 6, one of 10 takes 14, one of 20 takes 24.
         for size in [2, 2, 10, 10, 20, 20] {
             writer.emit(&Bytes::from(vec![1; size]), &nothing).unwrap();
         }
         writer.finish().unwrap();
-        assert_eq!(sizes(&gates[0]), [10, 10, 24], "the wish is 10");
-        assert_eq!(sizes(&gates[1]), [6, 14, 24], "the wish is 6: the first record fits whole");
+        assert_eq!(sizes(&gates[0]), [10, 10, 24], "10 bytes are announced");
+        assert_eq!(
+            sizes(&gates[1]),
+            [6, 14, 24],
+            "6 bytes are announced: the first record fits whole"
+        );
         assert!(partition.wait_consumed(None, &nothing).unwrap());
     }
 }
 
 #[test]
-fn spec_4_11_pages_hold_what_their_consumer_wishes_for() {
+fn spec_4_11_pages_have_the_size_that_their_consumer_announced() {
     for local in [true, false] {
         let (producer, other) = (roomy(), roomy());
         let consumer = if local { &producer } else { &other };
@@ -102,10 +106,10 @@ fn spec_4_11_pages_hold_what_their_consumer_wishes_for() {
         };
         writer.emit(&batch(0, 1, 8), &nothing).unwrap();
         announce(1_000);
-        // A page that is open is not cut, and those behind it hold what is wished for.
+        // The open page is not cut; those behind it have the announced size.
         writer.emit(&batch(1, 400, 8), &nothing).unwrap();
         writer.flush().unwrap();
-        // Rows that are wider than the wish, and one that is wider than a segment.
+        // Rows that are wider than the announced size, and one that is wider than a segment.
         writer.emit(&batch(1, 3, 2_000), &nothing).unwrap();
         writer.emit(&batch(1, 2, 5_000), &nothing).unwrap();
         announce(u32::MAX);
@@ -129,7 +133,7 @@ fn spec_4_11_pages_hold_what_their_consumer_wishes_for() {
 }
 
 #[test]
-fn spec_12_05_a_wish_holds_for_channels_to_come_and_is_nothing_to_those_that_are_over() {
+fn spec_12_05_a_buffer_size_is_announced_to_later_channels_and_not_to_ended_ones() {
     for local in [true, false] {
         for early in [true, false] {
             let (producer, other) = (roomy(), roomy());
@@ -171,13 +175,13 @@ fn spec_12_05_a_wish_holds_for_channels_to_come_and_is_nothing_to_those_that_are
             gates[0].seal();
             let sizes = sizes(&gates[0]);
             assert!(sizes.len() > 5 && sizes.iter().all(|size| *size <= 500), "{sizes:?}");
-            assert!(sizes[0] > 100, "what the closed gate wished for counts no more: {sizes:?}");
+            assert!(sizes[0] > 100, "the closed gate's buffer size has no effect: {sizes:?}");
         }
     }
 }
 
 #[test]
-fn a_closed_gate_tells_nobody_anything() {
+fn a_closed_gate_sends_no_messages() {
     let env = Env::new(16, 4096);
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);

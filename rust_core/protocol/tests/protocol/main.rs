@@ -1,4 +1,4 @@
-//! What the protocol promises, concept by concept.
+//! The guarantees of the protocol, by concept.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
