@@ -7,7 +7,7 @@ use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Sequence, Totals};
 
 use crate::error::{Interrupt, Result};
-use crate::gate::flink_only::SuperstepInput;
+use crate::gate::flink_only::superstep_input::SuperstepInput;
 
 /// One buffer or event of one channel.
 #[derive(Debug)]

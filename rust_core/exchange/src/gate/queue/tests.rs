@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::gate::flink_only::Supersteps;
+use crate::gate::flink_only::supersteps::Supersteps;
 
 fn queue(channels: usize) -> GateQueue {
     let queue = GateQueue::new(Idle::new(Vec::new()));
