@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use headgate_protocol::DataType::EndOfPartition as END;
 use headgate_protocol::{
-    BufferHeader, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
+    BufferHeader, BufferKind, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
     PrioritizedDeque, ReceiveChannel, ReceiveLedger, SegmentQueue, SendQueue, Sequence, Side,
     Totals,
 };
@@ -383,6 +383,14 @@ impl Setup<'_> {
         let in_hand: u32 = world.in_hand.iter().sum();
         let all = world.pool + world.absent + world.gone + free + unread + in_hand;
         assert_eq!(all, self.all_segments(), "no segment is lost");
+        for channel in CHANNELS {
+            let wants = |channel: &usize| world.channels[*channel].ledger().wants();
+            if wants(&channel) == Some(BufferKind::Exclusive) && world.in_hand[channel] == 0 {
+                // The next channel may have ended meanwhile, and refuses then.
+                let next = world.segments.next().expect("the channel is queued");
+                assert_ne!(wants(next), Some(BufferKind::Floating), "promised segments come first");
+            }
+        }
         let mut queue = world.queue.clone();
         let turns: Vec<_> = std::iter::from_fn(|| queue.poll()).collect();
         for channel in CHANNELS {
