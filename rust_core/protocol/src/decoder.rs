@@ -3,24 +3,16 @@
 use std::num::NonZeroU32;
 
 use crate::crc32c::crc32c;
-use crate::frame::{
-    CRC_LEN, ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC, MAX_ERROR_TEXT,
-    PartitionRequest,
-};
+use crate::frame::{ErrorFrame, Frame, MAX_ERROR_TEXT, PartitionRequest};
 use crate::frame_error::FrameError;
-use crate::header::{BUFFER_HEADER_LEN, BufferHeader, TASK_EVENT_HEADER_LEN, TaskEventHeader};
+use crate::frame_kind::{
+    BUFFER_HEADER_LEN, CRC_LEN, FRAME_HEADER_LEN, FrameKind, MAGIC, TASK_EVENT_HEADER_LEN,
+};
+use crate::header::{BufferHeader, TaskEventHeader};
 use crate::lent::LentBuffer;
+use crate::side::Side;
 use crate::wire::{fill, take, take_u8, take_u16, take_u32, take_u64};
 use crate::{ChannelId, DataType, FrameMask, Generation, PartitionId, Sequence};
-
-/// The end of a connection that receives; it decides which frames may arrive.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Side {
-    /// Receives buffers, backlogs and errors.
-    Consumer,
-    /// Receives requests, cancels, credits and task events.
-    Producer,
-}
 
 /// The limits that the handshake agreed on, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,8 +2,9 @@
 
 use thiserror::Error;
 
-use crate::frame::{FrameKind, MAGIC};
-use crate::{ChannelId, DataType, Side};
+use crate::frame_kind::{FrameKind, MAGIC};
+use crate::side::Side;
+use crate::{ChannelId, DataType};
 
 /// Bytes that are no valid frame. The connection must be closed.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]

@@ -1,14 +1,10 @@
 //! The headers of frames with a payload: buffers and task events.
 
-use crate::frame::{FrameKind, MAGIC};
+use crate::frame_kind::{BUFFER_HEADER_LEN, FrameKind, MAGIC, TASK_EVENT_HEADER_LEN};
 use crate::{ChannelId, DataType, Generation, Sequence};
 
-/// Length of a buffer frame without its payload, in bytes.
-pub const BUFFER_HEADER_LEN: usize = 35;
 /// Offset of the CRC in a buffer header.
 pub const CRC_OFFSET: usize = 31;
-/// Length of a task event frame without its payload, in bytes.
-pub const TASK_EVENT_HEADER_LEN: usize = 21;
 /// Offset of the CRC in the header of a task event.
 pub const TASK_EVENT_CRC_OFFSET: usize = 17;
 /// Largest payload whose frame length fits its field.

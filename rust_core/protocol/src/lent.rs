@@ -5,9 +5,6 @@
 use crate::header::BufferHeader;
 use crate::{ChannelId, DataType, Generation, Sequence};
 
-/// Length of a [lent buffer](LentBuffer)'s frame without its header and CRC, in bytes.
-pub(crate) const LENT_BODY_LEN: usize = 41;
-
 /// A data buffer that stays in the producer's memory. The consumer reads it there and returns it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct LentBuffer {

@@ -20,6 +20,7 @@ mod decoder;
 mod deque;
 mod frame;
 mod frame_error;
+mod frame_kind;
 mod handshake;
 mod header;
 mod heartbeat;
@@ -30,6 +31,7 @@ mod mask;
 mod receive;
 mod segment_queue;
 mod send_queue;
+mod side;
 mod totals;
 mod wire;
 
@@ -38,20 +40,18 @@ pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};
 pub use data_type::{DataType, UnknownDataType};
 pub use debloat::{BufferDebloater, BufferSizeEma, ThroughputCalculator};
-pub use decoder::{FrameDecoder, Limits, Side};
+pub use decoder::{FrameDecoder, Limits};
 pub use deque::{NotFound, PrioritizedDeque};
-pub use frame::{
-    ErrorFrame, FRAME_HEADER_LEN, Frame, FrameKind, MAGIC, MAX_ERROR_TEXT, PartitionRequest,
-};
+pub use frame::{ErrorFrame, Frame, MAX_ERROR_TEXT, PartitionRequest};
 pub use frame_error::FrameError;
+pub use frame_kind::{
+    BUFFER_HEADER_LEN, FRAME_HEADER_LEN, FrameKind, MAGIC, TASK_EVENT_HEADER_LEN,
+};
 pub use handshake::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer, Refusal,
     ServerHandshake, Step, VERSION, VersionRange,
 };
-pub use header::{
-    BUFFER_HEADER_LEN, BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET,
-    TASK_EVENT_HEADER_LEN, TaskEventHeader,
-};
+pub use header::{BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET, TaskEventHeader};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
 pub use ledger::{BufferKind, NoCredit, ReceiveLedger};
@@ -60,4 +60,5 @@ pub use mask::FrameMask;
 pub use receive::{ReceiveChannel, ReceiveError};
 pub use segment_queue::SegmentQueue;
 pub use send_queue::{Next, SendQueue, SendQueueError};
+pub use side::Side;
 pub use totals::{Totals, TotalsError};

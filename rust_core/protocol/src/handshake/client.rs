@@ -1,8 +1,10 @@
 //! The client: the consumer, which dials.
 
-use super::key::Prover;
-use super::message::{Challenge, Hello, Inbox, Kind, MAC_LEN, ROLE_CONSUMER, encode_proof};
-use super::{HandshakeConfig, HandshakeError, Key, Peer, Refusal, Step, VersionRange};
+use super::config::{HandshakeConfig, Peer, Step, VersionRange};
+use super::error::{HandshakeError, Refusal};
+use super::key::{Key, Prover};
+use super::kind::Kind;
+use super::message::{Challenge, Hello, Inbox, MAC_LEN, ROLE_CONSUMER, encode_proof};
 
 /// The handshake of the side that dials.
 #[derive(Debug)]

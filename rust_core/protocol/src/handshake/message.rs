@@ -1,47 +1,15 @@
 //! The messages of the handshake, and their decoding from a stream.
 
-use super::{HandshakeError, Refusal, VersionRange};
+use super::config::VersionRange;
+use super::error::HandshakeError;
+use super::kind::{HEAD_LEN, Kind, MAGIC, REJECT_LEN};
+use super::reject::Reject;
 use crate::wire::{fill, take, take_u8, take_u16, take_u32};
 
-const MAGIC: [u8; 4] = *b"HDGT";
-const HEAD_LEN: usize = 5;
-pub(super) const HELLO_LEN: usize = 86;
-pub(super) const CHALLENGE_LEN: usize = 91;
-pub(super) const PROOF_LEN: usize = 37;
-pub(super) const REJECT_LEN: usize = 10;
 /// Length of a proof, the last field of CHALLENGE and PROOF.
 pub(super) const MAC_LEN: usize = 32;
 /// Role of the client.
 pub(super) const ROLE_CONSUMER: u8 = 1;
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u8)]
-pub(super) enum Kind {
-    Hello = 1,
-    Challenge = 2,
-    Proof = 3,
-    Accept = 4,
-    Reject = 5,
-}
-
-impl Kind {
-    const fn len(self) -> usize {
-        match self {
-            Self::Hello => HELLO_LEN,
-            Self::Challenge => CHALLENGE_LEN,
-            Self::Proof => PROOF_LEN,
-            Self::Accept => HEAD_LEN,
-            Self::Reject => REJECT_LEN,
-        }
-    }
-
-    fn start(self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len());
-        out.extend_from_slice(&MAGIC);
-        out.push(self as u8);
-        out
-    }
-}
 
 /// Collects one message at a time from pieces of any length.
 #[derive(Debug, Default)]
@@ -75,7 +43,7 @@ impl Inbox {
             return Ok(None);
         }
         if rejected {
-            return Err(Reject::decode(&self.buffer[HEAD_LEN..]).into_error(ours));
+            return Err(HandshakeError::rejected(Reject::decode(&self.buffer[HEAD_LEN..]), ours));
         }
         Ok(Some(std::mem::take(&mut self.buffer)))
     }
@@ -166,44 +134,4 @@ pub(super) fn decode_proof(message: &[u8]) -> [u8; MAC_LEN] {
 
 pub(super) fn encode_accept() -> Vec<u8> {
     Kind::Accept.start()
-}
-
-/// The reason sent to a rejected peer; it never says which check failed.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Reject {
-    Refused,
-    Version(VersionRange),
-}
-
-impl Reject {
-    const VERSION: u8 = 1;
-    const REFUSED: u8 = 2;
-
-    pub(super) fn encode(self) -> Vec<u8> {
-        let (reason, versions) = match self {
-            Self::Refused => (Self::REFUSED, VersionRange { min: 0, max: 0 }),
-            Self::Version(versions) => (Self::VERSION, versions),
-        };
-        let mut out = Kind::Reject.start();
-        out.push(reason);
-        out.extend_from_slice(&versions.min.to_be_bytes());
-        out.extend_from_slice(&versions.max.to_be_bytes());
-        out
-    }
-
-    fn decode(mut body: &[u8]) -> Self {
-        let input = &mut body;
-        if take_u8(input) == Self::VERSION {
-            Self::Version(VersionRange { min: take_u16(input), max: take_u16(input) })
-        } else {
-            Self::Refused
-        }
-    }
-
-    const fn into_error(self, ours: VersionRange) -> HandshakeError {
-        match self {
-            Self::Refused => HandshakeError::Refused { cause: Refusal::ByPeer },
-            Self::Version(theirs) => HandshakeError::Version { ours, theirs },
-        }
-    }
 }

@@ -1,8 +1,10 @@
 //! The server: the producer, which listens.
 
-use super::key::Prover;
-use super::message::{Challenge, Hello, Inbox, Kind, ROLE_CONSUMER, decode_proof, encode_accept};
-use super::{HandshakeConfig, HandshakeError, Key, Peer, Refusal, Step};
+use super::config::{HandshakeConfig, Peer, Step};
+use super::error::{HandshakeError, Refusal};
+use super::key::{Key, Prover};
+use super::kind::Kind;
+use super::message::{Challenge, Hello, Inbox, ROLE_CONSUMER, decode_proof, encode_accept};
 
 /// The handshake of the side that listens.
 #[derive(Debug)]
