@@ -39,7 +39,7 @@ pub struct HeartbeatMonitor {
 }
 
 impl HeartbeatMonitor {
-    /// Begins to monitor a target. Its timeout is rounded up to whole intervals.
+    /// Starts monitoring a target. Its timeout is rounded up to whole intervals.
     pub fn monitor(&mut self, target: u64, timeout: Duration) {
         self.unmonitor(target);
         let intervals = timeout.as_nanos().div_ceil(HEARTBEAT_INTERVAL.as_nanos()).max(1);
@@ -47,7 +47,7 @@ impl HeartbeatMonitor {
         self.targets.insert(target, Target { limit, missed: 0, heard: false });
     }
 
-    /// Stops to monitor a target.
+    /// Stops monitoring a target.
     pub fn unmonitor(&mut self, target: u64) {
         if self.targets.remove(&target).is_some_and(|target| target.is_silent()) {
             self.silent -= 1;

@@ -16,8 +16,8 @@ pub enum BufferKind {
 
 /// Free buffers and credit of one channel, as numbers: the driver moves the buffers themselves.
 ///
-/// Buffers of a pool are alike, so the ledger decides what each one counts as: one that the pool
-/// [offers](Self::on_offered) is exclusive while an exclusive one is missing, floating after that.
+/// The buffers of a pool are alike, so the ledger alone decides their kind: a buffer that the pool
+/// [offers](Self::on_offered) is exclusive if an exclusive one is missing, and floating otherwise.
 /// A free buffer is either announced, so that the producer may fill it, or not announced yet.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct ReceiveLedger {

@@ -35,7 +35,7 @@ pub enum EndOfDataStatus {
     NotEndOfData,
     /// All channels sent their end of data because their input was exhausted.
     Drained,
-    /// All channels sent their end of data, at least one because its job stops to be resumed later.
+    /// All channels sent their end of data, at least one because its job stops and will be resumed.
     Stopped,
 }
 

@@ -1,7 +1,7 @@
 //! The segments of a gate's remote channels: exclusive ones promised to each, floating ones for
 //! those with a backlog (spec 1.7, 8.7).
 //!
-//! [`SegmentQueue`] decides who gets the next one; this module moves the segments.
+//! [`SegmentQueue`] decides which channel gets the next segment; this module moves the segments.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,9 +17,9 @@ use crate::lock::lock;
 pub(crate) trait SegmentConsumer: Send + Sync {
     /// Returns the kind of segment the channel needs next.
     fn wants(&self) -> Option<BufferKind>;
-    /// Hands over a free segment; dropped if the channel needs none any more.
+    /// Takes a free segment, or drops it if the channel needs none any more.
     fn offer(&self, segment: PooledSegment);
-    /// Ends the channel, for which the pool has no segments.
+    /// Fails the channel: the pool cannot give it segments.
     fn fail(&self, cause: ExchangeError);
 }
 
@@ -176,7 +176,7 @@ impl GatePool {
         lock(&self.queue).update(&Waiting(Arc::clone(channel)), None);
     }
 
-    /// Brings a channel's turn up to date with what it wants.
+    /// Queues the channel, moves it or takes it out of the queue, as it wants.
     fn update(&self, channel: &Waiting) {
         let mut queue = lock(&self.queue);
         // Read under the queue's lock, so that no older answer overwrites a newer one.

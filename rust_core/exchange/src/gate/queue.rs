@@ -280,8 +280,8 @@ impl GateQueue {
     }
 
     /// Records that one buffer of a channel was taken, or the priority event `priority`. Returns
-    /// whether a channel is queued, and whether one with a priority event is. Wakes no
-    /// thread, as the reader itself calls this.
+    /// whether a channel is queued, and whether one with a priority event is. Wakes no thread, as the
+    /// reader itself calls this.
     pub(super) fn taken(
         &self,
         channel: usize,

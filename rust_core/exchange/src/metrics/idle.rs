@@ -24,14 +24,14 @@ impl Idle {
         Self { timers, waits: false, owner: process_id() }
     }
 
-    /// Begins to count; the reader found nothing.
+    /// Starts counting: the reader found nothing.
     pub(crate) fn begin(&mut self) {
         if !std::mem::replace(&mut self.waits, true) {
             self.timers.iter().for_each(|timer| timer.enter(Activity::Idle));
         }
     }
 
-    /// Ends the count; there is something to read, or the reader gave up.
+    /// Stops counting: there is something to read, or the reader gave up.
     pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.timers.iter().for_each(|timer| timer.leave(Activity::Idle));

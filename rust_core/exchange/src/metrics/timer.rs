@@ -12,7 +12,7 @@ use crate::lock::lock;
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     began: OnceLock<Instant>,
-    /// The time in ns at which it stopped to count.
+    /// The time in ns at which it stopped counting.
     ended: OnceLock<u64>,
     time: Mutex<TaskTime>,
 }
@@ -30,12 +30,12 @@ impl Drop for Wait<'_> {
 }
 
 impl Timer {
-    /// Begins to count, unless it counts already.
+    /// Starts counting, unless it counts already.
     pub(crate) fn begin(&self) {
         self.began.get_or_init(Instant::now);
     }
 
-    /// Stops to count.
+    /// Stops counting.
     pub(crate) fn end(&self) {
         if self.began.get().is_some() {
             let now = self.now();

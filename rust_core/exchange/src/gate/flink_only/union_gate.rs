@@ -111,7 +111,7 @@ impl UnionInputGate {
     /// Creates a union of sealed gates that have no other reader.
     ///
     /// # Errors
-    /// [`ExchangeError::State`] with fewer than two gates, one twice, or one that is not sealed.
+    /// [`ExchangeError::State`] for fewer than two gates, a duplicate, or a gate that is not sealed.
     pub fn new(gates: Vec<Arc<InputGate>>) -> Result<Self> {
         if gates.len() < 2 {
             return Err(ExchangeError::State("a union has two gates or more"));

@@ -1,5 +1,5 @@
 //! Notifications of channels and a reader, in all orders of their threads: every buffer is read, priority
-//! events first, and no thread waits for ever.
+//! events first, and no thread waits without end.
 
 use super::*;
 use crate::gate::wait::wait_until;

@@ -153,7 +153,7 @@ fn listeners_are_told_once_until_the_reader_found_nothing_more() {
     assert_eq!(queue.lock().listeners.len(), 2);
     let listener: Arc<dyn AvailabilityListener> = Arc::clone(&told) as _;
     queue.add_listener(Arc::downgrade(&listener));
-    assert_eq!(queue.lock().listeners.len(), 2, "the one that is gone is forgotten");
+    assert_eq!(queue.lock().listeners.len(), 2, "the listener without owner is dropped");
 }
 
 #[test]
