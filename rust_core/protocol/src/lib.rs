@@ -58,7 +58,7 @@ pub use ledger::{BufferKind, NoCredit, ReceiveLedger};
 pub use lent::LentBuffer;
 pub use mask::FrameMask;
 pub use receive::{ReceiveChannel, ReceiveError};
-pub use segment_queue::SegmentQueue;
+pub use segment_queue::{QueuedFor, SegmentQueue};
 pub use send_queue::{Next, SendQueue, SendQueueError};
 pub use side::Side;
 pub use totals::{Totals, TotalsError};

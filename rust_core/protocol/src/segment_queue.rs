@@ -1,8 +1,10 @@
 //! The channels of a gate that wait for segments, in the order in which they get them.
 
-use std::collections::BTreeMap;
-
 use crate::{BufferKind, PrioritizedDeque};
+
+/// The kind of segment that a channel is queued for, if it is queued.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct QueuedFor(Option<BufferKind>);
 
 /// Decides which channel of a gate gets the next free segment, and when the pool is asked for one.
 ///
@@ -14,39 +16,32 @@ use crate::{BufferKind, PrioritizedDeque};
 pub struct SegmentQueue<C> {
     /// Waiting channels, each once. Those that miss an exclusive segment are the priority elements.
     waiting: PrioritizedDeque<C>,
-    /// The kind of segment that each channel in `waiting` waits for.
-    kinds: BTreeMap<C, BufferKind>,
     /// Channels that are being admitted to the gate.
     admissions: usize,
     /// True while the pool has a listener that calls [`on_available`](Self::on_available).
     listening: bool,
 }
 
-impl<C: Clone + Ord> SegmentQueue<C> {
+impl<C: Clone + PartialEq> SegmentQueue<C> {
     /// Creates an empty queue.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            waiting: PrioritizedDeque::new(),
-            kinds: BTreeMap::new(),
-            admissions: 0,
-            listening: false,
-        }
+        Self { waiting: PrioritizedDeque::new(), admissions: 0, listening: false }
     }
 
     /// Records what `channel` wants now: queues it, moves it, or takes it out of the queue. A
     /// channel that waits for the same kind already keeps its turn.
-    pub fn update(&mut self, channel: &C, wants: Option<BufferKind>) {
-        let before = match wants {
-            Some(kind) => self.kinds.insert(channel.clone(), kind),
-            None => self.kinds.remove(channel),
-        };
+    ///
+    /// The driver keeps `queued_for` with the channel, so that this takes no search for a channel that
+    /// stays where it is.
+    pub fn update(&mut self, channel: &C, queued_for: &mut QueuedFor, wants: Option<BufferKind>) {
+        let before = std::mem::replace(&mut queued_for.0, wants);
         if before == wants {
             return;
         }
         if before.is_some() {
             let removed = self.waiting.remove_first(|other| other == channel);
-            debug_assert!(removed.is_ok(), "`kinds` and `waiting` have the same channels");
+            debug_assert!(removed.is_ok(), "`queued_for` says that it is queued");
         }
         match wants {
             Some(BufferKind::Exclusive) => self.waiting.add_priority(channel.clone()),
@@ -96,14 +91,14 @@ impl<C: Clone + Ord> SegmentQueue<C> {
         self.listening = false;
     }
 
-    /// Takes all channels out of the queue.
-    pub fn clear(&mut self) {
-        self.waiting.clear();
-        self.kinds.clear();
+    /// Takes all channels out of the queue. The driver resets the [`QueuedFor`] of each.
+    pub fn drain(&mut self) -> impl Iterator<Item = C> + use<C> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        std::iter::from_fn(move || waiting.poll())
     }
 }
 
-impl<C: Clone + Ord> Default for SegmentQueue<C> {
+impl<C: Clone + PartialEq> Default for SegmentQueue<C> {
     fn default() -> Self {
         Self::new()
     }

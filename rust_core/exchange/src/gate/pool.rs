@@ -3,11 +3,10 @@
 //!
 //! [`SegmentQueue`] decides which channel gets the next segment; this module moves the segments.
 
-use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, RequestError, SegmentListener};
-use headgate_protocol::{BufferKind, SegmentQueue};
+use headgate_protocol::{BufferKind, QueuedFor, SegmentQueue};
 
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, Result};
@@ -15,6 +14,8 @@ use crate::lock::lock;
 
 /// A channel that fills segments of its gate's pool.
 pub(crate) trait SegmentConsumer: Send + Sync {
+    /// The channel's place in the queue. Changes only under the queue's lock.
+    fn queued_for(&self) -> &Mutex<QueuedFor>;
     /// Returns the kind of segment the channel needs next.
     fn wants(&self) -> Option<BufferKind>;
     /// Takes a free segment, or drops it if the channel needs none any more.
@@ -27,29 +28,9 @@ pub(crate) trait SegmentConsumer: Send + Sync {
 #[derive(Clone)]
 struct Waiting(Arc<dyn SegmentConsumer>);
 
-impl Waiting {
-    fn address(&self) -> *const () {
-        Arc::as_ptr(&self.0).cast()
-    }
-}
-
 impl PartialEq for Waiting {
     fn eq(&self, other: &Self) -> bool {
-        self.address() == other.address()
-    }
-}
-
-impl Eq for Waiting {}
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.address().cmp(&other.address())
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
@@ -173,7 +154,8 @@ impl GatePool {
 
     /// Takes a released channel out of the queue.
     pub(super) fn forget(&self, channel: &Arc<dyn SegmentConsumer>) {
-        lock(&self.queue).update(&Waiting(Arc::clone(channel)), None);
+        let channel = Waiting(Arc::clone(channel));
+        lock(&self.queue).update(&channel, &mut lock(channel.0.queued_for()), None);
     }
 
     /// Queues the channel, moves it or takes it out of the queue, as it wants.
@@ -181,7 +163,7 @@ impl GatePool {
         let mut queue = lock(&self.queue);
         // Read under the queue's lock, so that no older answer overwrites a newer one.
         let wants = channel.0.wants();
-        queue.update(channel, wants);
+        queue.update(channel, &mut lock(channel.0.queued_for()), wants);
     }
 
     /// Hands out free segments, one per channel and turn, until none is free or wanted.
@@ -194,14 +176,14 @@ impl GatePool {
             match self.take_or_listen(&mut queue) {
                 Ok(None) => return,
                 Ok(Some(segment)) => {
-                    queue.update(&channel, None);
+                    queue.update(&channel, &mut lock(channel.0.queued_for()), None);
                     drop(queue);
                     fail_point!("pool.floating");
                     channel.0.offer(segment);
                     self.update(&channel);
                 }
                 Err(error) => {
-                    queue.update(&channel, None);
+                    queue.update(&channel, &mut lock(channel.0.queued_for()), None);
                     drop(queue);
                     channel.0.fail(ExchangeError::of_request(error, "input gate"));
                 }
@@ -226,7 +208,9 @@ impl GatePool {
     }
 
     pub(crate) fn close(&self) {
-        lock(&self.queue).clear();
+        for channel in lock(&self.queue).drain() {
+            *lock(channel.0.queued_for()) = QueuedFor::default();
+        }
         self.local.close();
     }
 }

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use headgate_memory::{Buffer, PooledSegment};
 use headgate_protocol::{
-    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, ReceiveChannel, Sequence,
+    BufferHeader, BufferKind, ChannelId, DataType, PrioritizedDeque, QueuedFor, ReceiveChannel,
+    Sequence,
 };
 
 use crate::error::{ExchangeError, Result};
@@ -40,6 +41,7 @@ pub(crate) struct RemoteChannel {
     pool: Arc<GatePool>,
     sink: Arc<dyn CreditSink>,
     state: Mutex<State>,
+    queued_for: Mutex<QueuedFor>,
     this: Weak<Self>,
 }
 
@@ -95,6 +97,7 @@ impl RemoteChannel {
                 released: false,
                 blocked: false,
             }),
+            queued_for: Mutex::default(),
             this: this.clone(),
         })
     }
@@ -338,6 +341,10 @@ impl InputChannel for RemoteChannel {
 }
 
 impl SegmentConsumer for RemoteChannel {
+    fn queued_for(&self) -> &Mutex<QueuedFor> {
+        &self.queued_for
+    }
+
     fn wants(&self) -> Option<BufferKind> {
         self.lock().receive.ledger().wants()
     }

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use headgate_protocol::DataType::EndOfPartition as END;
 use headgate_protocol::{
     BufferHeader, BufferKind, DataType, Frame, Generation, Next, PartitionId, PartitionRequest,
-    PrioritizedDeque, ReceiveChannel, ReceiveLedger, SegmentQueue, SendQueue, Sequence, Side,
-    Totals,
+    PrioritizedDeque, QueuedFor, ReceiveChannel, ReceiveLedger, SegmentQueue, SendQueue, Sequence,
+    Side, Totals,
 };
 
 use super::world::{CHANNELS, Packet, Places, Seen, Stage, World, id, transfer};
@@ -69,6 +69,7 @@ impl Setup<'_> {
             arrived: [Places::default(); 2],
             read: [Places::default(); 2],
             segments: SegmentQueue::new(),
+            queued_for: [QueuedFor::default(); 2],
             pool: self.all_segments() - self.absent,
             absent: self.absent,
             in_hand: [0; 2],

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::AddAssign;
 
 use headgate_protocol::{
-    BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, PrioritizedDeque,
+    BufferKind, ChannelId, Frame, FrameDecoder, FrameMask, Limits, PrioritizedDeque, QueuedFor,
     ReceiveChannel, SegmentQueue, SendQueue, Side,
 };
 
@@ -32,6 +32,7 @@ pub(super) struct World {
     pub(super) read: [Places; 2],
     /// The channels that wait for segments, as the gate keeps them.
     pub(super) segments: SegmentQueue<usize>,
+    pub(super) queued_for: [QueuedFor; 2],
     /// Free segments.
     pub(super) pool: u32,
     /// Segments of the gate that others still hold: each may come at any time.
@@ -160,9 +161,13 @@ impl World {
     pub(super) fn ask(&mut self, channel: usize, seen: &mut Seen) {
         let wants = self.channels[channel].ledger().wants();
         if wants.is_some() {
-            self.segments.update(&channel, wants);
+            self.queue_for_segments(channel, wants);
             self.refill(seen);
         }
+    }
+
+    fn queue_for_segments(&mut self, channel: usize, wants: Option<BufferKind>) {
+        self.segments.update(&channel, &mut self.queued_for[channel], wants);
     }
 
     /// Takes free segments for the channels that wait, as the gate's pool does.
@@ -181,7 +186,7 @@ impl World {
                 assert_ne!(wants, Some(BufferKind::Floating), "kept for the new channel");
             }
             self.pool -= 1;
-            self.segments.update(&channel, None);
+            self.queue_for_segments(channel, None);
             self.in_hand[channel] += 1;
             if !self.threads {
                 self.hand_over(channel, seen);
@@ -206,7 +211,7 @@ impl World {
             self.free(1, seen);
         }
         let wants = self.channels[channel].ledger().wants();
-        self.segments.update(&channel, wants);
+        self.queue_for_segments(channel, wants);
     }
 
     /// The pool calls its listener.
@@ -234,7 +239,7 @@ impl World {
     pub(super) fn close(&mut self, channel: usize, exclusive: u32, seen: &mut Seen) {
         let free = self.channels[channel].ledger_mut().close();
         self.free(free, seen);
-        self.segments.update(&channel, None);
+        self.queue_for_segments(channel, None);
         self.dismissed += exclusive;
         for segments in [&mut self.absent, &mut self.pool] {
             let gone = self.dismissed.min(*segments);
