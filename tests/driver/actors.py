@@ -1,6 +1,7 @@
 """A coordinator with a clock of its own and workers that are numbers."""
 
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.members import (
     AskVerdict,
@@ -12,7 +13,6 @@ from headgate.spark.driver.members import (
     Submit,
     Warn,
 )
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 

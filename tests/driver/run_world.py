@@ -9,9 +9,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -116,10 +116,10 @@ class World:
             if task.inbox:
                 found.append((f"tell {task.attempt}", lambda t=task: self.tell(t)))
             found += [(f"work {task.attempt}", call) for call in self.work(task)]
-        for consumer in self.coordinator.doubts.consumers.values():
+        for consumer in self.coordinator.outcomes.consumers.values():
             task = self.task(consumer.attempt)
             if task.status != "RUNNING":
-                found.append(("fate", lambda c=consumer, t=task: self.tell_fate(c, t)))
+                found.append(("fate", lambda c=consumer, t=task: self.report_outcome(c, t)))
         if self.events:
             found.append(("event", self.do_event))
         for task in [t for t in running if t.frozen]:
@@ -260,8 +260,8 @@ class World:
     def task(self, attempt):
         return next(t for t in self.tasks if t.attempt == attempt)
 
-    def tell_fate(self, consumer, task):
-        self.coordinator.fate(consumer, task.status, task.text, self.now)
+    def report_outcome(self, consumer, task):
+        self.coordinator.task_ended(consumer, task.status, task.text, self.now)
 
     def answer(self, member, run):
         task = self.task(member.attempt)

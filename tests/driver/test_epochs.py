@@ -3,7 +3,7 @@
 import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS, Theatre, flows, job_over, ready, started
 
-from headgate.spark.driver.recovery import Retries
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.roster import RunState
 
 GONE = "Python worker exited unexpectedly (crashed)"
@@ -188,7 +188,7 @@ def test_when_the_last_consumer_stops_between_two_epochs_the_run_is_done(theatre
 
 
 def test_rows_whose_place_depends_on_timing_are_never_mixed(theatre):
-    theatre.coordinator.placings.are_unrepeatable(EXCHANGE)
+    theatre.coordinator.indeterminate.add(EXCHANGE)
     (first, second), run, producer = started(theatre)
     theatre.done(producer, run.number)
     theatre.job_ended(run, [0])
@@ -203,7 +203,7 @@ def test_rows_whose_place_depends_on_timing_are_never_mixed(theatre):
 
 
 def test_rows_whose_place_depends_on_timing_may_all_begin_again(theatre):
-    theatre.coordinator.placings.are_unrepeatable(EXCHANGE)
+    theatre.coordinator.indeterminate.add(EXCHANGE)
     (first, second), run, producer = started(theatre)
     theatre.hang_up(producer)
     theatre.verdict("FAILED", GONE)

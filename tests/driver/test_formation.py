@@ -205,7 +205,7 @@ def test_a_stage_tried_again_keeps_to_what_was_handed_over():
 @pytest.mark.parametrize("persisting", [True, False])
 def test_another_stage_keeps_to_it_only_while_something_is_persisted(persisting):
     theatre = Theatre(slots=2)
-    theatre.coordinator.formation.homes.persisting(persisting)
+    theatre.coordinator.formation.owners.persisting(persisting)
     theatre.stage(1, 2)
     a, b = theatre.consumer(0), theatre.consumer(1)
     theatre.hang_up(b)
@@ -221,7 +221,7 @@ def test_another_stage_keeps_to_it_only_while_something_is_persisted(persisting)
 
 def test_tasks_that_wait_for_a_cached_partition_hold_slots_too():
     theatre = Theatre(slots=4)
-    theatre.coordinator.formation.homes.persisting(anything=True)
+    theatre.coordinator.formation.owners.persisting(anything=True)
     theatre.stage(1, 2)
     theatre.consumer(0)
     b = theatre.consumer(1)
@@ -233,7 +233,7 @@ def test_tasks_that_wait_for_a_cached_partition_hold_slots_too():
 
 def test_two_stages_that_cache_one_result_each_wait_for_the_other():
     theatre = Theatre(slots=4)
-    theatre.coordinator.formation.homes.persisting(anything=True)
+    theatre.coordinator.formation.owners.persisting(anything=True)
     theatre.stage(1, 2)
     theatre.stage(2, 2)
     a = theatre.consumer(0, stage=1)

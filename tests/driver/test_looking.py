@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from headgate.spark.driver import jobs as module
-from headgate.spark.driver.doubts import Doubts
 from headgate.spark.driver.jobs import Jobs
+from headgate.spark.driver.outcomes import PendingOutcomes
 
 
 class Facts:
@@ -37,7 +37,7 @@ def jobs(monkeypatch):
 
 
 def coordinator(*stages):
-    return SimpleNamespace(stages=set(stages), live_runs=[], doubts=Doubts())
+    return SimpleNamespace(stages=set(stages), live_runs=[], outcomes=PendingOutcomes())
 
 
 def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):

@@ -191,10 +191,10 @@ def test_a_stop_is_quiet_where_spark_says_so(theatre):
     (first, second), run, _producer = started(theatre)
     theatre.say(first, "STOPPED", TOTALS, run.number)
     theatre.hang_up(first)
-    (doubted,) = theatre.coordinator.doubts.consumers.values()
-    theatre.coordinator.fate(doubted, "SUCCESS", "", theatre.now)
+    (doubted,) = theatre.coordinator.outcomes.consumers.values()
+    theatre.coordinator.task_ended(doubted, "SUCCESS", "", theatre.now)
     theatre.settle()
-    assert not theatre.coordinator.doubts.consumers
+    assert not theatre.coordinator.outcomes.consumers
     assert run.cause is None
     assert theatre.kinds(second) == ["START", "PARTITION"]
 
@@ -205,8 +205,8 @@ def test_a_task_that_failed_above_its_consumer_fails_the_run_and_its_retries(the
     theatre.hang_up(first)
     retry = theatre.consumer(0)
     assert theatre.kinds(retry) == ["WAIT"]
-    (doubted,) = theatre.coordinator.doubts.consumers.values()
-    theatre.coordinator.fate(doubted, "FAILED", "assertion failed: too large", theatre.now)
+    (doubted,) = theatre.coordinator.outcomes.consumers.values()
+    theatre.coordinator.task_ended(doubted, "FAILED", "assertion failed: too large", theatre.now)
     theatre.settle()
     for connection in (second, producer, retry):
         assert theatre.last(connection)["text"] == "assertion failed: too large"
@@ -217,8 +217,8 @@ def test_a_second_attempt_whose_first_one_is_a_zombie_is_answered(theatre):
     (first, _), _run, _ = started(theatre)
     retry = theatre.consumer(0)
     assert theatre.kinds(retry) == ["WAIT"]
-    (doubted,) = theatre.coordinator.doubts.consumers.values()
-    theatre.coordinator.fate(doubted, "FAILED", "boom", theatre.now)
+    (doubted,) = theatre.coordinator.outcomes.consumers.values()
+    theatre.coordinator.task_ended(doubted, "FAILED", "boom", theatre.now)
     theatre.settle()
     assert theatre.kinds(retry) == ["WAIT", "ABORT"]
     assert theatre.last(first).kind == "ABORT"
@@ -228,8 +228,8 @@ def test_a_second_attempt_takes_over_when_the_first_was_killed(theatre):
     (first, _), run, _ = started(theatre)
     theatre.say(first, "STOPPED", TOTALS, run.number)
     copy = theatre.consumer(0)
-    (doubted,) = theatre.coordinator.doubts.consumers.values()
-    theatre.coordinator.fate(doubted, "KILLED", "", theatre.now)
+    (doubted,) = theatre.coordinator.outcomes.consumers.values()
+    theatre.coordinator.task_ended(doubted, "KILLED", "", theatre.now)
     theatre.wait(1.1)
     assert theatre.kinds(copy) == ["WAIT"]
     assert theatre.submitted[-1].wanted == [0]

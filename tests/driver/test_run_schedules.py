@@ -5,7 +5,7 @@ import os
 import pytest
 from tests.driver.run_world import World
 
-from headgate.spark.driver.recovery import Retries
+from headgate.spark.driver.epoch_causes import Retries
 
 #: Schedules of one test; more by hand: HEADGATE_TEST_SCHEDULES=200000.
 COUNT = int(os.environ.get("HEADGATE_TEST_SCHEDULES", "3000"))

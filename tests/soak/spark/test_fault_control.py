@@ -13,8 +13,8 @@ from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executor
 from headgate.errors import ProtocolError
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver import application
+from headgate.spark.driver.epoch_causes import GRACE
 from headgate.spark.driver.jobs import tag
-from headgate.spark.driver.recovery import GRACE
 from headgate.spark.wire.cause import Cause
 
 #: Bytes that pass at least on the control connection of a task: to the coordinator, and back.

@@ -7,8 +7,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.jobs import Jobs, Plan
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.slots import local_attempts
 from headgate.spark.wire.channel import control_key

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError, ProtocolError
-from headgate.spark.driver.doubts import Doubts
+from headgate.spark.driver.bounded import BoundedDict
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
+from headgate.spark.driver.indeterminate import IndeterminateExchanges
 from headgate.spark.driver.losses import OURS, is_cancel, lost, silent
 from headgate.spark.driver.members import (
     Consumer,
@@ -21,11 +23,9 @@ from headgate.spark.driver.members import (
     Send,
     State,
 )
-from headgate.spark.driver.placings import Placings
+from headgate.spark.driver.outcomes import PendingOutcomes
 from headgate.spark.driver.readers import is_gone
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.relief import Relief
-from headgate.spark.driver.remembered import Remembered
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run
 from headgate.spark.driver.slots import SlotFacts
@@ -60,13 +60,13 @@ class Coordinator:
         self.blocked = 0
         self.formation = Formation(self._new_run)
         self._relief = Relief(
-            self.formation.homes, lambda x: self.exchanges[x].may_hand_over, self.effects
+            self.formation.owners, lambda x: self.exchanges[x].may_hand_over, self.effects
         )
         self.stalls = Stalls()
-        self.doubts = Doubts()
+        self.outcomes = PendingOutcomes()
         #: To answer Spark's retries of a stage that has failed.
-        self._failed = Remembered[Cause]()
-        self.placings = Placings()
+        self._failed = BoundedDict[Cause]()
+        self.indeterminate = IndeterminateExchanges()
         self._numbers = 0
 
     @property
@@ -164,17 +164,17 @@ class Coordinator:
         elif isinstance(member, Consumer):
             run.consumer_lost(member, lost(member, text), is_killed=status == "KILLED")
 
-    def fate(self, consumer: Consumer, status: str, text: str, now: float) -> None:
+    def task_ended(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         """Handle what became of a task that stopped early, or of which a second attempt waits.
 
         A stop is quiet, as after a LIMIT; but where the task failed for a reason of its own, above
         its consumer, its retries must hear of that and not run the producers again.
         """
-        if not self.doubts.end(consumer) or status == "SUCCESS":
+        if not self.outcomes.end(consumer) or status == "SUCCESS":
             return
         is_news = consumer.is_present or consumer.state is State.STOPPED
         if status == "FAILED" and is_news and not (is_gone(text) and self._retries.tasks > 1):
-            self._doom(consumer, lost(consumer, text))
+            self._fail_stage(consumer, lost(consumer, text))
             return
         if consumer.is_present:
             # Its connection has not been heard to end yet.
@@ -182,7 +182,7 @@ class Coordinator:
             consumer.state = State.FAILED
             if consumer.run is not None:
                 consumer.run.consumer_lost(consumer, lost(consumer, text))
-        for copy in self.doubts.let_go(consumer):
+        for copy in self.outcomes.release(consumer):
             self._arrive(copy, now)
 
     def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
@@ -204,7 +204,7 @@ class Coordinator:
         slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
             self.runs[run.number] = run
-            mixed = self.placings.would_mix(run)
+            mixed = self.indeterminate.refusal(run)
             run.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
@@ -213,7 +213,7 @@ class Coordinator:
             run.waits_for_slots = run.state is RunState.FORMING and 0 < slots.there <= len(held)
             run.tick(now)
             if run.state is not RunState.FORMING and not run.is_fixed:
-                self.formation.homes.fix(run)
+                self.formation.owners.fix(run)
                 run.is_fixed = True
         self._forget(now)
 
@@ -230,13 +230,13 @@ class Coordinator:
         consumer = Consumer(connection, exchange, *fields, index=message["index"])
         if consumer.index >= self.exchanges[exchange].num_partitions:
             raise ProtocolError(f"a consumer of subpartition {consumer.index}, which is not there")
-        first = self.doubts.first_attempt(consumer, self.consumers)
+        first = self.outcomes.first_attempt(consumer, self.consumers)
         self.members[connection] = consumer
         cause = self._failed.get((exchange, consumer.stage))
         if cause is not None:
             self._abort(consumer, cause)
         elif first is not None:
-            self.doubts.park(consumer, first)
+            self.outcomes.park(consumer, first)
             self._send(consumer, "WAIT")
         else:
             self._arrive(consumer, now)
@@ -277,9 +277,9 @@ class Coordinator:
                     run.consumer_ended(consumer, State.DONE if ended else State.STOPPED)
                 consumer.state = State.DONE if ended else State.STOPPED
                 if ended:
-                    self.placings.yielded(consumer)
+                    self.indeterminate.yielded(consumer)
                 if message.kind == "STOPPED" and run is not None and not run.is_cancelled:
-                    self.doubts.begin(consumer)
+                    self.outcomes.begin(consumer)
                 self.formation.drop(consumer)
                 self._send(consumer, "OK")
             case "READY" if run is not None:
@@ -349,7 +349,7 @@ class Coordinator:
             self.formation.drop(consumer)
             self._abort(consumer, CANCELLED)
 
-    def _doom(self, consumer: Consumer, cause: Cause) -> None:
+    def _fail_stage(self, consumer: Consumer, cause: Cause) -> None:
         if consumer.run is not None and not consumer.run.is_over:
             consumer.run.fail(cause)
         else:
@@ -357,7 +357,7 @@ class Coordinator:
 
     def _refuse(self, key: tuple[bytes, int], cause: Cause) -> None:
         """Answer those that wait, and whoever comes for this exchange and stage, with a cause."""
-        self._failed.note(key, cause)
+        self._failed.add(key, cause)
         for consumer in self.consumers:
             if (consumer.exchange_id, consumer.stage) == key and (
                 consumer in self.formation.waiting or consumer.state is State.PARKED
@@ -371,7 +371,7 @@ class Coordinator:
             gone = not any(member.is_present for member in run.members)
             if run.is_over and run.job_ended and gone and now > run.ended_at:
                 del self.runs[number]
-        self.doubts.forget(now, self._failed)
+        self.outcomes.forget(now, self._failed)
         self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:

@@ -36,19 +36,19 @@ class EpochJobs:
         self.is_active = self.was_cancelled = False
         self._due = None
 
-    def to_cancel(self, current: int | None, now: float, *, is_hearsay: bool) -> list[int]:
+    def to_cancel(self, current: int | None, now: float, *, is_unconfirmed: bool) -> list[int]:
         """Return the epochs whose jobs are to be told to end, now or again.
 
         Args:
             current: the epoch whose job may go on; None for none.
             now: seconds on a monotonic clock.
-            is_hearsay: nobody has said yet what ended the last epoch.
+            is_unconfirmed: nobody has said yet what ended the last epoch.
         """
         stale = sorted(self.left - {current})
         if not stale:
             return []
         if self._due is None:
-            self._due = now + PATIENCE if is_hearsay else now
+            self._due = now + PATIENCE if is_unconfirmed else now
         if now < self._due:
             return []
         self._due = now + _AGAIN

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headgate.spark.driver.epoch_causes import EpochCauses, Retries
 from headgate.spark.driver.epoch_jobs import EpochJobs
 from headgate.spark.driver.members import (
     ENDED,
@@ -21,7 +22,6 @@ from headgate.spark.driver.members import (
     State,
 )
 from headgate.spark.driver.readers import is_gone
-from headgate.spark.driver.recovery import Recovery, Retries
 from headgate.spark.driver.roster import Roster, RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
 
@@ -49,7 +49,7 @@ class Epochs(Roster):
         retries: Retries,
     ) -> None:
         super().__init__(number, exchange_id, stage, effects)
-        self.recovery = Recovery(retries)
+        self.causes = EpochCauses(retries)
         self.cause: Cause | None = None
         self.jobs = EpochJobs()
         #: What producers that read a source said and were told; None where they have an input.
@@ -88,7 +88,7 @@ class Epochs(Roster):
         # Who was lost before it could be told may be what others heard of.
         explains = (
             self.state is RunState.RECOVERING
-            and self.recovery.is_hearsay
+            and self.causes.is_unconfirmed
             and not (isinstance(member, Producer) and member.has_heard)
         )
         if self.is_over or self.state is RunState.FINISHING or (is_former and not explains):
@@ -98,22 +98,22 @@ class Epochs(Roster):
         self.effects.append(AskVerdict(member, self))
         if is_former and self.jobs.left and not self.jobs.was_cancelled:
             # Spark had no reason to end it, and whoever lives says that it has heard.
-            self.recovery.known_better(cause, member)
+            self.causes.replace(cause, member)
         elif isinstance(member, Producer) and not is_former and not self._give_back(member):
             self.end_epoch(cause, member)
 
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
         """Spark has said what became of a producer's task, or does not know it either."""
         producer.state = State.FAILED
-        if producer.epoch != self.epoch and not self.recovery.is_of(producer):
+        if producer.epoch != self.epoch and not self.causes.is_of(producer):
             if status == "FAILED" and is_gone(cause.text):
-                self.recovery.known_better(cause, producer)
+                self.causes.replace(cause, producer)
             return
-        if status == "CANCELLED" and self.recovery.is_of(producer):
+        if status == "CANCELLED" and self.causes.is_of(producer):
             # Whoever cancelled it did so for a reason, which may still come to be known.
-            self.recovery.doubt(CANCELLED)
+            self.causes.replace_for_now(CANCELLED)
         elif status != "CANCELLED":
-            self.recovery.known_better(cause, producer)
+            self.causes.replace(cause, producer)
         current = self.producers.get(producer.partition) is producer
         if (
             self.readers is not None
@@ -127,7 +127,7 @@ class Epochs(Roster):
     def consumer_lost(self, consumer: Consumer, cause: Cause, *, is_killed: bool = False) -> None:
         """A consumer's task failed, which Spark may try again, or was killed, which it always does."""
         consumer.state = State.FAILED
-        if self.recovery.retries.tasks < 2 and not is_killed:
+        if self.causes.retries.tasks < 2 and not is_killed:
             self.fail(cause)
         else:
             self._without(consumer, cause)
@@ -148,23 +148,23 @@ class Epochs(Roster):
             self.send(member, "ABORT", cause.fields())
             self.consumer_ended(member, State.FAILED)
         else:
-            self.end_epoch(cause, is_hearsay=True)
+            self.end_epoch(cause, is_unconfirmed=True)
 
     def end_epoch(
-        self, cause: Cause, member: Member | None = None, *, is_hearsay: bool = False
+        self, cause: Cause, member: Member | None = None, *, is_unconfirmed: bool = False
     ) -> None:
         """End the epoch for all; the next one begins when all are back.
 
         Args:
             cause: why.
             member: whose loss it is.
-            is_hearsay: a worker heard it from a peer.
+            is_unconfirmed: a worker heard it from a peer.
         """
-        if self.state is RunState.RECOVERING and not is_hearsay:
-            self.recovery.known_better(cause, member)
+        if self.state is RunState.RECOVERING and not is_unconfirmed:
+            self.causes.replace(cause, member)
         if self.state not in {RunState.FORMING, RunState.FLOWING}:
             return
-        self.recovery.epoch_ended(cause, member, is_hearsay=is_hearsay)
+        self.causes.epoch_ended(cause, member, is_unconfirmed=is_unconfirmed)
         producers = [*self.producers.values(), *self.parked]
         started = [c for c in self.live_consumers if c.started]
         self.tell_all([*started, *producers], "EPOCH_ENDED", cause.fields())
@@ -192,12 +192,12 @@ class Epochs(Roster):
 
     def cancel(self) -> None:
         """End the run because somebody cancelled it, or Spark its tasks: after the last try, of that."""
-        is_last = self.state is RunState.RECOVERING and self.recovery.refusal
-        self.fail(self.recovery.verdict if is_last else CANCELLED)
+        is_last = self.state is RunState.RECOVERING and self.causes.refusal
+        self.fail(self.causes.verdict if is_last else CANCELLED)
 
     def stage_failed(self) -> None:
         """End the run as its stage has: what it recovered from was too much for Spark."""
-        self.fail(self.recovery.verdict if self.state is RunState.RECOVERING else CANCELLED)
+        self.fail(self.causes.verdict if self.state is RunState.RECOVERING else CANCELLED)
 
     def _without(self, consumer: Consumer, cause: Cause) -> None:
         if self.consumers.get(consumer.index) is not consumer:

@@ -51,7 +51,7 @@ class ExchangeFacts:
     heartbeat_timeout: float = 10.0
 
 
-class Homes:
+class SubpartitionOwners:
     """Which index serves which: fixed once a subpartition was handed over, or served.
 
     Spark may compute the partitions of one result in different runs (a stage retry, a cache). They
@@ -103,7 +103,7 @@ class Formation:
     """
 
     def __init__(self, new_run: Callable[[bytes, int, float], Run]) -> None:
-        self.homes = Homes()
+        self.owners = SubpartitionOwners()
         self.waiting: list[Consumer] = []
         self.facts: dict[int, StageFacts] = {}
         self._new_run = new_run
@@ -115,12 +115,12 @@ class Formation:
         self._attempts[consumer.stage].add(consumer.attempt)
         self._arrived[consumer.stage] = now
         consumer.since = now
-        homes = self.homes.of(consumer.exchange_id, consumer.stage)
-        if homes.get(consumer.index, consumer.index) != consumer.index:
+        owners = self.owners.of(consumer.exchange_id, consumer.stage)
+        if owners.get(consumer.index, consumer.index) != consumer.index:
             return False
         for run in runs:
             if self._fits(consumer, run):
-                run.join(consumer, _adopted(consumer.index, homes))
+                run.join(consumer, _adopted(consumer.index, owners))
                 return True
         self.waiting.append(consumer)
         return True
@@ -145,7 +145,7 @@ class Formation:
 
     def forget(self, stages: set[int]) -> None:
         """Drop what is known of stages other than these."""
-        self.homes.forget(stages)
+        self.owners.forget(stages)
         for known in (self._attempts, self._arrived, self.facts):
             for stage in [stage for stage in known if stage not in stages]:
                 del known[stage]
@@ -165,8 +165,8 @@ class Formation:
             if run is None:
                 run = self._new_run(consumer.exchange_id, stage, now)
                 runs.append(run)
-            homes = self.homes.of(consumer.exchange_id, stage)
-            run.join(consumer, _adopted(consumer.index, homes))
+            owners = self.owners.of(consumer.exchange_id, stage)
+            run.join(consumer, _adopted(consumer.index, owners))
         return runs
 
     @staticmethod
@@ -179,5 +179,5 @@ class Formation:
         )
 
 
-def _adopted(index: int, homes: dict[int, int]) -> list[int]:
-    return [other for other, home in homes.items() if home == index]
+def _adopted(index: int, owners: dict[int, int]) -> list[int]:
+    return [other for other, home in owners.items() if home == index]

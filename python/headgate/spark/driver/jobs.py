@@ -94,7 +94,7 @@ class Jobs:
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
         self._forming: list[Run] = []
-        self._doubted: list[Consumer] = []
+        self._awaited_outcomes: list[Consumer] = []
         self._verdicts: list[tuple[Member, Epochs, float]] = []
         self._closing = False
         #: Run number -> id of the thread of its newest producer job, and the step it is in.
@@ -173,7 +173,7 @@ class Jobs:
         if is_new:
             self._asked.put(_nothing)  # look at once
         self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
-        self._doubted = list(coordinator.doubts.consumers.values())
+        self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
         self._progress.show(coordinator.live_runs, now)
         if self._waiting.is_due(coordinator.live_runs, now):
@@ -212,7 +212,7 @@ class Jobs:
         if is_gone(self._context) or not self._is_busy:
             return
         self._answer_verdicts()
-        self._tell_fates()
+        self._report_outcomes()
         facts = self._facts.stages(self._stages)
         active = {
             run.number for run in self._forming if self._facts.job_is_active(tag(run, run.epoch))
@@ -222,7 +222,7 @@ class Jobs:
         def told() -> None:
             coordinator = self._server.coordinator
             coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
-            coordinator.formation.homes.persisting(blocked is not None)
+            coordinator.formation.owners.persisting(blocked is not None)
             coordinator.blocked = blocked or 0
             for number in active & coordinator.runs.keys():
                 coordinator.runs[number].jobs.is_active = True
@@ -279,7 +279,7 @@ class Jobs:
 
     @property
     def _is_busy(self) -> bool:
-        return bool(self._stages or self._verdicts or self._doubted)
+        return bool(self._stages or self._verdicts or self._awaited_outcomes)
 
     def _answer_verdicts(self) -> None:
         now = time.monotonic()
@@ -296,15 +296,15 @@ class Jobs:
                 left.append((member, run, deadline))
         self._verdicts = left
 
-    def _tell_fates(self) -> None:
-        for consumer in self._doubted:
+    def _report_outcomes(self) -> None:
+        for consumer in self._awaited_outcomes:
             status, text = self._facts.task(consumer.stage, consumer.attempt)
             if status in ENDED:
-                self._server.post(self._fate(consumer, status, text))
+                self._server.post(self._outcome(consumer, status, text))
 
-    def _fate(self, consumer: Consumer, status: str, text: str) -> Callable[[], None]:
+    def _outcome(self, consumer: Consumer, status: str, text: str) -> Callable[[], None]:
         def told() -> None:
-            self._server.coordinator.fate(consumer, status, text, time.monotonic())
+            self._server.coordinator.task_ended(consumer, status, text, time.monotonic())
 
         return told
 
@@ -331,7 +331,7 @@ class Jobs:
             producers = rdd_of(plan.producers(run.number, epoch))
             if not self._is_repeatable(plan, producers):
                 self._server.post(
-                    lambda: self._server.coordinator.placings.are_unrepeatable(run.exchange_id)
+                    lambda: self._server.coordinator.indeterminate.add(run.exchange_id)
                 )
             self._enter(run, "Spark's driver to submit its producer job")
             rows = producers.collect()

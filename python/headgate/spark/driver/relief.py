@@ -13,7 +13,7 @@ from headgate.spark.wire.cause import Cause
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headgate.spark.driver.formation import Homes
+    from headgate.spark.driver.formation import SubpartitionOwners
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.slots import SlotFacts
 
@@ -27,15 +27,18 @@ class Relief:
     """Hands subpartitions over to fewer consumers; where that is impossible, fails one run.
 
     Args:
-        homes: which handing over is final already.
+        owners: which handing over is final already.
         may_hand_over: whether an exchange allows it (``on_no_slots="shuffle"``).
         effects: where to put what is to be done.
     """
 
     def __init__(
-        self, homes: Homes, may_hand_over: Callable[[bytes], bool], effects: list[Effect]
+        self,
+        owners: SubpartitionOwners,
+        may_hand_over: Callable[[bytes], bool],
+        effects: list[Effect],
     ) -> None:
-        self._homes = homes
+        self._owners = owners
         self._may_hand_over = may_hand_over
         self._effects = effects
         self._seen: tuple[set[int], int, int] = (set(), 0, 0)
@@ -91,29 +94,29 @@ class Relief:
         return self._may_hand_over(run.exchange_id)
 
     def _hand_over(self, run: Run, held: int, slots: int) -> bool:
-        homes = self._homes.of(run.exchange_id, run.stage)
-        free = [index for index in run.consumers if index not in homes]
-        fixed = [index for index in run.consumers if index in homes]
+        owners = self._owners.of(run.exchange_id, run.stage)
+        free = [index for index in run.consumers if index not in owners]
+        fixed = [index for index in run.consumers if index in owners]
         if not free or len(run.consumers) < 2:
             return False
         kept = min(fixed or free)
         given = [index for index in free if index != kept]
         run.hand_over(given, kept)
-        self._homes.fix(run)
+        self._owners.fix(run)
         self._tell(kept, len(given), held, slots)
         return True
 
     def _merge(self, run: Run, other: Run, held: int, slots: int) -> bool:
         """Let a run serve what another one would, where a cache makes both read the same."""
-        homes = self._homes.of(other.exchange_id, other.stage)
-        given = [i for i in other.consumers if i not in homes and i not in run.indexes]
-        if not self._homes.is_persisting or not given:
+        owners = self._owners.of(other.exchange_id, other.stage)
+        given = [i for i in other.consumers if i not in owners and i not in run.indexes]
+        if not self._owners.is_persisting or not given:
             return False
         kept = min(run.consumers)
         other.dismiss(given)
         run.adopt(given, kept)
-        self._homes.fix(run)
-        self._homes.fix_given(other, given, kept)
+        self._owners.fix(run)
+        self._owners.fix_given(other, given, kept)
         self._tell(kept, len(given), held, slots)
         return True
 

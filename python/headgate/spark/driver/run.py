@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.epochs import Epochs
 from headgate.spark.driver.losses import unproven
 from headgate.spark.driver.members import Cancel, Consumer, Effect, Producer, State, Submit
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.driver.roster import RunState
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class Run(Epochs):
     def consumer_yielded(self, consumer: Consumer) -> None:
         """A consumer cannot begin again in place: rows have left it. Its task fails."""
         consumer.yielded = True
-        if self.state is RunState.RECOVERING and self.recovery.retries.tasks < 2:
-            self.recovery.refuse("rows had left a consumer, and Spark tries no task again here")
+        if self.state is RunState.RECOVERING and self.causes.retries.tasks < 2:
+            self.causes.refuse("rows had left a consumer, and Spark tries no task again here")
 
     def tick(self, now: float) -> None:
         """Do what time makes due."""
@@ -148,22 +148,22 @@ class Run(Epochs):
             if now >= self._deadline:
                 self._end(None)
         current = None if self.is_over else self.epoch
-        is_hearsay = current is not None and self.recovery.is_hearsay
-        stale = self.jobs.to_cancel(current, now, is_hearsay=is_hearsay)
+        is_unconfirmed = current is not None and self.causes.is_unconfirmed
+        stale = self.jobs.to_cancel(current, now, is_unconfirmed=is_unconfirmed)
         self.effects += [Cancel(self, epoch) for epoch in stale]
 
     def _recover(self, now: float) -> None:
         if self.asks_spark:
             return
-        is_explained = self.recovery.is_explained(now)
-        if self.recovery.last.is_cancelled or self.recovery.refusal:
+        is_explained = self.causes.is_explained(now)
+        if self.causes.last.is_cancelled or self.causes.refusal:
             if is_explained:
-                self.fail(self.recovery.verdict)
+                self.fail(self.causes.verdict)
             return
         awaited = [c for c in self.consumers.values() if self.is_awaited(c)]
         for consumer in awaited:
             if consumer.state is State.LIVE and consumer.yielded:
-                self.send(consumer, "ABORT", self.recovery.last.fields())
+                self.send(consumer, "ABORT", self.causes.last.fields())
                 consumer.state = State.FAILED
         if self.job_ended and all(c.state is State.LIVE and c.ready for c in awaited):
             self.state = RunState.FORMING
@@ -172,13 +172,13 @@ class Run(Epochs):
     def _former_job_failed(self, error: Cause | None) -> None:
         if error is None or error.is_cancelled:
             return
-        self.recovery.job_failed(error)
-        if not error.code.startswith("HG-3") and self.recovery.retries.tasks < 2:
+        self.causes.job_failed(error)
+        if not error.code.startswith("HG-3") and self.causes.retries.tasks < 2:
             self.fail(error)
 
     def _job_failed(self, error: Cause) -> None:
         if error.code.startswith("HG-3") and self.readers is None:
-            self.end_epoch(error, is_hearsay=True)
+            self.end_epoch(error, is_unconfirmed=True)
         else:
             self.fail(error)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.logs import say
 from headgate.spark.driver.members import (
     AskVerdict,
@@ -26,7 +27,6 @@ from headgate.spark.driver.members import (
     Submit,
     Warn,
 )
-from headgate.spark.driver.recovery import Retries
 from headgate.spark.wire.channel import CoordinatorLink
 from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 

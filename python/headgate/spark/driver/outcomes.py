@@ -1,4 +1,4 @@
-"""Consumers of which only Spark knows how their task ended, and the second attempts that wait for it.
+"""Consumers whose task has an outcome that only Spark knows yet, and second attempts that wait for it.
 
 No sockets, no Spark.
 """
@@ -12,26 +12,31 @@ from headgate.spark.driver.members import Consumer, State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Seconds that Spark's word is waited for on a task that stopped early.
-DOUBT: Final = 60.0
+#: Seconds that Spark is asked for the outcome of a task that stopped early.
+PATIENCE: Final = 60.0
 
 
-class Doubts:
-    """A stop is quiet, as after a LIMIT, and so is the first sign of a failure above the consumer."""
+class PendingOutcomes:
+    """Tasks whose outcome Spark is asked for.
+
+    A consumer that stops early says nothing more, whether a LIMIT has enough rows or a function above
+    the consumer is about to fail.
+    """
 
     def __init__(self) -> None:
-        #: Whose fate Spark is asked for: attempt -> consumer.
+        #: Task attempt -> consumer whose outcome Spark is asked for.
         self.consumers: dict[int, Consumer] = {}
+        #: Second attempt -> task attempt of the first one.
         self._copies: dict[Consumer, int] = {}
 
     def begin(self, consumer: Consumer) -> None:
-        """Ask what became of a consumer."""
+        """Ask Spark for the outcome of a consumer's task."""
         self.consumers[consumer.attempt] = consumer
 
     def first_attempt(self, consumer: Consumer, others: Iterable[Consumer]) -> Consumer | None:
-        """Return the consumer of which this one is a second attempt, as under speculation.
+        """Return the consumer that this one is a second attempt of, as under speculation.
 
-        A second attempt also comes after a failure that has not been heard of here yet.
+        A second attempt also comes after a failure that Spark has not reported yet.
         """
         key = (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
         for other in (*others, *self.consumers.values()):
@@ -42,17 +47,17 @@ class Doubts:
         return None
 
     def park(self, copy: Consumer, first: Consumer) -> None:
-        """Let a second attempt wait for the fate of the first one."""
+        """Let a second attempt wait for the outcome of the first one."""
         copy.state = State.PARKED
         self._copies[copy] = first.attempt
         self.begin(first)
 
     def end(self, consumer: Consumer) -> bool:
-        """Stop asking, as Spark has answered; False when nobody asked."""
+        """Stop asking, as Spark has answered; return False if nothing was asked."""
         return self.consumers.pop(consumer.attempt, None) is not None
 
-    def let_go(self, consumer: Consumer) -> list[Consumer]:
-        """Return the second attempts that need not wait any more, live again."""
+    def release(self, consumer: Consumer) -> list[Consumer]:
+        """Return the second attempts of a consumer that are still there, live again."""
         copies = [copy for copy, first in self._copies.items() if first == consumer.attempt]
         for copy in copies:
             del self._copies[copy]
@@ -62,11 +67,16 @@ class Doubts:
         return free
 
     def forget(self, now: float, failed: Iterable[tuple[bytes, int]]) -> None:
-        """Drop what nobody needs: copies that are gone, doubts that are old or answered otherwise."""
+        """Drop second attempts that are gone, and questions that are old or no longer matter.
+
+        Args:
+            now: seconds on a monotonic clock.
+            failed: exchanges and stages that have failed already.
+        """
         self._copies = {c: first for c, first in self._copies.items() if c.is_present}
         waited_for = set(self._copies.values())
         answered = set(failed)
         for attempt, consumer in list(self.consumers.items()):
-            is_old = now - consumer.since > DOUBT and attempt not in waited_for
+            is_old = now - consumer.since > PATIENCE and attempt not in waited_for
             if is_old or (consumer.exchange_id, consumer.stage) in answered:
                 del self.consumers[attempt]
