@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Seconds that an epoch which ended by hearsay keeps its job: Spark's words for a task that it was
-#: told to kill would hide that its process was gone before.
+#: Seconds before the job of an epoch with an unconfirmed cause is cancelled. Afterwards Spark reports
+#: each task as killed, also one whose process was lost before.
 PATIENCE: Final = 0.5
-#: Seconds between two cancellations: a job may be submitted after its tag was cancelled.
+#: Seconds between two cancellations: Spark may submit a job after its tag was cancelled.
 _AGAIN: Final = 1.0
 
 
 class EpochJobs:
-    """Which jobs have not ended, and which of them must be cancelled."""
+    """The jobs that have not ended, and those to cancel."""
 
     def __init__(self) -> None:
         #: Epochs whose jobs have not ended.
         self.left: set[int] = set()
-        #: Whether Spark runs a task of the newest one.
+        #: True once Spark has run a task of the newest job.
         self.is_active = False
-        #: Whether the one of the epoch that ended last was told to end.
+        #: True once the job of the epoch that ended last was cancelled.
         self.was_cancelled = False
         self._due: float | None = None
 
     def submitted(self, epoch: int) -> None:
-        """Take note of a job that is about to start."""
+        """Add a job that is about to start."""
         self.left.add(epoch)
 
     def ended(self, epoch: int) -> None:
-        """Take note of the end of a job."""
+        """Remove a job that has ended."""
         self.left.discard(epoch)
 
     def epoch_ended(self) -> None:
-        """Take note that the newest job is of no use any more."""
+        """Let the newest job be cancelled: its epoch has ended."""
         self.is_active = self.was_cancelled = False
         self._due = None
 
     def to_cancel(self, current: int | None, now: float, *, is_unconfirmed: bool) -> list[int]:
-        """Return the epochs whose jobs are to be told to end, now or again.
+        """Return the epochs whose jobs are to be cancelled now, or once more.
 
         Args:
             current: the epoch whose job may go on; None for none.
             now: seconds on a monotonic clock.
-            is_unconfirmed: nobody has said yet what ended the last epoch.
+            is_unconfirmed: True while the cause of the last epoch's end is unconfirmed.
         """
         stale = sorted(self.left - {current})
         if not stale:

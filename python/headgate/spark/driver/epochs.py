@@ -1,7 +1,7 @@
-"""How the epochs of a run begin and end, and the run with them. No sockets, no Spark.
+"""How the epochs of a run, and the run itself, begin and end. No sockets, no Spark.
 
-A member that is lost ends an epoch: producers stop, consumers begin again, in place or as a further
-attempt of their task, and then a new producer job begins the next one.
+The loss of a member ends an epoch. Producers stop. Consumers begin again, in place or as a further
+attempt of their task. Then a new producer job begins the next epoch (docs/adr/0010-epochs.md).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class Epochs(Roster):
-    """What a loss does to a run, and its end.
+    """The epochs of a run, and how it ends.
 
     Args:
         number: of the run, unique in the coordinator.
         exchange_id: the exchange it belongs to.
         stage: the stage of its consumers.
-        effects: where to put what is to be done.
-        retries: how often things are tried again.
+        effects: the list to append effects to.
+        retries: how often to try again.
     """
 
     def __init__(
@@ -52,26 +52,26 @@ class Epochs(Roster):
         self.causes = EpochCauses(retries)
         self.cause: Cause | None = None
         self.jobs = EpochJobs()
-        #: What producers that read a source said and were told; None where they have an input.
+        #: The readers of a source, if the producers are such; None where they have an input.
         self.readers: Readers | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but clean-up is left to do."""
+        """True once the run has ended; only its tasks and jobs are left to end."""
         return self.state is RunState.OVER
 
     @property
     def job_ended(self) -> bool:
-        """Whether no producer job of it is left."""
+        """True while the run has no producer job."""
         return not self.jobs.left
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled from outside."""
+        """True if the run was cancelled from outside."""
         return self.cause is not None and self.cause.is_cancelled
 
     def consumer_ended(self, consumer: Consumer, state: State) -> None:
-        """A consumer needs nothing more: it has all its rows, or stopped early, or is gone."""
+        """Handle a consumer that needs no more rows: it has all, stopped early or is gone."""
         consumer.state = state
         if self.is_over or self.consumers.get(consumer.index) is not consumer:
             return
@@ -83,9 +83,13 @@ class Epochs(Roster):
             self._finish()
 
     def lost(self, member: Member, cause: Cause) -> None:
-        """Ask Spark what became of it: a consumer may have ended well, a producer ends the epoch."""
+        """Handle a connection that closed without a GOODBYE message.
+
+        Spark is asked for the status of the task: a consumer may have ended well. The loss of a
+        producer ends the epoch.
+        """
         is_former = member.state is State.ENDING
-        # Who was lost before it could be told may be what others heard of.
+        # A report of a peer may be about a member whose loss was not known yet.
         explains = (
             self.state is RunState.RECOVERING
             and self.causes.is_unconfirmed
@@ -97,20 +101,20 @@ class Epochs(Roster):
         member.state = State.LOST
         self.effects.append(AskVerdict(member, self))
         if is_former and self.jobs.left and not self.jobs.was_cancelled:
-            # Spark had no reason to end it, and whoever lives says that it has heard.
+            # Nothing had ended this task yet, so its loss is what its peers reported.
             self.causes.replace(cause, member)
         elif isinstance(member, Producer) and not is_former and not self._give_back(member):
             self.end_epoch(cause, member)
 
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
-        """Spark has said what became of a producer's task, or does not know it either."""
+        """Handle Spark's answer about a producer's task; its status may be unknown."""
         producer.state = State.FAILED
         if producer.epoch != self.epoch and not self.causes.is_of(producer):
             if status == "FAILED" and is_gone(cause.text):
                 self.causes.replace(cause, producer)
             return
         if status == "CANCELLED" and self.causes.is_of(producer):
-            # Whoever cancelled it did so for a reason, which may still come to be known.
+            # Something made Spark cancel the task, and may still be reported.
             self.causes.replace_for_now(CANCELLED)
         elif status != "CANCELLED":
             self.causes.replace(cause, producer)
@@ -121,11 +125,11 @@ class Epochs(Roster):
             and current
             and status not in {*ENDED, "CANCELLED"}
         ):
-            # For Spark it still runs, so no other attempt will come.
+            # Spark takes the task for running, so it starts no other attempt.
             self.end_epoch(self.readers.losses.get(producer.partition, cause), producer)
 
     def consumer_lost(self, consumer: Consumer, cause: Cause, *, is_killed: bool = False) -> None:
-        """A consumer's task failed, which Spark may try again, or was killed, which it always does."""
+        """Handle a failed or killed consumer: Spark retries a killed task always, a failed one maybe."""
         consumer.state = State.FAILED
         if self.causes.retries.tasks < 2 and not is_killed:
             self.fail(cause)
@@ -133,7 +137,7 @@ class Epochs(Roster):
             self._without(consumer, cause)
 
     def silent(self, member: Member, cause: Cause) -> None:
-        """No heartbeat comes from a task. Spark thinks that it runs, and is told to try it again."""
+        """Handle a task without heartbeats. Spark takes it for running and was told to kill it."""
         if member.state is not State.LIVE or self.state is RunState.FINISHING:
             return
         member.state = State.FAILED
@@ -143,7 +147,7 @@ class Epochs(Roster):
             self.end_epoch(cause, member)
 
     def suspect(self, member: Member, cause: Cause) -> None:
-        """A connection between workers broke: none is known to be lost, but rows may be."""
+        """Handle a broken connection between workers: both may live, but rows may be lost."""
         if self.state is RunState.SEALED and isinstance(member, Consumer):
             self.send(member, "ABORT", cause.fields())
             self.consumer_ended(member, State.FAILED)
@@ -153,12 +157,12 @@ class Epochs(Roster):
     def end_epoch(
         self, cause: Cause, member: Member | None = None, *, is_unconfirmed: bool = False
     ) -> None:
-        """End the epoch for all; the next one begins when all are back.
+        """End the epoch for all members; the next one begins when all are ready.
 
         Args:
-            cause: why.
-            member: whose loss it is.
-            is_unconfirmed: a worker heard it from a peer.
+            cause: why it ends.
+            member: the member that was lost, if one is known.
+            is_unconfirmed: True if a worker reported it of a peer.
         """
         if self.state is RunState.RECOVERING and not is_unconfirmed:
             self.causes.replace(cause, member)
@@ -191,12 +195,12 @@ class Epochs(Roster):
         self._end(cause)
 
     def cancel(self) -> None:
-        """End the run because somebody cancelled it, or Spark its tasks: after the last try, of that."""
+        """End the run as cancelled; by the first cause if no further epoch was allowed."""
         is_last = self.state is RunState.RECOVERING and self.causes.refusal
         self.fail(self.causes.verdict if is_last else CANCELLED)
 
     def stage_failed(self) -> None:
-        """End the run as its stage has: what it recovered from was too much for Spark."""
+        """End the run because its stage failed: by the cause of the last epoch's end, if there is one."""
         self.fail(self.causes.verdict if self.state is RunState.RECOVERING else CANCELLED)
 
     def _without(self, consumer: Consumer, cause: Cause) -> None:
@@ -209,7 +213,7 @@ class Epochs(Roster):
             self.end_epoch(cause, consumer)
 
     def _give_back(self, producer: Producer) -> bool:
-        """Let a further attempt of a reader's task take over, where nothing was sent yet."""
+        """Return True if a further attempt of a reader's task may take over: nothing was sent yet."""
         if self.readers is None or producer.place:
             return False
         self.readers.lost(producer)

@@ -1,4 +1,4 @@
-"""Who takes part in a run, and what the coordinator wants done: plain values."""
+"""The members of a run, and the effects that the coordinator asks for: plain values."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
     from headgate.spark.wire.messages import Message
 
 
-#: Spark's words for a task that does not run any more.
+#: Spark's status of a task that has ended.
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
 
 class State(Enum):
-    """Where a task stands."""
+    """The state of a task."""
 
     DONE = auto()
-    """Ended as it should, or told that nobody needs it."""
+    """Ended well, or told that it is not needed."""
     ENDING = auto()
-    """A producer that was told that its epoch has ended, and whose task is about to."""
+    """A producer that was told that its epoch has ended; its task is about to end."""
     FAILED = auto()
-    """Ended with an error of its own, or gone without a goodbye."""
+    """Ended with an error of its own, or its connection closed without a GOODBYE message."""
     LIVE = auto()
-    """Takes part: a consumer that will be or was started, a producer that was told to go."""
+    """A consumer that waits or was started, or a producer that was told to go."""
     LOST = auto()
-    """Its connection ended without a goodbye; Spark was asked what became of it."""
+    """Its connection closed without a GOODBYE message, and Spark was asked for its status."""
     PARKED = auto()
-    """A second attempt of a task whose first one lives: waits for what becomes of that one."""
+    """A second attempt that waits while the first one runs."""
     STOPPED = auto()
-    """Ended early because nobody asked for more."""
+    """Ended early: no further rows were asked for."""
 
 
 @dataclass(eq=False, slots=True)
@@ -44,19 +44,19 @@ class Member:
 
     Attributes:
         connection: number of the connection.
-        exchange_id: the exchange whose key it proved.
+        exchange_id: the exchange that it authenticated for.
         stage: Spark's stage id.
         partition: Spark's partition id; under ``coalesce`` not the index of a consumer.
         attempt: Spark's task attempt id, unique in the application.
-        rows: records so far.
-        bytes: bytes so far.
-        pages: pages at the end.
-        peak: peak use of its pool in bytes, known at the end.
-        input_ms: ms in which it waited for its input.
+        rows: records sent or received so far.
+        bytes: bytes sent or received so far.
+        pages: pages sent; known at the end.
+        peak: peak use of its pool in bytes; known at the end.
+        input_ms: ms of waiting for input.
         function_ms: ms in the user's function.
-        emit_ms: ms in which it put rows into pages.
-        blocked_ms: ms in which it waited for whoever takes what it made.
-        broken: what its control connection was closed for, where it made no sense any more.
+        emit_ms: ms of writing rows into pages.
+        blocked_ms: ms of waiting for the receiver of its output.
+        broken: the error that its control connection was closed with.
     """
 
     connection: int
@@ -77,44 +77,44 @@ class Member:
 
     @property
     def is_present(self) -> bool:
-        """Whether its task still runs, as far as is known."""
+        """True while its task runs, as far as is known."""
         return self.state in {State.LIVE, State.PARKED, State.LOST, State.ENDING}
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended as it should."""
+        """True once it has ended well."""
         return self.state is State.DONE
 
 
 @dataclass(eq=False, slots=True)
 class Consumer(Member):
-    """One resident consumer: ``index`` is the subpartition that its rows of the range name."""
+    """One resident consumer; ``index`` is its subpartition."""
 
     index: int = 0
     run: Run | None = None
     since: float = 0.0
-    #: Told START in the epoch of now.
+    #: True once it was sent START in this epoch.
     started: bool = False
-    #: Has read nothing in the epoch of now, so it can be started.
+    #: True while it has read nothing in this epoch, so that it can be started.
     ready: bool = True
-    #: Rows of the epoch that ended have left it, so its task fails.
+    #: True once rows of an epoch that ended have left it, so that its task must fail.
     yielded: bool = False
-    #: Told END: its subpartition is served by a sibling, its task is about to end.
+    #: True once it was sent END: another consumer serves its subpartition.
     leaving: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Producer(Member):
-    """One producer task; ``place`` are the fields of its REGISTERED message."""
+    """One producer task; ``place`` holds the fields of its REGISTERED message."""
 
     place: dict[str, str | int] = field(default_factory=dict)
     run: Run | None = None
     epoch: int = 0
-    #: Has said that it knows of its epoch's end: what ends it now is no loss.
+    #: True once it has acknowledged the end of its epoch: its own end is no loss then.
     has_heard: bool = False
-    #: Of its epoch, where it reads a source.
+    #: The readers of its epoch, if it reads a source.
     readers: Readers | None = None
-    #: Of a reader of a source, once it has said so.
+    #: The host of a reader, once it has registered.
     host: str = ""
 
     @property
@@ -124,11 +124,11 @@ class Producer(Member):
 
     @property
     def where(self) -> str:
-        """The task in words."""
+        """The task, for error texts."""
         return f"producer {self.partition} (task {self.attempt})"
 
 
-# What the coordinator wants done; the loop in server.py does it.
+# Effects: the coordinator appends them, the loop in server.py carries them out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class AskVerdict:
-    """Ask Spark what became of a task."""
+    """Ask Spark for the status of a task."""
 
     member: Member
     run: Epochs
@@ -164,7 +164,7 @@ class AskVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Have Spark end a task that it thinks is running, and try it again."""
+    """Have Spark kill a task that it takes for running, and start it again."""
 
     member: Member
     reason: str
@@ -172,7 +172,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """An epoch of a run is over before its time; another one may follow."""
+    """An epoch has ended early; another one may follow."""
 
     run: Epochs
     epoch: int
@@ -181,7 +181,7 @@ class EpochEnded:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run is over; ``cause`` is None when it went well."""
+    """A run has ended; ``cause`` is None if it ended well."""
 
     run: Epochs
     cause: Cause | None

@@ -1,4 +1,4 @@
-"""Who takes part in a run, who serves what, how they are spoken to. No sockets, no Spark."""
+"""The members of a run, the subpartitions they serve, and messages to them. No sockets, no Spark."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class RunState(Enum):
     FLOWING = auto()
     """Consumers are started, producers come and go."""
     SEALED = auto()
-    """The producer job has ended well, and every consumer has its rows: none of them needs another."""
+    """The producer job has ended well; consumers need no other member any more."""
     RECOVERING = auto()
-    """An epoch has ended; its tasks stop, and lost consumers come back as further attempts."""
+    """An epoch has ended: its tasks stop, and Spark starts lost consumers again."""
     FINISHING = auto()
-    """No consumer wants more; the producer job is asked to end."""
+    """No consumer needs more rows; the producer job is asked to end."""
     OVER = auto()
-    """Ended; ``cause`` tells how."""
+    """Ended; ``cause`` is None if it ended well."""
 
 
 class Roster:
-    """The tasks of a run, in the epoch of now and in former ones.
+    """The tasks of a run, in this epoch and in former ones.
 
     Args:
         number: of the run, unique in the coordinator.
         exchange_id: the exchange it belongs to.
         stage: the stage of its consumers.
-        effects: where to put what is to be said.
+        effects: the list to append messages to.
     """
 
     def __init__(self, number: int, exchange_id: bytes, stage: int, effects: list[Effect]) -> None:
@@ -57,12 +57,12 @@ class Roster:
 
     @property
     def indexes(self) -> set[int]:
-        """The subpartitions that somebody in this run wants or wanted."""
+        """The subpartitions that consumers of this run read or were to read."""
         return {index for served in self.serves.values() for index in served}
 
     @property
     def wanted(self) -> list[int]:
-        """The subpartitions that a producer must build now."""
+        """The subpartitions that a producer must fill now."""
         return sorted(
             index
             for kept, served in self.serves.items()
@@ -72,22 +72,22 @@ class Roster:
 
     @property
     def members(self) -> Iterable[Member]:
-        """All tasks that take or took part."""
+        """All tasks of this epoch and of former ones."""
         return [*self.consumers.values(), *self.producers.values(), *self.parked, *self.former]
 
     @property
     def live_consumers(self) -> list[Consumer]:
-        """Those that can be spoken to."""
+        """Consumers with a connection."""
         return [c for c in self.consumers.values() if c.state is State.LIVE]
 
     @property
     def live_producers(self) -> list[Producer]:
-        """Those that can be spoken to and were told to go."""
+        """Producers with a connection that were told to go."""
         return [p for p in self.producers.values() if p.state is State.LIVE]
 
     @property
     def asks_spark(self) -> bool:
-        """Whether Spark has not said yet what became of some member."""
+        """True while Spark's answer about a member is pending."""
         return any(member.state is State.LOST for member in self.members)
 
     def missing(self, consumer: Consumer) -> Consumer | None:
@@ -104,7 +104,7 @@ class Roster:
         return first if gone else None
 
     def is_awaited(self, consumer: Consumer) -> bool:
-        """Whether a consumer may want rows, itself or as a further attempt of its task."""
+        """Return True if a consumer, or a further attempt of its task, may need rows."""
         comes_back = self.state is RunState.RECOVERING and consumer.state is State.FAILED
         return consumer.is_present or comes_back
 
@@ -138,7 +138,7 @@ class Roster:
         self.send(consumer, "END")
 
     def tell_all(self, members: Iterable[Member], kind: str, fields: dict[str, Any]) -> None:
-        """Send the same to those of some members that are there to hear it."""
+        """Send the same message to those members that have a connection."""
         for member in members:
             if member.state in {State.LIVE, State.PARKED}:
                 self.send(member, kind, fields)

@@ -1,4 +1,4 @@
-"""One run of an exchange: who comes, what they say, how it goes well. No sockets, no Spark."""
+"""One run of an exchange: its members' messages, up to its good end. No sockets, no Spark."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ FINISH_GRACE: Final = 2.0
 
 
 class Run(Epochs):
-    """The state machine of one run; its methods append what is to be done to ``effects``.
+    """The state machine of one run; its methods append to ``effects``.
 
     Args:
         number: of the run, unique in the coordinator.
         exchange_id: the exchange it belongs to.
         stage: the stage of its consumers.
-        effects: where to put what is to be done.
+        effects: the list to append effects to.
         now: seconds on a monotonic clock.
-        retries: how often things are tried again.
+        retries: how often to try again.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Run(Epochs):
         self.started = now
         self.ended_at = 0.0
         self.is_fixed = False
-        #: Splits that readers have read to their end, and how many there are, where that is known.
+        #: Splits that were read to their end, and their total where it is known.
         self.splits_done = 0
         self.splits_total: int | None = None
         self.reads_splits = False
@@ -68,7 +68,7 @@ class Run(Epochs):
         self.effects.append(Submit(self))
 
     def dismiss(self, given: Iterable[int]) -> None:
-        """Let consumers end whose indexes another run serves."""
+        """End the consumers of indexes that another run serves."""
         for index in given:
             del self.serves[index]
             self.leave(index)
@@ -76,12 +76,12 @@ class Run(Epochs):
             self._finish()
 
     def producer_arrived(self, producer: Producer) -> None:
-        """A producer task asks what to do."""
+        """Answer a producer task that has connected."""
         first = self.producers.get(producer.partition)
         if self.is_over and self.cause is not None:
             self.send(producer, "ABORT", self.cause.fields())
         elif self.state in {RunState.FINISHING, RunState.OVER} or (
-            # Spark runs a task again whose result it lost; its rows were taken from the first one.
+            # Spark lost the result of a task and runs it again; consumers have its rows already.
             first is not None and first.state is State.DONE
         ):
             producer.state = State.STOPPED
@@ -94,7 +94,7 @@ class Run(Epochs):
             self._go(producer)
 
     def producer_registered(self, producer: Producer, place: dict[str, str | int]) -> None:
-        """A producer's partition can be read from now on."""
+        """Tell the consumers of a producer's partition."""
         if producer.state is not State.LIVE or self.is_over:
             return
         producer.place = place
@@ -102,14 +102,14 @@ class Run(Epochs):
             self.send(consumer, "PARTITION", producer.partition_fields)
 
     def producer_done(self, producer: Producer) -> None:
-        """A producer's data is taken; the acknowledgement lets its task end."""
+        """Acknowledge a producer whose rows were all taken, so that its task ends."""
         if producer.state is State.LIVE:
             producer.state = State.DONE
             self.tell_all(self.copies(producer), "FINISH", {})
         self.send(producer, "OK")
 
     def job_finished(self, epoch: int, error: Cause | None, partitions: set[int]) -> None:
-        """A producer job has ended: with an error, or with these partitions' results."""
+        """Handle the end of a producer job: an error, or the partitions whose tasks returned."""
         self.jobs.ended(epoch)
         if self.is_over:
             return
@@ -125,12 +125,12 @@ class Run(Epochs):
             self._seal(partitions)
 
     def consumer_ready(self, consumer: Consumer) -> None:
-        """A consumer has left the last epoch behind, and waits for the next one."""
+        """Handle a consumer that waits for the next epoch."""
         if consumer.state is State.LIVE and self.state is RunState.RECOVERING:
             consumer.ready = True
 
     def consumer_yielded(self, consumer: Consumer) -> None:
-        """A consumer cannot begin again in place: rows have left it. Its task fails."""
+        """Handle a consumer that cannot begin again in place: rows have left it. Its task fails."""
         consumer.yielded = True
         if self.state is RunState.RECOVERING and self.causes.retries.tasks < 2:
             self.causes.refuse("rows had left a consumer, and Spark tries no task again here")
