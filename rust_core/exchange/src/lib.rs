@@ -66,10 +66,9 @@ pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
 pub use spill_dirs::SpillDirectories;
-pub use stats::names::{Metric, Metrics};
 pub use stats::{
-    ChannelStats, Connections, DebloatStats, GateStats, LentStats, Origin, PartitionStats, Queued,
-    SpillStats, Stats, SubpartitionStats, Usage,
+    ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,
+    PartitionStats, Queued, SpillStats, Stats, SubpartitionStats, Usage,
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 
