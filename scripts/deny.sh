@@ -16,7 +16,7 @@ fi
 deny=(cargo deny --locked --all-features)
 say "cargo deny check licenses bans sources"
 # An entry of `skip` that is not needed any more fails too.
-"${deny[@]}" --offline check -D unmatched-skip -D unnecessary-skip licenses bans sources
+"${deny[@]}" check -D unmatched-skip -D unnecessary-skip licenses bans sources
 
 say "cargo deny check advisories"
 if timeout 120 "${deny[@]}" fetch db; then

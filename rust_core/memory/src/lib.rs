@@ -24,6 +24,7 @@
 //!
 //! Decisions: ADR 0004, ADR 0013.
 
+mod asan;
 mod block;
 mod buffer;
 mod builder;

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_zeroed_by_a_fork() {
+    fn a_fork_zeroes_the_cached_id() {
         process_id();
         let address = KNOWN.load(Ordering::Acquire).expose_provenance();
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");

@@ -11,6 +11,8 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
+use crate::asan;
+
 /// What a region must be sealed with: it never changes its size, and nobody maps it to write any more.
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
@@ -54,6 +56,8 @@ impl Region {
         let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
         // From here on it is unmapped whatever happens.
         let mut region = Self::mapped(start, len, None);
+        // Nobody uses it before a segment is cut from it.
+        asan::poison(region.start, len);
         // Behind the mapping, which is the last one that may write.
         fcntl_add_seals(&file, SEALS)?;
         region.shared = Some(Shared { id, file });
@@ -75,6 +79,8 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        // The kernel may use the addresses for another mapping.
+        asan::unpoison(self.start, self.len);
         // SAFETY: M2, every segment keeps its region, so none is left; the range is the one of `mmap`.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can always be unmapped");

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use crate::asan;
 use crate::region::{Region, RegionFile};
 
 /// Segments start on a multiple of this, so that 64-byte aligned page bodies are aligned in memory.
@@ -34,6 +35,16 @@ impl Segment {
 
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// Marks the segment as idle: a sanitizer reports who still uses it.
+    pub(crate) fn forbid(&mut self) {
+        asan::poison(self.start, self.len);
+    }
+
+    /// Marks the segment as used again.
+    pub(crate) fn allow(&mut self) {
+        asan::unpoison(self.start, self.len);
     }
 
     /// The region it lies in, if that can be given to others, and where in there it begins.
@@ -96,6 +107,8 @@ impl Source {
         let (region, offset) = (Arc::clone(&uncut.region), uncut.offset);
         uncut.offset += stride;
         uncut.left -= 1;
-        Ok(Segment { start: region.at(offset), len, region, offset })
+        let start = region.at(offset);
+        asan::unpoison(start, len);
+        Ok(Segment { start, len, region, offset })
     }
 }

@@ -46,7 +46,10 @@ impl Shared {
             return Ok(None);
         }
         let segment = match state.idle.pop() {
-            Some(segment) => segment,
+            Some(mut segment) => {
+                segment.allow();
+                segment
+            }
             None => state.cut(self.segment_size).map_err(RequestError::Unmappable)?,
         };
         state.charge(id, channel);
@@ -54,7 +57,13 @@ impl Shared {
     }
 
     /// Brings a segment home; whoever waits for one is told.
-    pub(crate) fn recycle(&self, segment: Segment, id: u64, channel: Option<usize>, pinned: bool) {
+    pub(crate) fn recycle(
+        &self,
+        mut segment: Segment,
+        id: u64,
+        channel: Option<usize>,
+        pinned: bool,
+    ) {
         if self.is_forked() {
             std::mem::forget(segment);
             return;
@@ -69,6 +78,7 @@ impl Shared {
         let unmapped = if state.closed {
             Some(segment)
         } else {
+            segment.forbid();
             state.idle.push(segment);
             None
         };
