@@ -1,4 +1,4 @@
-//! A segment shared between one writer and any number of readers.
+//! A segment that one writer and any number of readers share.
 
 use std::ptr::NonNull;
 
@@ -9,12 +9,12 @@ use crate::position::{Position, Published};
 ///
 /// ```text
 ///   0            published              len
-///   |-- frozen ------|-- the writer's ---|
+///   |-- frozen ------|-- being written --|
 ///     any reader        one builder
 /// ```
 ///
-/// Bytes below the published position are frozen (M3); bytes above it belong to the one builder
-/// (M4). Dropping the last reference drops the segment, which returns it to its pool, once.
+/// Bytes below the published position never change (M3); bytes above it belong to the builder
+/// (M4). Dropping the last reference returns the segment to its pool.
 #[derive(Debug)]
 pub(crate) struct Block {
     segment: PooledSegment,
@@ -22,20 +22,20 @@ pub(crate) struct Block {
     position: Position,
 }
 
-// SAFETY: M3 and M4 split the bytes between the one writer and the readers; the position that
-// divides them is atomic.
+// SAFETY: M3 and M4 divide the bytes between the writer and the readers at an atomic position.
 unsafe impl Sync for Block {}
-// SAFETY: the pointer is into `segment`, which is `Send` and moves along.
+// SAFETY: the pointer points into `segment`, which is `Send` and moves with it.
 unsafe impl Send for Block {}
 
 impl Block {
-    /// Wraps a segment; the caller keeps the only right to write above the published position.
+    /// Wraps a segment without published bytes; only the caller may write above the published
+    /// position.
     pub(crate) fn new(mut segment: PooledSegment) -> Self {
         let start = segment.start();
         Self { segment, start, position: Position::new() }
     }
 
-    /// Wraps a segment whose first `len` bytes are all there will be.
+    /// Wraps a segment whose first `len` bytes are complete.
     pub(crate) fn frozen(segment: PooledSegment, len: usize) -> Self {
         let block = Self::new(segment);
         block.position.publish(len.min(block.capacity()), true);
@@ -50,7 +50,7 @@ impl Block {
         &self.segment
     }
 
-    /// The segment, for a new owner: nobody reads or writes it any more.
+    /// Returns the segment to a new owner; `self` is the last reference, so nobody else uses it.
     pub(crate) fn into_segment(self) -> PooledSegment {
         self.segment
     }
@@ -64,28 +64,26 @@ impl Block {
         self.position.publish(len, finished);
     }
 
-    /// Bytes `from..to`, which must lie below a position that the caller has seen published.
+    /// Returns bytes `from..to`, which must be below the published position.
     pub(crate) fn read(&self, from: usize, to: usize) -> &[u8] {
         assert!(
             from <= to && to <= self.published().len,
-            "reads stay below the published position"
+            "read of {from}..{to} exceeds the published {}",
+            self.published().len
         );
-        // SAFETY: M1 (initialised) and M3 (below the published position nobody writes any more).
+        // SAFETY: M1, the bytes are initialised; M3, nobody writes below the published position.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(from), to - from) }
     }
 
-    /// The writer's part from `from` on.
+    /// Returns bytes `from..to` for writing.
     ///
     /// # Safety
-    /// The caller is the one builder of this block (M4) and `from` is not below the published
+    /// The caller is the only builder of this block (M4), and `from` is not below the published
     /// position.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "M4: the one builder is the exclusive owner of this range"
-    )]
+    #[expect(clippy::mut_from_ref, reason = "M4: the builder owns this range exclusively")]
     pub(crate) unsafe fn writable(&self, from: usize, to: usize) -> &mut [u8] {
-        assert!(from <= to && to <= self.capacity(), "writes stay inside the segment");
-        // SAFETY: M1; the caller promises M4, so nobody else reads or writes this range.
+        assert!(from <= to && to <= self.capacity(), "write of {from}..{to} exceeds the segment");
+        // SAFETY: M1; the caller guarantees M4, so nobody else reads or writes this range.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(from), to - from) }
     }
 }

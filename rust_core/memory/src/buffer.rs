@@ -1,4 +1,6 @@
-//! Counted read-only views.
+//! Reference-counted read-only views of bytes.
+//!
+//! Decision: ADR 0021.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +9,19 @@ use bytes::Bytes;
 
 use crate::block::Block;
 use crate::foreign::{Chain, Charge, ForeignMemory};
-use crate::peer_region::Borrowed;
+use crate::peer_region::{Borrowed, PeerBytes, PeerReadError, PeerRegion};
 use crate::pooled_segment::PooledSegment;
 use crate::region::RegionFile;
 
-/// A counted, read-only view of bytes in a pool segment, of ordinary memory (events), of bytes that
-/// another process lent, or of pieces of [foreign memory](ForeignMemory).
+/// A reference-counted, read-only view of bytes in one of four places: a pool segment, heap memory
+/// (events), memory that another process lent, or pieces of [foreign memory](ForeignMemory).
 ///
-/// Clones and slices share one count; the segment goes back to its pool exactly once, when the
-/// last of them is dropped. Ordinary memory never counts against a pool.
+/// Clones and slices share one count. The segment returns to its pool exactly once, when the last
+/// of them is dropped. Heap memory is not charged to a pool.
 #[derive(Clone)]
 pub struct Buffer {
     view: View,
-    /// How many bytes these stand for, where they are compressed.
+    /// Length before compression; `None` if the bytes are not compressed.
     plain_len: Option<usize>,
 }
 
@@ -32,14 +34,14 @@ enum View {
 }
 
 impl Buffer {
-    /// The first `len` bytes of a segment that nobody writes any more.
+    /// Makes a buffer of the first `len` bytes of a segment.
     pub fn freeze(segment: PooledSegment, len: usize) -> Self {
         let block = Block::frozen(segment, len);
         let to = block.published().len;
         Self::of_block(Arc::new(block), 0, to)
     }
 
-    /// Like [`freeze`](Self::freeze), of bytes that stand for `plain_len` others.
+    /// Like [`freeze`](Self::freeze), for bytes that were `plain_len` bytes before compression.
     pub fn freeze_compressed(segment: PooledSegment, len: usize, plain_len: usize) -> Self {
         Self { plain_len: Some(plain_len), ..Self::freeze(segment, len) }
     }
@@ -48,19 +50,39 @@ impl Buffer {
         Self { view: View::Pooled { block, from, to }, plain_len: None }
     }
 
-    pub(crate) fn borrowed(bytes: Arc<Borrowed>) -> Self {
-        let to = bytes.len();
-        Self { view: View::Borrowed { bytes, from: 0, to }, plain_len: None }
+    /// Borrows `len` bytes at `offset` that the owner of a region lent, and charges them to
+    /// `segment`, which stays empty. If the region is not mapped, the bytes are copied into the
+    /// segment instead. The loan is dropped with the last view of the bytes, but never in a forked
+    /// child.
+    ///
+    /// # Errors
+    /// [`PeerReadError`] if the range exceeds the region or the segment, or the kernel refuses to
+    /// read it.
+    pub fn borrow(
+        region: &Arc<PeerRegion>,
+        offset: u64,
+        len: usize,
+        segment: PooledSegment,
+        loan: Box<dyn Send + Sync>,
+    ) -> Result<Self, PeerReadError> {
+        Ok(match region.borrow(offset, len, segment, loan)? {
+            PeerBytes::Borrowed(bytes) => {
+                let view = View::Borrowed { bytes: Arc::new(bytes), from: 0, to: len };
+                Self { view, plain_len: None }
+            }
+            PeerBytes::Copied(segment) => Self::freeze(segment, len),
+        })
     }
 
-    /// Pieces of foreign memory, in their order. The charge is given back once no buffer shares it.
+    /// Makes a buffer of pieces of foreign memory. The charge ends with the last buffer that shares
+    /// it.
     pub fn of_pieces(pieces: Vec<Bytes>, charge: Arc<Charge>, memory: Arc<ForeignMemory>) -> Self {
         let chain = Chain::new(pieces, charge, memory);
         Self { view: View::Pieces(Arc::new(chain)), plain_len: None }
     }
 
-    /// The bytes; borrowed for as long as this view lives. Those in pieces are put together once, in a
-    /// copy: who can, reads their [chunks](Self::chunks).
+    /// Returns the bytes as one slice. Pieces are copied together on the first call;
+    /// [`chunks`](Self::chunks) reads them without a copy.
     pub fn as_slice(&self) -> &[u8] {
         match &self.view {
             View::Pooled { block, from, to } => block.read(*from, *to),
@@ -70,7 +92,7 @@ impl Buffer {
         }
     }
 
-    /// The bytes as they lie in memory.
+    /// Iterates over the contiguous slices of the bytes.
     pub fn chunks(&self) -> Chunks<'_> {
         match &self.view {
             View::Pieces(chain) => Chunks::Many(chain.pieces().iter()),
@@ -78,10 +100,10 @@ impl Buffer {
         }
     }
 
-    /// The pieces, which are not charged from now on, as far as this buffer is concerned.
+    /// Takes the pieces and ends this buffer's part of their charge.
     ///
     /// # Errors
-    /// The buffer itself, where it is in one.
+    /// The buffer itself if it is not made of pieces.
     pub fn into_pieces(self) -> Result<Vec<Bytes>, Self> {
         match self.view {
             View::Pieces(chain) => Ok(match Arc::try_unwrap(chain) {
@@ -101,30 +123,30 @@ impl Buffer {
         }
     }
 
-    /// How many bytes it stands for: its length, unless it is compressed.
+    /// Length in bytes before compression; equals [`len`](Self::len) for uncompressed bytes.
     pub fn plain_len(&self) -> usize {
         self.plain_len.unwrap_or_else(|| self.len())
     }
 
-    /// Whether its bytes stand for others.
+    /// True if the bytes are compressed.
     pub fn is_compressed(&self) -> bool {
         self.plain_len.is_some()
     }
 
-    /// Whether there are no bytes.
+    /// True if the buffer has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A view of `from..to` of this view, sharing its count.
+    /// Returns a view of `from..to` of this view that shares its count.
     ///
     /// # Panics
-    /// When the range is not inside this view, or a part only of one that is compressed.
+    /// If the range exceeds this view, or is only a part of a compressed buffer.
     #[must_use]
     pub fn slice(&self, from: usize, to: usize) -> Self {
-        assert!(from <= to && to <= self.len(), "a slice stays inside its buffer");
+        assert!(from <= to && to <= self.len(), "slice {from}..{to} of {} bytes", self.len());
         let is_whole = from == 0 && to == self.len();
-        assert!(is_whole || !self.is_compressed(), "a compressed buffer is taken whole");
+        assert!(is_whole || !self.is_compressed(), "a compressed buffer cannot be sliced");
         let view = match &self.view {
             View::Pooled { block, from: start, .. } => {
                 View::Pooled { block: Arc::clone(block), from: start + from, to: start + to }
@@ -139,18 +161,18 @@ impl Buffer {
         Self { view, plain_len: self.plain_len }
     }
 
-    /// Whether the bytes lie in a pool segment.
+    /// True if the bytes are in a segment of a pool of this process.
     pub fn is_pooled(&self) -> bool {
         matches!(self.view, View::Pooled { .. })
     }
 
-    /// Whether the bytes lie in memory of another process, which gets it back with the last view.
+    /// True if another process lent the bytes; it gets them back with the last view.
     pub fn is_borrowed(&self) -> bool {
         matches!(self.view, View::Borrowed { .. })
     }
 
-    /// The region that the bytes lie in, and where in there: what another process needs to read them.
-    /// None of memory that is not shared.
+    /// Returns the region and the offset of the bytes, with which another process can read them;
+    /// `None` for memory that is not shared.
     pub fn place(&self) -> Option<(RegionFile, u64)> {
         let View::Pooled { block, from, .. } = &self.view else {
             return None;
@@ -159,11 +181,11 @@ impl Buffer {
         Some((file, (offset + from) as u64))
     }
 
-    /// Charges the segment to "held by the caller" instead of to its pool, so that a batch the
-    /// caller keeps can never starve the exchange.
+    /// Counts the segment as pinned by the caller instead of for its pool, so that batches the
+    /// caller keeps cannot starve the exchange.
     ///
-    /// Returns false when too many segments are held already: copy the bytes out instead.
-    /// Buffers of ordinary memory are always fine, and so is foreign memory.
+    /// Returns false if too many segments are pinned already; the caller must copy the bytes then.
+    /// Heap memory and foreign memory can always be pinned.
     pub fn pin(&self) -> bool {
         match &self.view {
             View::Pooled { block, .. } => block.segment().pin(),
@@ -172,10 +194,11 @@ impl Buffer {
         }
     }
 
-    /// The segment, to be written again, and how many of its first bytes this view showed.
+    /// Takes the segment, writable again, and the number of its first bytes that this view covered.
     ///
     /// # Errors
-    /// The buffer itself, where others refer to the segment as well, or it is none or a later part.
+    /// The buffer itself if it is not in a segment, does not start at the segment's first byte, or
+    /// is not the only reference to the segment.
     pub fn into_segment(self) -> Result<(PooledSegment, usize), Self> {
         let plain_len = self.plain_len;
         match self.view {
@@ -187,7 +210,7 @@ impl Buffer {
         }
     }
 
-    /// The same bytes as a [`Bytes`], without a copy unless they are in pieces.
+    /// Converts to [`Bytes`]; copies only pieces.
     pub fn into_bytes(self) -> Bytes {
         match self.view {
             View::Heap(bytes) => bytes,
@@ -197,12 +220,12 @@ impl Buffer {
     }
 }
 
-/// The slices that bytes lie in, in their order.
+/// Iterator over the contiguous slices of a [`Buffer`], in order.
 #[derive(Debug)]
 pub enum Chunks<'a> {
-    /// All in one, until it is taken.
+    /// One slice; `None` after it was returned.
     One(Option<&'a [u8]>),
-    /// Those that are left.
+    /// Remaining slices.
     Many(std::slice::Iter<'a, Bytes>),
 }
 

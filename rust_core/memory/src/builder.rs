@@ -1,4 +1,4 @@
-//! The writing half of a growing buffer (spec 2.3).
+//! The writing side of a growing buffer (spec 2.3).
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use crate::block::Block;
 use crate::consumer::BufferConsumer;
 use crate::pooled_segment::PooledSegment;
 
-/// The writing half. Bytes are invisible until committed; dropping it finishes the buffer.
+/// Writes a buffer. The consumer sees bytes once they are committed; dropping the builder finishes
+/// the buffer.
 #[derive(Debug)]
 pub struct BufferBuilder {
-    /// M4: no other builder of this block exists; this type is neither `Clone` nor made twice.
+    /// M4: this is the only builder of the block; the type is not `Clone`.
     block: Arc<Block>,
     /// Invariant: `written <= capacity <= block.capacity()`.
     capacity: usize,
@@ -20,7 +21,7 @@ pub struct BufferBuilder {
 }
 
 impl BufferBuilder {
-    /// Starts an empty buffer over the whole of `segment`.
+    /// Starts an empty buffer over all of `segment`.
     pub fn new(segment: PooledSegment) -> Self {
         Self {
             capacity: segment.len(),
@@ -32,10 +33,11 @@ impl BufferBuilder {
         }
     }
 
-    /// Copies as much of `source` as fits and returns how much that was; not visible yet.
+    /// Copies as many bytes of `source` as fit and returns their number. They are visible after a
+    /// commit.
     ///
     /// # Panics
-    /// After [`finish`](Self::finish).
+    /// If the buffer is [finished](Self::finish).
     pub fn append(&mut self, source: &[u8]) -> usize {
         self.append_with(|target| {
             let take = source.len().min(target.len());
@@ -44,22 +46,25 @@ impl BufferBuilder {
         })
     }
 
-    /// Has `write` fill the rest of the buffer from its start; it returns how much it wrote.
+    /// Calls `write` with the unwritten rest of the buffer; `write` returns the number of bytes it
+    /// wrote.
     ///
     /// # Panics
-    /// After [`finish`](Self::finish), or when more is claimed than there was room for.
+    /// If the buffer is [finished](Self::finish), or if `write` returns more than the length of its
+    /// slice.
     pub fn append_with(&mut self, write: impl FnOnce(&mut [u8]) -> usize) -> usize {
-        assert!(!self.finished, "a finished buffer takes no more bytes");
-        // SAFETY: M4, this is the one builder, and `written` is never below the committed position.
+        assert!(!self.finished, "append to a finished buffer");
+        // SAFETY: M4, this is the only builder, and `written` is never below the committed
+        // position.
         let target = unsafe { self.block.writable(self.written, self.capacity) };
         let room = target.len();
         let count = write(target);
-        assert!(count <= room, "no more is written than there is room for");
+        assert!(count <= room, "{count} bytes written to a slice of {room}");
         self.written += count;
         count
     }
 
-    /// Makes everything appended so far visible to the consumer.
+    /// Makes all appended bytes visible to the consumer.
     pub fn commit(&mut self) {
         if self.written != self.committed {
             self.committed = self.written;
@@ -67,7 +72,8 @@ impl BufferBuilder {
         }
     }
 
-    /// Commits, marks the buffer as complete and returns the bytes written; may be called twice.
+    /// Commits, marks the buffer as finished and returns the number of bytes written. Further calls
+    /// do nothing.
     pub fn finish(&mut self) -> usize {
         if !self.finished {
             self.finished = true;
@@ -77,7 +83,7 @@ impl BufferBuilder {
         self.written
     }
 
-    /// The reading half, from the start of the buffer; `None` when it was taken before.
+    /// Returns the consumer, from the start of the buffer; `None` if it was taken before.
     pub fn consumer(&mut self) -> Option<BufferConsumer> {
         if std::mem::replace(&mut self.consumer_taken, true) {
             return None;
@@ -85,13 +91,13 @@ impl BufferBuilder {
         Some(BufferConsumer::growing(Arc::clone(&self.block)))
     }
 
-    /// Makes this buffer hold `capacity` bytes in all: not less than is written already, nor more
-    /// than the segment has.
+    /// Sets the capacity in bytes, at least the bytes written so far and at most the size of the
+    /// segment.
     pub fn trim(&mut self, capacity: usize) {
         self.capacity = capacity.max(self.written).min(self.block.capacity());
     }
 
-    /// Bytes it holds when it is full.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -101,7 +107,7 @@ impl BufferBuilder {
         self.capacity - self.written
     }
 
-    /// Whether nothing fits any more.
+    /// True if no more bytes fit.
     pub fn is_full(&self) -> bool {
         self.writable() == 0
     }

@@ -1,4 +1,4 @@
-//! The reading half of a buffer that may still grow (spec 2.4).
+//! The reading side of a buffer that may still grow (spec 2.4).
 
 use std::sync::Arc;
 
@@ -7,26 +7,27 @@ use crate::buffer::Buffer;
 use crate::pooled_segment::PooledSegment;
 use crate::position::Published;
 
-/// Hands out what was committed since the last [`build`](Self::build).
+/// Reads the bytes committed since the last [`build`](Self::build).
 ///
 /// ```text
-///   0            read            written by now            capacity
-///   |-- built -----|-- the next build --|-- the builder's -----|
+///   0            read               committed             capacity
+///   |-- built -----|-- the next build --|-- being written ----|
 /// ```
 #[derive(Debug)]
 pub struct BufferConsumer {
     source: Source,
-    /// Invariant: never above what was published when it was set.
+    /// Offset of the next byte to build. Invariant: at most the published length.
     read: usize,
-    /// What the last `build` saw: a finished buffer is never dropped before its tail was read.
+    /// True once a `build` saw the buffer finished, so that its last bytes are built before it is
+    /// dropped.
     finished: bool,
 }
 
 #[derive(Debug, Clone)]
 enum Source {
-    /// Its builder may still append.
+    /// The builder may still append.
     Growing(Arc<Block>),
-    /// There never was a builder.
+    /// Complete from the start.
     Static(Buffer),
 }
 
@@ -36,7 +37,7 @@ impl BufferConsumer {
         Self { source: Source::Growing(block), read: 0, finished }
     }
 
-    /// A consumer of a buffer that is complete: finished from the start.
+    /// Creates a consumer of a complete buffer.
     pub fn of_static(buffer: Buffer) -> Self {
         Self { source: Source::Static(buffer), read: 0, finished: true }
     }
@@ -48,7 +49,7 @@ impl BufferConsumer {
         }
     }
 
-    /// Everything committed and not yet built, possibly nothing.
+    /// Returns the bytes committed since the last call, possibly none.
     pub fn build(&mut self) -> Buffer {
         let seen = self.published();
         let built = match &self.source {
@@ -60,35 +61,36 @@ impl BufferConsumer {
         built
     }
 
-    /// Whether the builder had finished at the last `build`.
+    /// True if the buffer was finished at the last `build`.
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Whether the builder has finished by now, built or not.
+    /// True once the builder has finished, even if bytes remain to be built.
     pub fn is_complete(&self) -> bool {
         self.published().finished
     }
 
-    /// Whether `build` would return bytes now.
+    /// True if `build` would return bytes.
     pub fn is_data_available(&self) -> bool {
         self.written_bytes() > self.read
     }
 
-    /// Bytes committed by now, from the start of the buffer, built or not.
+    /// Bytes committed so far, including those already built or skipped.
     pub fn written_bytes(&self) -> usize {
         self.published().len
     }
 
-    /// Whether nothing was built or left out so far.
+    /// True until a byte is built or skipped.
     pub fn is_unread(&self) -> bool {
         self.read == 0
     }
 
-    /// The segment, to be written again, and how many of its first bytes were committed.
+    /// Takes the segment, writable again, and the number of its first bytes that were committed.
     ///
     /// # Errors
-    /// The consumer itself, where its builder, another reader or a buffer refers to the segment.
+    /// The consumer itself if the builder, another consumer or a buffer still refers to the
+    /// segment.
     pub fn into_segment(self) -> Result<(PooledSegment, usize), Self> {
         let (read, finished) = (self.read, self.finished);
         match self.source {
@@ -107,26 +109,26 @@ impl BufferConsumer {
         }
     }
 
-    /// Leaves out the next `count` bytes.
+    /// Skips the next `count` bytes.
     ///
     /// # Panics
-    /// When fewer are committed: the caller knows of no bytes that it has not seen.
+    /// If fewer bytes are committed.
     pub fn skip(&mut self, count: usize) {
         let left = self.written_bytes() - self.read;
-        assert!(count <= left, "{count} bytes to skip of {left} that are committed");
+        assert!(count <= left, "skip of {count} bytes, only {left} are committed");
         self.read += count;
     }
 
-    /// A second reader over the same bytes, starting where this one is; sees later commits too.
+    /// Returns a second consumer of the same bytes at the same offset; it sees later commits too.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { source: self.source.clone(), read: self.read, finished: self.finished }
     }
 
-    /// A second reader over the same bytes, starting at `position`.
+    /// Returns a second consumer of the same bytes, at offset `position`.
     ///
     /// # Panics
-    /// When fewer bytes than that are committed.
+    /// If fewer than `position` bytes are committed.
     #[must_use]
     pub fn copy_at(&self, position: usize) -> Self {
         let written = self.written_bytes();

@@ -1,59 +1,60 @@
-//! Why memory could not be had.
+//! Errors of requests for memory.
 
 use std::time::Duration;
 
-/// The guaranteed minimums of all pools would exceed the budget.
+/// The minimums of all pools together would exceed the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "insufficient number of network buffers: {requested} segments requested, {available} of \
      {total} not yet promised ({pinned} of them held by batches the caller keeps)"
 )]
 pub struct PoolTooSmall {
-    /// Segments the new pool wanted as its minimum.
+    /// Minimum of the new pool, in segments.
     pub requested: usize,
-    /// Segments that are not promised to another pool.
+    /// Segments that are not guaranteed to another pool.
     pub available: usize,
-    /// All segments of the budget.
+    /// Budget in segments.
     pub total: usize,
-    /// Segments that stay with batches the caller keeps.
+    /// Segments pinned by batches that the caller keeps.
     pub pinned: usize,
 }
 
-/// Why a segment could not be requested.
+/// Failures of a request for a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The pool was closed: whoever closed it is the cause, not the caller who meets this.
+    /// The pool is closed. The cause is with the code that closed it, not with the caller of the
+    /// request.
     #[error("the buffer pool is closed")]
     Closed,
-    /// The kernel gave no memory, for example under an address space limit.
-    #[error("the kernel maps no further segment: {0}")]
+    /// The kernel refused a mapping, for example because of an address space limit.
+    #[error("the kernel refused to map another segment: {0}")]
     Unmappable(rustix::io::Errno),
 }
 
-/// Why segments could not be requested from the global pool itself.
+/// Failures of a request for unpooled segments.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnpooledError {
-    /// They were not to be had in time.
+    /// Too few segments became free in time.
     #[error(
         "{requested} segments were requested and {collected} came free within {} s: \
-         others have borrowed the rest and not given it back yet",
+         other pools still hold the rest",
         timeout.as_secs_f64()
     )]
     TimedOut {
-        /// Segments asked for.
+        /// Requested segments.
         requested: usize,
-        /// Segments that came free; they were given back.
+        /// Segments that became free and were returned.
         collected: usize,
-        /// How long it waited.
+        /// Time waited.
         timeout: Duration,
     },
-    /// The caller wanted to wait no longer.
+    /// The caller's `interrupted` returned true.
     #[error("interrupted while waiting for segments")]
     Interrupted,
-    /// They can not be promised.
+    /// The segments do not fit beside the guarantees of the pools.
     #[error(transparent)]
     TooSmall(#[from] PoolTooSmall),
-    /// The global pool was closed, or the kernel refuses.
+    /// The global pool is closed, or the kernel refused a mapping.
     #[error(transparent)]
     Request(#[from] RequestError),
 }

@@ -1,4 +1,6 @@
-//! Memory that is not the pool's, and what is charged for it.
+//! Memory that the exchange keeps but did not allocate, and its charge to a pool.
+//!
+//! Decision: ADR 0021.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,34 +10,38 @@ use bytes::Bytes;
 
 use crate::pooled_segment::PooledSegment;
 
-/// Segments that nobody writes: they stand for memory of others that the exchange keeps meanwhile.
+/// Unused segments that account for foreign memory while the exchange keeps it.
 #[derive(Debug)]
 pub struct Charge {
-    /// They go home with it.
+    /// Returned to their pool when the charge is dropped.
     _segments: Vec<PooledSegment>,
 }
 
 impl Charge {
-    /// A charge of so much memory as these segments have.
+    /// Makes a charge of the total size of these segments.
     pub fn new(segments: Vec<PooledSegment>) -> Self {
         Self { _segments: segments }
     }
 }
 
+/// True once foreign memory must not be freed any more.
 static PROCESS_ENDS: AtomicBool = AtomicBool::new(false);
 
-/// Memory of others of which the exchange needs nothing more, until a thread of theirs lets go of it.
+/// Queue of foreign memory that the exchange no longer needs, until its owner's thread frees it.
 ///
-/// To let go of it may run code of theirs, and wait for locks of theirs such as an interpreter's. So no
-/// thread of ours ever does it, and nobody who holds a lock of ours: both only put it here.
+/// Freeing it can run the owner's code and wait for the owner's locks, such as that of a Python
+/// interpreter. So our threads never free it, nor does any thread that holds one of our locks: they
+/// put it into this queue.
 #[derive(Default)]
 pub struct ForeignMemory {
     unneeded: Mutex<Vec<Vec<Bytes>>>,
+    /// Bytes copied by `Chain::whole`.
     joined: AtomicU64,
 }
 
 impl ForeignMemory {
-    /// Lets go of what is not needed any more. For threads of others, which hold no lock of ours.
+    /// Frees the queued memory. Only the owner's threads may call this, without holding a lock of
+    /// this library.
     pub fn release(&self) {
         if PROCESS_ENDS.load(Ordering::Acquire) {
             return;
@@ -45,13 +51,13 @@ impl ForeignMemory {
         drop(unneeded);
     }
 
-    /// From now on the process keeps all such memory: it is about to end, and what letting go of it would
-    /// run or wait for may be gone.
+    /// Stops `release` from freeing memory in this process. Called when the process is about to
+    /// exit: the owner's code and locks may be gone already.
     pub fn process_ends() {
         PROCESS_ENDS.store(true, Ordering::Release);
     }
 
-    /// Bytes of buffers in pieces that were put together for somebody who reads them in one.
+    /// Bytes of pieces that were copied together for readers of one slice.
     pub fn joined(&self) -> u64 {
         self.joined.load(Ordering::Relaxed)
     }
@@ -63,14 +69,14 @@ impl fmt::Debug for ForeignMemory {
     }
 }
 
-/// A buffer in pieces of foreign memory, and its part of their charge.
+/// The pieces of a buffer of foreign memory, and its share of their charge.
 ///
-/// The charge ends with the last buffer that shares it, wherever that is dropped; the memory itself is
-/// let go of as [`ForeignMemory`] says.
+/// The charge ends with the last buffer that shares it, in whichever thread that is dropped. The
+/// memory itself goes to the queue of [`ForeignMemory`].
 pub(crate) struct Chain {
     pieces: Vec<Bytes>,
     len: usize,
-    /// Put together, once somebody asks for that.
+    /// Copy of all pieces, made on first use.
     whole: OnceLock<Bytes>,
     _charge: Arc<Charge>,
     memory: Arc<ForeignMemory>,
@@ -90,12 +96,12 @@ impl Chain {
         &self.pieces
     }
 
-    /// The pieces, which from now on are their owner's again.
+    /// Returns the pieces; the caller frees them.
     pub(crate) fn into_pieces(mut self) -> Vec<Bytes> {
         std::mem::take(&mut self.pieces)
     }
 
-    /// A copy of all of it in one piece.
+    /// Returns a copy of all pieces in one slice.
     pub(crate) fn whole(&self) -> &Bytes {
         self.whole.get_or_init(|| {
             self.memory.joined.fetch_add(self.len as u64, Ordering::Relaxed);

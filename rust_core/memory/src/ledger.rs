@@ -1,22 +1,24 @@
-//! Who may hold how many segments: pure arithmetic, no memory (spec 1.3).
+//! Admission of pools and division of the segments among them: arithmetic only (spec 1.3).
+//!
+//! Decision: ADR 0013.
 
 use crate::error::PoolTooSmall;
 
-/// What one local pool is promised and holds.
+/// Guarantee, limits and use of one local pool, in segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Guaranteed.
+    /// Guaranteed minimum.
     pub(crate) min: usize,
-    /// Never more than this.
+    /// Maximum.
     pub(crate) max: usize,
-    /// What it may hold now without overdraft: `min <= size <= max`.
+    /// Current limit without overdraft: `min <= size <= max`.
     pub(crate) size: usize,
-    /// Segments out on its account; above `size` after a shrink or by overdraft, which is
-    /// therefore `held - size` (spec 1.4).
+    /// Segments the pool holds. Exceeds `size` after a shrink or by overdraft, which is therefore
+    /// `held - size` (spec 1.4).
     pub(crate) held: usize,
 }
 
-/// Whether a pool with this minimum still fits beside the promises already made.
+/// Checks that a pool with this minimum fits beside the guarantees given so far.
 pub(crate) fn admit(
     shares: impl Iterator<Item = Share>,
     min: usize,
@@ -31,9 +33,10 @@ pub(crate) fn admit(
     Ok(())
 }
 
-/// Lends what is not promised to the pools that can use it, in proportion to what they can use.
+/// Divides the segments that are not guaranteed among the pools that can use them, in proportion to
+/// what each can use.
 ///
-/// Running totals keep every segment that somebody could use assigned to someone.
+/// Rounding against running totals assigns every segment that a pool can use.
 pub(crate) fn redistribute(shares: &mut [&mut Share], pinned: usize, total: usize) {
     let promised: usize = shares.iter().map(|share| share.min).sum::<usize>() + pinned;
     let spare = total.saturating_sub(promised);
@@ -49,7 +52,7 @@ pub(crate) fn redistribute(shares: &mut [&mut Share], pinned: usize, total: usiz
         }
         seen += own as u128;
         let due = lent as u128 * seen / capacity as u128;
-        share.size += usize::try_from(due - given).expect("a share of `lent` fits");
+        share.size += usize::try_from(due - given).expect("a part of `lent` fits a usize");
         given = due;
     }
 }

@@ -1,55 +1,55 @@
-//! Memory of the exchange: fixed-size segments, the pools that bound them, and counted buffers.
+//! Memory of the exchange: fixed-size segments, the pools that limit them, and reference-counted
+//! buffers.
 //!
 //! ```text
 //!   GlobalPool (byte budget, N segments, committed lazily)
-//!      |  try_request                      ^  recycled exactly once, on the last drop
+//!      |  try_request                      ^  recycled exactly once, by the last drop
 //!      v                                   |
 //!   LocalPool (min .. size .. max) --> PooledSegment --freeze--> Buffer --slice--> Buffer
 //!                                          |
 //!                                          +--into_builder--> BufferBuilder --> BufferConsumer
 //! ```
 //!
-//! A [`PooledSegment`] has one owner who may write all of it. A [`BufferBuilder`] shares it with a
-//! [`BufferConsumer`] while it still grows: the builder publishes a write position, the consumer
-//! sees what lies below it. A [`Buffer`] is a read-only, counted view.
+//! A [`PooledSegment`] has one owner, which may write all of it. A [`BufferBuilder`] shares it with
+//! a [`BufferConsumer`] while the buffer grows: the builder publishes a write position, and the
+//! consumer reads below it. A [`Buffer`] is a read-only, reference-counted view.
 //!
-//! A pool that is [shared](GlobalPool::share) cuts its segments from [regions](RegionFile) that another
-//! process can map to read; there they are a [`PeerRegion`], and what was lent of it is a [`Buffer`] again.
+//! A [shared](GlobalPool::share) pool cuts its segments from [regions](RegionFile) that another
+//! process can map read-only. That process opens a region as a [`PeerRegion`] and reads the lent
+//! bytes as a [`Buffer`].
 //!
-//! A [`Buffer`] may also be made of pieces of [`ForeignMemory`], for which a [`Charge`] of segments stands
-//! meanwhile; this crate never lets go of such memory by itself.
+//! A [`Buffer`] can also consist of pieces of [`ForeignMemory`], whose size is charged to the pool
+//! as a [`Charge`]. This crate frees such memory only when its owner calls
+//! [`ForeignMemory::release`].
 //!
-//! Raw pointers stay inside `region.rs`, `peer_region.rs`, `segment.rs`, `block.rs` and `process.rs`; the
-//! invariants M1 to M5 and F1 they rest on are spelled out in `SAFETY.md`.
-//!
-//! Decisions: ADR 0004, ADR 0013.
+//! Raw pointers stay inside `asan.rs`, `block.rs`, `peer_region.rs`, `process.rs`, `region.rs` and
+//! `segment.rs`. `SAFETY.md` lists the invariants M1 to M5 and F1 that they rely on.
 
+mod account;
 mod asan;
 mod block;
 mod buffer;
 mod builder;
-mod channels;
 mod consumer;
 mod error;
 mod foreign;
 mod ledger;
 mod listener;
-mod local;
 mod local_pool;
 #[cfg(all(test, loom))]
 mod model;
 mod options;
 mod peer_region;
 mod pool;
+mod pool_inner;
 mod pooled_segment;
 mod position;
 mod process;
 mod region;
 mod segment;
-mod shared;
 mod state;
+mod subpartition_counts;
 mod sync;
-mod unpooled;
 
 pub use buffer::{Buffer, Chunks};
 pub use builder::BufferBuilder;

@@ -1,15 +1,15 @@
-//! Who is told that a pool has something again.
+//! Callbacks for segments that become available.
 
 use std::sync::Arc;
 
-/// Told, outside every lock and at most once per registration, that what it waits for may be there
-/// now, or that its pool was closed.
+/// Callback of a registration with a pool. The pool calls it at most once, without holding a lock,
+/// when the condition may hold or the pool is closed.
 pub trait SegmentListener: Send + Sync {
-    /// Ask again; register again if that still fails.
+    /// Retries the request, and registers again if it still fails.
     fn segment_available(&self);
 }
 
-/// Calls the listeners; never under the lock.
+/// Calls the listeners. The caller must not hold the pool's lock.
 pub(crate) fn notify(woken: Vec<Arc<dyn SegmentListener>>) {
     for listener in woken {
         listener.segment_available();

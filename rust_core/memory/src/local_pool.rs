@@ -1,48 +1,49 @@
-//! A partition's or gate's part of the global pool.
+//! The part of the global pool that one partition or gate uses.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::account::{Account, Want};
 use crate::error::{PoolTooSmall, RequestError};
 use crate::foreign::Charge;
 use crate::ledger::admit;
 use crate::listener::{SegmentListener, notify};
-use crate::local::{Local, Want};
+use crate::pool_inner::PoolInner;
 use crate::pooled_segment::PooledSegment;
-use crate::shared::Shared;
-use crate::state::State;
+use crate::state::PoolState;
 use crate::sync::Condvar;
 
-/// A partition's or gate's account with the global pool; dropping it closes it.
+/// Account of a partition or gate with the global pool; dropping it closes the pool.
 #[derive(Debug)]
 pub struct LocalPool {
-    shared: Arc<Shared>,
+    inner: Arc<PoolInner>,
     id: u64,
     arrived: Arc<Condvar>,
-    /// The account lives on without this handle, until its last segment is back.
+    /// True if the account stays open without this handle, until its last segment is returned.
     detached: bool,
 }
 
 impl LocalPool {
-    pub(crate) fn new(shared: Arc<Shared>, id: u64, arrived: Arc<Condvar>) -> Self {
-        Self { shared, id, arrived, detached: false }
+    pub(crate) fn new(inner: Arc<PoolInner>, id: u64, arrived: Arc<Condvar>) -> Self {
+        Self { inner, id, arrived, detached: false }
     }
 
-    /// Leaves the account open when this handle is dropped.
+    /// Keeps the account open when this handle is dropped.
     pub(crate) fn detach(&mut self) {
         self.detached = true;
     }
 
-    /// A segment if this pool may hold another one and one is free, or by overdraft.
+    /// Takes a free segment, within the pool's size or by overdraft; `None` if the pool may not
+    /// take one.
     ///
     /// # Errors
-    /// [`RequestError::Closed`] after [`close`](Self::close), or the kernel's refusal.
+    /// [`RequestError::Closed`] after [`close`](Self::close), or the kernel refused a mapping.
     pub fn try_request(&self) -> Result<Option<PooledSegment>, RequestError> {
         self.try_request_for(None)
     }
 
     /// Like [`try_request`](Self::try_request), and counts the segment for a subpartition until it
-    /// is back or pinned.
+    /// is returned or pinned.
     ///
     /// # Errors
     /// As [`try_request`](Self::try_request).
@@ -50,13 +51,13 @@ impl LocalPool {
         &self,
         subpartition: Option<usize>,
     ) -> Result<Option<PooledSegment>, RequestError> {
-        let mut state = self.shared.lock();
+        let mut state = self.inner.lock();
         self.check_open(&state)?;
-        self.shared.take(&mut state, self.id, subpartition)
+        PooledSegment::take(&self.inner, &mut state, self.id, subpartition)
     }
 
-    /// Like [`try_request`](Self::try_request), or registers the listener in the same step, so
-    /// that no segment can arrive unseen in between.
+    /// Like [`try_request`](Self::try_request). If there is no segment, registers the listener
+    /// under the same lock, so that it cannot miss one.
     ///
     /// # Errors
     /// As [`try_request`](Self::try_request).
@@ -64,11 +65,11 @@ impl LocalPool {
         &self,
         listener: impl FnOnce() -> Arc<dyn SegmentListener>,
     ) -> Result<Option<PooledSegment>, RequestError> {
-        let mut state = self.shared.lock();
+        let mut state = self.inner.lock();
         self.check_open(&state)?;
-        let taken = self.shared.take(&mut state, self.id, None)?;
+        let taken = PooledSegment::take(&self.inner, &mut state, self.id, None)?;
         if taken.is_none() {
-            self.local(&mut state)?.listeners.push(listener());
+            self.account(&mut state)?.listeners.push(listener());
         }
         Ok(taken)
     }
@@ -76,13 +77,14 @@ impl LocalPool {
     /// Waits up to `timeout` for a segment.
     ///
     /// # Errors
-    /// [`RequestError::Closed`] when the pool is closed before or meanwhile, or the kernel's refusal.
+    /// [`RequestError::Closed`] if the pool is closed before or during the wait, or the kernel
+    /// refused a mapping.
     pub fn request(&self, timeout: Duration) -> Result<Option<PooledSegment>, RequestError> {
         self.request_for(None, timeout)
     }
 
-    /// Like [`request`](Self::request), and counts the segment for a subpartition. Once it has to
-    /// wait, it waits for an ordinary segment: what was overdrawn comes back first.
+    /// Like [`request`](Self::request), and counts the segment for a subpartition. A request that
+    /// has to wait waits until the pool is below its size: overdrawn segments are returned first.
     ///
     /// # Errors
     /// As [`request`](Self::request).
@@ -92,13 +94,13 @@ impl LocalPool {
         timeout: Duration,
     ) -> Result<Option<PooledSegment>, RequestError> {
         self.wait_for(Want::Segment, timeout, |state| {
-            self.shared.take(state, self.id, subpartition)
+            PooledSegment::take(&self.inner, state, self.id, subpartition)
         })
     }
 
-    /// Waits up to `timeout` for so many segments, for a subpartition, and takes all of them at once or none;
-    /// never by overdraft. Those that this pool holds and `count` must not be more than its size, or the
-    /// wait is in vain.
+    /// Waits up to `timeout` until `count` segments are free, and takes all of them at once, for a
+    /// subpartition and without overdraft. The wait cannot succeed while the segments that this
+    /// pool holds and `count` together exceed its size.
     ///
     /// # Errors
     /// As [`request`](Self::request).
@@ -114,7 +116,8 @@ impl LocalPool {
                 return Ok(None);
             }
             while segments.len() < count
-                && let Some(segment) = self.shared.take(state, self.id, subpartition)?
+                && let Some(segment) =
+                    PooledSegment::take(&self.inner, state, self.id, subpartition)?
             {
                 segments.push(segment);
             }
@@ -123,63 +126,67 @@ impl LocalPool {
         Ok(taken.map(|()| Charge::new(segments)))
     }
 
-    /// Whether a request would be granted without overdraft, and no subpartition has reached its
-    /// soft maximum. True once the pool is closed: nobody has to wait to learn that.
+    /// Returns true if the pool may take a segment without overdraft and no subpartition has
+    /// reached its soft maximum, or if the pool is closed: a request fails at once, so there is
+    /// nothing to wait for.
     pub fn is_available(&self) -> bool {
-        let state = self.shared.lock();
+        let state = self.inner.lock();
         let free = state.is_free();
-        state.closed || state.locals.get(&self.id).is_none_or(|local| local.is_available(free))
+        state.closed
+            || state.accounts.get(&self.id).is_none_or(|account| account.is_available(free))
     }
 
-    /// Waits up to `timeout` until [`is_available`](Self::is_available); says whether it is.
+    /// Waits up to `timeout` until the pool [is available](Self::is_available); returns false on
+    /// timeout.
     ///
     /// # Errors
-    /// [`RequestError::Closed`] when the pool is closed before or meanwhile.
+    /// [`RequestError::Closed`] if the pool is closed before or during the wait.
     pub fn wait_available(&self, timeout: Duration) -> Result<bool, RequestError> {
         let available = self.wait_for(Want::Availability, timeout, |state| {
             let free = state.is_free();
-            let local = self.local(state)?;
-            Ok(local.is_available(free).then_some(()))
+            let account = self.account(state)?;
+            Ok(account.is_available(free).then_some(()))
         })?;
         Ok(available.is_some())
     }
 
-    /// Whether it [is available](Self::is_available); if not, the listener is told, once, when it
-    /// is, or when the pool is closed.
+    /// Returns true if the pool [is available](Self::is_available). Otherwise registers the
+    /// listener, to be called once when the pool becomes available or is closed.
     pub fn available_or_listen(&self, listener: impl FnOnce() -> Arc<dyn SegmentListener>) -> bool {
-        let mut state = self.shared.lock();
+        let mut state = self.inner.lock();
         let free = state.is_free();
-        match state.locals.get_mut(&self.id) {
-            Some(local) if !local.is_available(free) => {
-                local.availability_listeners.push(listener());
+        match state.accounts.get_mut(&self.id) {
+            Some(account) if !account.is_available(free) => {
+                account.availability_listeners.push(listener());
                 false
             }
             _ => true,
         }
     }
 
-    /// Waits up to `timeout` until `count` segments, those out included, are set aside for this
-    /// pool alone, for as long as it is open. False on timeout; nothing changed then.
+    /// Waits up to `timeout` until `count` segments are reserved for this pool alone, including
+    /// those it holds. The reservation lasts until the pool is closed. On timeout returns false and
+    /// changes nothing.
     ///
-    /// A guaranteed minimum is a promise that others may have to keep first, by giving back what
-    /// they borrowed; this waits until they have.
+    /// Other pools may have borrowed segments of the guaranteed minimum; this waits until they are
+    /// returned.
     ///
     /// # Errors
-    /// [`RequestError::Closed`] when the pool is closed before or meanwhile.
+    /// [`RequestError::Closed`] if the pool is closed before or during the wait.
     ///
     /// # Panics
-    /// When `count` is above the guaranteed minimum.
+    /// If `count` exceeds the guaranteed minimum.
     pub fn reserve(&self, count: usize, timeout: Duration) -> Result<bool, RequestError> {
         let mut given = 0;
         let reserved = self.wait_for(Want::Reserve, timeout, |state| {
-            let min = self.local(state)?.share.min;
-            assert!(count <= min, "{count} segments to reserve of a minimum of {min}");
-            given += state.set_aside(self.id, count);
-            Ok((self.local(state)?.floor >= count).then_some(()))
+            let min = self.account(state)?.share.min;
+            assert!(count <= min, "reservation of {count} segments exceeds the minimum of {min}");
+            given += state.reserve_up_to(self.id, count);
+            Ok((self.account(state)?.reservation >= count).then_some(()))
         })?;
         if reserved.is_none() && given > 0 {
-            let mut state = self.shared.lock();
-            state.change_floor(self.id, |floor| floor.saturating_sub(given));
+            let mut state = self.inner.lock();
+            state.change_reservation(self.id, |reserved| reserved.saturating_sub(given));
             let woken = state.wake();
             drop(state);
             notify(woken);
@@ -187,20 +194,21 @@ impl LocalPool {
         Ok(reserved.is_some())
     }
 
-    /// Changes what is guaranteed, as channels come and go, if `leave` more could still be promised
-    /// to anybody afterwards.
+    /// Changes the minimum and maximum, provided that `leave` further segments could still be
+    /// guaranteed to other pools afterwards.
     ///
     /// # Errors
-    /// [`PoolTooSmall`] when the new minimum does not fit; nothing changes then.
+    /// [`PoolTooSmall`] if the new minimum does not fit; nothing changes then.
     pub fn set_minimum(&self, min: usize, max: usize, leave: usize) -> Result<(), PoolTooSmall> {
-        let mut state = self.shared.lock();
-        let others = state.locals.iter().filter(|(id, local)| **id != self.id && !local.closed);
-        let others = others.map(|(_, local)| local.share);
+        let mut state = self.inner.lock();
+        let others =
+            state.accounts.iter().filter(|(id, account)| **id != self.id && !account.closed);
+        let others = others.map(|(_, account)| account.share);
         admit(others, min + leave, state.pinned, state.total)?;
-        state.change_floor(self.id, |floor| floor.min(min));
-        if let Some(local) = state.locals.get_mut(&self.id) {
-            local.share.min = min;
-            local.share.max = max.max(min);
+        state.change_reservation(self.id, |reserved| reserved.min(min));
+        if let Some(account) = state.accounts.get_mut(&self.id) {
+            account.share.min = min;
+            account.share.max = max.max(min);
         }
         state.rebalance();
         let woken = state.wake();
@@ -209,31 +217,34 @@ impl LocalPool {
         Ok(())
     }
 
-    /// Segments this pool may hold now without overdraft, and holds.
+    /// Returns the pool's current size and the segments it holds.
     pub fn usage(&self) -> (usize, usize) {
-        let state = self.shared.lock();
-        state.locals.get(&self.id).map_or((0, 0), |local| (local.share.size, local.share.held))
+        let state = self.inner.lock();
+        state
+            .accounts
+            .get(&self.id)
+            .map_or((0, 0), |account| (account.share.size, account.share.held))
     }
 
-    /// Refuses further requests; segments still out go back to the global pool as they are dropped.
+    /// Refuses further requests. Segments in use return to the global pool when they are dropped.
     pub fn close(&self) {
-        let mut state = self.shared.lock();
-        let mut woken = state.close_local(self.id);
+        let mut state = self.inner.lock();
+        let mut woken = state.close_account(self.id);
         state.rebalance();
         woken.append(&mut state.wake());
         drop(state);
         notify(woken);
     }
 
-    /// Tries at once and whenever this pool may have what is wanted; `None` on timeout.
+    /// Calls `attempt` at once and after each wake-up for `want`; `None` on timeout.
     fn wait_for<T>(
         &self,
         want: Want,
         timeout: Duration,
-        mut attempt: impl FnMut(&mut State) -> Result<Option<T>, RequestError>,
+        mut attempt: impl FnMut(&mut PoolState) -> Result<Option<T>, RequestError>,
     ) -> Result<Option<T>, RequestError> {
         let deadline = Instant::now().checked_add(timeout);
-        let mut state = self.shared.lock();
+        let mut state = self.inner.lock();
         loop {
             self.check_open(&state)?;
             if let Some(done) = attempt(&mut state)? {
@@ -245,23 +256,23 @@ impl LocalPool {
             if left.is_zero() {
                 return Ok(None);
             }
-            *self.local(&mut state)?.waiting(want) += 1;
+            *self.account(&mut state)?.waiting(want) += 1;
             state =
                 self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-            // A closed pool may be gone by now.
-            if let Some(local) = state.locals.get_mut(&self.id) {
-                *local.waiting(want) -= 1;
+            // The account of a closed pool may be removed during the wait.
+            if let Some(account) = state.accounts.get_mut(&self.id) {
+                *account.waiting(want) -= 1;
             }
         }
     }
 
-    fn local<'a>(&self, state: &'a mut State) -> Result<&'a mut Local, RequestError> {
-        state.locals.get_mut(&self.id).ok_or(RequestError::Closed)
+    fn account<'a>(&self, state: &'a mut PoolState) -> Result<&'a mut Account, RequestError> {
+        state.accounts.get_mut(&self.id).ok_or(RequestError::Closed)
     }
 
-    fn check_open(&self, state: &State) -> Result<(), RequestError> {
-        match state.locals.get(&self.id) {
-            Some(local) if !local.closed && !state.closed => Ok(()),
+    fn check_open(&self, state: &PoolState) -> Result<(), RequestError> {
+        match state.accounts.get(&self.id) {
+            Some(account) if !account.closed && !state.closed => Ok(()),
             _ => Err(RequestError::Closed),
         }
     }
@@ -269,7 +280,7 @@ impl LocalPool {
 
 impl Drop for LocalPool {
     fn drop(&mut self) {
-        if !self.detached && !self.shared.is_forked() {
+        if !self.detached && !self.inner.is_forked() {
             self.close();
         }
     }

@@ -1,7 +1,8 @@
-//! What two threads share in a pool, in all orders: no wake-up is lost, every segment comes home.
+//! Loom models of the pools: in every order of two or three threads, no wake-up is lost and every
+//! segment is returned.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p headgate-memory --lib model::`. In a model a timed wait
-//! never times out, so a lost wake-up is a deadlock, which loom reports.
+//! `RUSTFLAGS="--cfg loom" cargo test -p headgate-memory --lib model::`. A timed wait
+//! never times out under loom, so a lost wake-up is a deadlock, which loom reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +32,7 @@ fn pool_of(total: usize) -> (GlobalPool, Arc<LocalPool>) {
     (global, Arc::new(pool))
 }
 
-fn assert_home(global: &GlobalPool) {
+fn assert_all_returned(global: &GlobalPool) {
     let stats = global.stats();
     assert_eq!((stats.held, stats.pinned, stats.reserved), (0, 0, 0));
 }
@@ -44,10 +45,10 @@ fn a_blocked_request_gets_what_is_recycled() {
         let waiting = Arc::clone(&pool);
         let waiter = thread::spawn(move || drop(waiting.request(Duration::MAX)));
         drop(held);
-        // It may take it back before the other thread does, and must leave it to that one then.
+        // This thread may take the segment first; returning it must wake the other thread.
         drop(pool.request(Duration::MAX).expect("open"));
         waiter.join().expect("no panic");
-        assert_home(&global);
+        assert_all_returned(&global);
     });
 }
 
@@ -63,28 +64,28 @@ fn a_blocked_request_gets_what_another_pool_gives_back() {
         });
         drop(lent);
         waiter.join().expect("no panic");
-        assert_home(&global);
+        assert_all_returned(&global);
     });
 }
 
 #[test]
-fn a_listener_is_told_or_the_segment_was_there() {
+fn a_listener_is_called_or_the_request_gets_the_segment() {
     loom::model(|| {
         let (global, pool) = pool_of(1);
         let held = pool.try_request().expect("open").expect("free");
         let recycler = thread::spawn(move || drop(held));
-        let told = Arc::new(Count::default());
-        let taken = pool.request_or_listen(|| told.clone()).expect("open");
+        let calls = Arc::new(Count::default());
+        let taken = pool.request_or_listen(|| calls.clone()).expect("open");
         recycler.join().expect("no panic");
-        assert_eq!(told.0.load(Ordering::SeqCst), usize::from(taken.is_none()));
+        assert_eq!(calls.0.load(Ordering::SeqCst), usize::from(taken.is_none()));
         drop(taken);
         assert!(pool.try_request().expect("open").is_some());
-        assert_home(&global);
+        assert_all_returned(&global);
     });
 }
 
 #[test]
-fn a_pool_becomes_available_when_the_last_saturated_subpartition_comes_down() {
+fn a_pool_is_available_once_no_subpartition_is_saturated() {
     loom::model(|| {
         let global = GlobalPool::new(4, 64);
         let options = LocalPoolOptions {
@@ -97,26 +98,26 @@ fn a_pool_becomes_available_when_the_last_saturated_subpartition_comes_down() {
             [0, 1].map(|index| pool.try_request_for(Some(index)).expect("open").expect("free"));
         let recyclers = [
             thread::spawn(move || drop(first)),
-            // A segment that the caller keeps counts for no subpartition either.
+            // A pinned segment no longer counts for its subpartition.
             thread::spawn(move || {
                 let buffer = Buffer::freeze(second, 1);
                 assert!(buffer.pin());
             }),
         ];
-        let told = Arc::new(Count::default());
-        let available = pool.available_or_listen(|| told.clone());
+        let calls = Arc::new(Count::default());
+        let available = pool.available_or_listen(|| calls.clone());
         assert!(pool.wait_available(Duration::MAX).expect("open"));
         for recycler in recyclers {
             recycler.join().expect("no panic");
         }
-        assert_eq!(told.0.load(Ordering::SeqCst), usize::from(!available));
+        assert_eq!(calls.0.load(Ordering::SeqCst), usize::from(!available));
         drop(pool);
-        assert_home(&global);
+        assert_all_returned(&global);
     });
 }
 
 #[test]
-fn closing_ends_every_wait_and_what_is_out_comes_home() {
+fn closing_ends_every_wait_and_held_segments_return() {
     loom::model(|| {
         let (global, pool) = pool_of(1);
         let held = pool.try_request().expect("open").expect("free");
@@ -126,18 +127,18 @@ fn closing_ends_every_wait_and_what_is_out_comes_home() {
             Err(error) => assert_eq!(error, RequestError::Closed),
         });
         let recycler = thread::spawn(move || drop(held));
-        let told = Arc::new(Count::default());
-        let available = pool.available_or_listen(|| told.clone());
+        let calls = Arc::new(Count::default());
+        let available = pool.available_or_listen(|| calls.clone());
         pool.close();
         waiter.join().expect("no panic");
         recycler.join().expect("no panic");
-        assert_eq!(told.0.load(Ordering::SeqCst), usize::from(!available));
-        assert_home(&global);
+        assert_eq!(calls.0.load(Ordering::SeqCst), usize::from(!available));
+        assert_all_returned(&global);
     });
 }
 
 #[test]
-fn what_is_reserved_too_late_is_left_to_others() {
+fn a_reservation_after_the_close_is_undone() {
     loom::model(|| {
         let global = GlobalPool::new(2, 64);
         let lender = global.create_local_pool(0, 2).expect("fits");
@@ -152,7 +153,7 @@ fn what_is_reserved_too_late_is_left_to_others() {
         pool.close();
         reserver.join().expect("no panic");
         recycler.join().expect("no panic");
-        assert_home(&global);
+        assert_all_returned(&global);
         assert_eq!(lender.usage(), (2, 0));
     });
 }

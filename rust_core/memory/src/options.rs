@@ -1,23 +1,24 @@
-//! What a local pool is made with.
+//! Options of a local pool.
 
 /// Guarantee and limits of a local pool, in segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalPoolOptions {
-    /// Guaranteed.
+    /// Guaranteed minimum.
     pub min: usize,
-    /// It grows to this while others do not need them; [`usize::MAX`] for no limit.
+    /// Maximum, reached only while other pools do not need the segments; [`usize::MAX`] for no
+    /// limit.
     pub max: usize,
-    /// Beyond its size, of what no other pool may take; what counts is what is out, not what was
-    /// asked for.
+    /// Segments that the pool may hold beyond its size, as long as no other pool may take them.
     pub max_overdraft: usize,
-    /// Subpartitions that segments are requested for; 0 where that makes no difference.
+    /// Number of subpartitions that requests name; 0 if requests name none.
     pub num_subpartitions: usize,
-    /// A soft limit: the pool is not available while a subpartition has as many out. At least 1.
+    /// Soft limit, at least 1: the pool is unavailable while a subpartition holds this many
+    /// segments.
     pub max_buffers_per_channel: usize,
 }
 
 impl LocalPoolOptions {
-    /// A pool without overdraft and without subpartitions.
+    /// Options without overdraft and subpartitions.
     pub fn new(min: usize, max: usize) -> Self {
         let max = max.max(min);
         let max_buffers_per_channel = usize::MAX;

@@ -1,4 +1,4 @@
-//! A region of another process, mapped to read.
+//! A region of another process, mapped read-only.
 //!
 //! Decision: ADR 0019.
 
@@ -13,59 +13,62 @@ use rustix::io::pread;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use thiserror::Error;
 
-use crate::buffer::Buffer;
 use crate::pooled_segment::PooledSegment;
 use crate::region::SEALS;
 
-/// Files in memory of ordinary pages; a file of huge pages may have none left when it is read.
+/// File system of memfds with ordinary pages. A memfd of huge pages is refused: the kernel may have
+/// no huge page left at the time of a read.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Why a file is not taken for a region.
+/// Reasons to refuse a file as a region.
 #[derive(Debug, Error)]
 pub enum PeerRegionError {
-    /// No file in memory.
-    #[error("it is no file in memory")]
+    /// The file is not a memfd.
+    #[error("the file is not a memfd")]
     NotInMemory,
-    /// Its size could still change, and reading it then be a fault.
-    #[error("it is sealed with {got:#x}, not with {want:#x}")]
+    /// Seals are missing: the file could shrink, and a read beyond its end would fault.
+    #[error("the memfd has seals {got:#x}; {want:#x} are required")]
     NotSealed {
-        /// What it is sealed with.
+        /// Seals of the file.
         got: u32,
-        /// What it must be sealed with.
+        /// Required seals.
         want: u32,
     },
-    /// Not what was said.
-    #[error("it has {got} bytes, {announced} were announced")]
+    /// The size differs from the announced size.
+    #[error("the memfd has {got} bytes; the peer announced {announced}")]
     WrongSize {
-        /// Its size.
+        /// Size of the file.
         got: u64,
-        /// What was announced.
+        /// Size that the peer announced.
         announced: u64,
     },
 }
 
-/// Why bytes of a region cannot be had.
+/// Reasons why bytes of a region cannot be read.
 #[derive(Debug, Error)]
 pub enum PeerReadError {
-    /// Not all of them lie in the region, or not all fit a segment.
-    #[error("bytes {offset} to {offset} + {len} of {size}, for a segment of {segment}")]
+    /// The range exceeds the region or the segment.
+    #[error(
+        "{len} bytes at offset {offset} exceed the region of {size} bytes or the segment of \
+         {segment} bytes"
+    )]
     Outside {
-        /// The first of them.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many.
+        /// Number of bytes.
         len: usize,
-        /// Bytes of the region.
+        /// Size of the region in bytes.
         size: usize,
-        /// Bytes of the segment.
+        /// Size of the segment in bytes.
         segment: usize,
     },
-    /// The kernel's refusal to read what could not be mapped.
-    #[error("{0}")]
+    /// The kernel refused to read the file of a region that is not mapped.
+    #[error("the region cannot be read: {0}")]
     Unreadable(rustix::io::Errno),
 }
 
-/// A region of another process, which can neither change its size nor write it anew through a later
-/// mapping; its bytes are frozen where they were lent, as long as they are (M5).
+/// A region of another process. Seals fix its size and forbid new writable mappings; lent bytes do
+/// not change until the loan ends (M5).
 #[derive(Debug)]
 pub struct PeerRegion {
     memory: Memory,
@@ -75,20 +78,21 @@ pub struct PeerRegion {
 #[derive(Debug)]
 enum Memory {
     Mapped(NonNull<u8>),
-    /// There was no room to map it: bytes are read out of the file.
+    /// The address space had no room for a mapping: bytes are read from the file.
     File(OwnedFd),
 }
 
-// SAFETY: a mapping that is only read, from any thread; see M5.
+// SAFETY: M5, the mapping is only read.
 unsafe impl Send for PeerRegion {}
 // SAFETY: as above.
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
-    /// Maps a file of so many bytes that a peer gave us.
+    /// Maps a file that a peer sent, of `announced` bytes.
     ///
     /// # Errors
-    /// [`PeerRegionError`]: what is not sealed as a region is, or has another size, is not mapped.
+    /// [`PeerRegionError`] if the file is not a memfd with the required seals and the announced
+    /// size.
     pub fn open(file: OwnedFd, announced: u64) -> Result<Self, PeerRegionError> {
         let size = check(&file, announced)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice; the seals keep its size.
@@ -100,28 +104,24 @@ impl PeerRegion {
         Ok(Self { memory, size })
     }
 
-    /// Like [`open`](Self::open), where there is no room to map anything.
+    /// Like [`open`](Self::open), without a mapping: bytes are copied from the file.
     ///
     /// # Errors
-    /// As of [`open`](Self::open).
+    /// As [`open`](Self::open).
     pub fn open_unmapped(file: OwnedFd, announced: u64) -> Result<Self, PeerRegionError> {
         let size = check(&file, announced)?;
         Ok(Self { memory: Memory::File(file), size })
     }
 
-    /// Bytes that its owner lent, charged to a segment of ours, which stays empty beside them; where
-    /// the region is not mapped they are copied into it. `loan` is dropped when nobody reads them
-    /// any more; in a forked child it is not.
-    ///
-    /// # Errors
-    /// [`PeerReadError`].
-    pub fn borrow(
+    /// Bytes that the owner lent; the semantics are those of
+    /// [`Buffer::borrow`](crate::Buffer::borrow).
+    pub(crate) fn borrow(
         self: &Arc<Self>,
         offset: u64,
         len: usize,
         mut segment: PooledSegment,
         loan: Box<dyn Send + Sync>,
-    ) -> Result<Buffer, PeerReadError> {
+    ) -> Result<PeerBytes, PeerReadError> {
         let from = usize::try_from(offset).ok();
         let inside = from.filter(|from| from.checked_add(len).is_some_and(|to| to <= self.size));
         let Some(from) = inside.filter(|_| len <= segment.len()) else {
@@ -131,7 +131,7 @@ impl PeerRegion {
         let Memory::File(file) = &self.memory else {
             let loan = Some(loan);
             let borrowed = Borrowed { region: Some(Arc::clone(self)), from, len, segment, loan };
-            return Ok(Buffer::borrowed(Arc::new(borrowed)));
+            return Ok(PeerBytes::Borrowed(borrowed));
         };
         let mut filled = 0;
         while filled < len {
@@ -142,15 +142,16 @@ impl PeerRegion {
                 Err(error) => return Err(PeerReadError::Unreadable(error)),
             }
         }
-        Ok(Buffer::freeze(segment, len))
+        Ok(PeerBytes::Copied(segment))
     }
 
     fn slice(&self, from: usize, len: usize) -> &[u8] {
         let Memory::Mapped(start) = &self.memory else {
-            unreachable!("what is not mapped is copied");
+            unreachable!("bytes of an unmapped region are copied, not borrowed");
         };
-        assert!(from + len <= self.size, "checked when it was borrowed");
-        // SAFETY: M5: within the mapping, which the seals keep as long as it is; lent bytes are frozen.
+        assert!(from + len <= self.size, "`borrow` checked the range");
+        // SAFETY: M5, the range is inside the mapping, the seals fix its size, and lent bytes do
+        // not change.
         unsafe { std::slice::from_raw_parts(start.as_ptr().add(from), len) }
     }
 }
@@ -158,9 +159,10 @@ impl PeerRegion {
 impl Drop for PeerRegion {
     fn drop(&mut self) {
         if let Memory::Mapped(start) = &self.memory {
-            // SAFETY: whoever reads of it keeps it; the range is the one that `mmap` got.
+            // SAFETY: every reader holds a reference to the region; the range is the one `mmap`
+            // returned.
             let unmapped = unsafe { munmap(start.as_ptr().cast(), self.size) };
-            debug_assert!(unmapped.is_ok(), "a mapping of ours can always be unmapped");
+            debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
         }
     }
 }
@@ -173,11 +175,11 @@ fn check(file: &OwnedFd, announced: u64) -> Result<usize, PeerRegionError> {
         let (got, want) = (sealed.bits(), SEALS.bits());
         return Err(PeerRegionError::NotSealed { got, want });
     }
-    #[expect(clippy::unnecessary_cast, reason = "of another width elsewhere")]
+    #[expect(clippy::unnecessary_cast, reason = "the type of `f_type` depends on the platform")]
     if !fstatfs(file).is_ok_and(|of| of.f_type as i64 == TMPFS) {
         return Err(PeerRegionError::NotInMemory);
     }
-    // Behind the seals: from here on it stays so.
+    // After the check of the seals: the size cannot change any more.
     let stat = fstat(file).map_err(|_| PeerRegionError::NotInMemory)?;
     let got = u64::try_from(stat.st_size).unwrap_or(0);
     match usize::try_from(got) {
@@ -186,9 +188,16 @@ fn check(file: &OwnedFd, announced: u64) -> Result<usize, PeerRegionError> {
     }
 }
 
-/// Bytes of another process, the segment they are charged to, and what ends the loan.
+/// Result of a borrow.
+pub(crate) enum PeerBytes {
+    Borrowed(Borrowed),
+    /// The bytes are at the start of the segment, since the region is not mapped.
+    Copied(PooledSegment),
+}
+
+/// Lent bytes, the segment they are charged to, and the loan, which ends when it is dropped.
 pub(crate) struct Borrowed {
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     region: Option<Arc<PeerRegion>>,
     from: usize,
     len: usize,
@@ -199,10 +208,6 @@ pub(crate) struct Borrowed {
 impl Borrowed {
     pub(crate) fn as_slice(&self) -> &[u8] {
         self.region.as_ref().expect("present until drop").slice(self.from, self.len)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 
     pub(crate) fn segment(&self) -> &PooledSegment {

@@ -1,36 +1,52 @@
-//! One segment out of a pool, and its way back.
+//! One segment taken from a pool; dropping it returns it.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::error::RequestError;
 use crate::listener::notify;
+use crate::pool_inner::PoolInner;
 use crate::region::RegionFile;
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::state::PoolState;
 
-/// One segment, owned; goes back to where it came from when dropped, exactly once.
+/// One owned segment; dropping it returns it to its pool, exactly once.
 #[derive(Debug)]
 pub struct PooledSegment {
-    /// `None` only while it is being dropped.
+    /// `None` only during drop.
     segment: Option<Segment>,
-    home: Arc<Shared>,
+    pool: Arc<PoolInner>,
     id: u64,
-    /// The subpartition it was requested for.
-    channel: Option<usize>,
-    /// On the "pinned" account instead of pool `id`'s; changes once, under the pool's lock.
+    /// Subpartition the segment was requested for.
+    subpartition: Option<usize>,
+    /// True once the segment is counted as pinned instead of for pool `id`; set once, under the
+    /// lock.
     pinned: AtomicBool,
 }
 
 impl PooledSegment {
-    pub(crate) fn new(
-        segment: Segment,
-        home: Arc<Shared>,
+    /// Takes a segment for pool `id`, by overdraft if need be; `None` if the pool may not take one.
+    pub(crate) fn take(
+        pool: &Arc<PoolInner>,
+        state: &mut PoolState,
         id: u64,
-        channel: Option<usize>,
-    ) -> Self {
-        Self { segment: Some(segment), home, id, channel, pinned: AtomicBool::new(false) }
+        subpartition: Option<usize>,
+    ) -> Result<Option<Self>, RequestError> {
+        if !state.can_take(id, true) {
+            return Ok(None);
+        }
+        let segment = match state.idle.pop() {
+            Some(mut segment) => {
+                segment.unpoison();
+                segment
+            }
+            None => state.cut(pool.segment_size).map_err(RequestError::Unmappable)?,
+        };
+        state.charge(id, subpartition);
+        let (pool, pinned) = (Arc::clone(pool), AtomicBool::new(false));
+        Ok(Some(Self { segment: Some(segment), pool, id, subpartition, pinned }))
     }
 
     fn segment(&self) -> &Segment {
@@ -46,17 +62,18 @@ impl PooledSegment {
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.home.is_forked()
+        self.pool.is_forked()
     }
 
-    /// Moves the segment from its pool's account to that of batches the caller keeps, unless these
-    /// already hold half of the budget or the guaranteed minimums would no longer fit.
+    /// Counts the segment as pinned by the caller instead of for its pool. Returns false if pinned
+    /// segments already make up half of the budget, or if the guaranteed minimums would not fit any
+    /// more.
     pub(crate) fn pin(&self) -> bool {
-        let mut state = self.home.lock();
+        let mut state = self.pool.lock();
         if self.pinned.load(Ordering::Relaxed) {
             return true;
         }
-        if !state.pin(self.id, self.channel) {
+        if !state.pin(self.id, self.subpartition) {
             return false;
         }
         self.pinned.store(true, Ordering::Relaxed);
@@ -97,7 +114,7 @@ impl Drop for PooledSegment {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
             let pinned = self.pinned.load(Ordering::Relaxed);
-            self.home.recycle(segment, self.id, self.channel, pinned);
+            self.pool.recycle(segment, self.id, self.subpartition, pinned);
         }
     }
 }

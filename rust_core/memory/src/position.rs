@@ -1,19 +1,19 @@
-//! The published write position that a builder and its consumers share.
+//! The published write position, which a builder and its consumers share.
 
 use crate::sync::{AtomicUsize, Ordering};
 
 const FINISHED: usize = 1 << (usize::BITS - 1);
 
-/// What a reader sees of a buffer that may still grow.
+/// Published state of a buffer that may still grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Published {
-    /// Bytes below this offset are written and never change again (invariant M3).
+    /// Length of the written bytes, which never change again (M3).
     pub(crate) len: usize,
-    /// No more bytes will follow.
+    /// True once no more bytes follow.
     pub(crate) finished: bool,
 }
 
-/// One writer stores, any number of readers load.
+/// Stored by one writer, loaded by any number of readers.
 #[derive(Debug)]
 pub(crate) struct Position(AtomicUsize);
 
@@ -25,7 +25,8 @@ impl Position {
     /// Makes all bytes below `len` visible.
     pub(crate) fn publish(&self, len: usize, finished: bool) {
         let word = if finished { len | FINISHED } else { len };
-        // Release pairs with the Acquire in `load`: bytes first, then the position that covers them.
+        // Release pairs with the Acquire in `load`: a reader of the position also sees the bytes
+        // below it.
         self.0.store(word, Ordering::Release);
     }
 
@@ -48,20 +49,21 @@ mod model {
             let shared = Arc::new((Position::new(), UnsafeCell::new(0_u8), UnsafeCell::new(0_u8)));
             let writer = Arc::clone(&shared);
             let handle = loom::thread::spawn(move || {
-                // SAFETY: the reader reads a cell only once the position that covers it is published.
+                // SAFETY: M3, the reader reads a cell only after the position above it is
+                // published.
                 writer.1.with_mut(|byte| unsafe { *byte = 1 });
                 writer.0.publish(1, false);
-                // SAFETY: as above.
+                // SAFETY: M3, as above.
                 writer.2.with_mut(|byte| unsafe { *byte = 2 });
                 writer.0.publish(2, true);
             });
             let seen = shared.0.load();
             if seen.len >= 1 {
-                // SAFETY: covered by the published position.
+                // SAFETY: M3, the cell is below the published position.
                 shared.1.with(|byte| assert_eq!(unsafe { *byte }, 1));
             }
             if seen.len >= 2 {
-                // SAFETY: covered by the published position.
+                // SAFETY: M3, the cell is below the published position.
                 shared.2.with(|byte| assert_eq!(unsafe { *byte }, 2));
                 assert!(seen.finished);
             }

@@ -1,4 +1,4 @@
-//! Which process this is, without asking the kernel each time.
+//! The id of this process, cached in memory that a fork resets.
 
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -7,52 +7,53 @@ use rustix::mm::{Advice, madvise};
 
 use crate::region::Region;
 
-/// The number of the process, or 0, in memory that the kernel zeroes in every child, however it is
-/// forked; null until somebody asks.
-static KNOWN: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
-/// In its place where the kernel has no such memory: always 0.
-static UNKNOWN: AtomicU32 = AtomicU32::new(0);
+/// Address of the cached id; null before the first call. The cache is 0 until the id is known, and
+/// the kernel zeroes it in every forked child.
+static CACHE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+/// Replaces the cache if the kernel does not support `MADV_WIPEONFORK`; always 0.
+static NO_CACHE: AtomicU32 = AtomicU32::new(0);
 
-/// The number of this process, as [`std::process::id`] says it with a system call.
+/// Returns the id of this process, as [`std::process::id`] does, but usually without a system call.
 pub fn process_id() -> u32 {
-    // SAFETY: F1, null or for good.
-    let known = unsafe { KNOWN.load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| map());
-    // What is stored is stored by the process that reads it: no thread comes along when it forks.
-    match known.load(Ordering::Relaxed) {
-        0 => ask(known),
+    // SAFETY: F1, the address is null or valid forever.
+    let cache = unsafe { CACHE.load(Ordering::Acquire).as_ref() }.unwrap_or_else(|| map());
+    // A nonzero id was stored by this process, since a fork zeroes the cache.
+    match cache.load(Ordering::Relaxed) {
+        0 => fill(cache),
         id => id,
     }
 }
 
 #[cold]
-fn ask(known: &AtomicU32) -> u32 {
+fn fill(cache: &AtomicU32) -> u32 {
     let id = std::process::id();
-    if !ptr::eq(known, &UNKNOWN) {
-        known.store(id, Ordering::Relaxed);
+    if !ptr::eq(cache, &NO_CACHE) {
+        cache.store(id, Ordering::Relaxed);
     }
     id
 }
 
-/// The first thread that gets here decides. There is no lock that a child could find taken.
+/// Maps the cache. The first thread that publishes its mapping wins; a lock could be held during a
+/// fork, and stay locked in the child.
 #[cold]
 fn map() -> &'static AtomicU32 {
-    let region = zeroed_by_fork().ok();
+    let region = wiped_on_fork().ok();
     let ours = match &region {
         Some(region) => region.at(0).as_ptr().cast(),
-        None => (&raw const UNKNOWN).cast_mut(),
+        None => (&raw const NO_CACHE).cast_mut(),
     };
-    match KNOWN.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+    match CACHE.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => std::mem::forget(region),
         Err(_) => drop(region),
     }
-    // SAFETY: F1, and it is null no more.
-    unsafe { &*KNOWN.load(Ordering::Acquire) }
+    // SAFETY: F1, the address is valid forever; the exchange above made it non-null.
+    unsafe { &*CACHE.load(Ordering::Acquire) }
 }
 
-fn zeroed_by_fork() -> rustix::io::Result<Region> {
+fn wiped_on_fork() -> rustix::io::Result<Region> {
     let len = size_of::<AtomicU32>();
     let region = Region::private(len)?;
-    // SAFETY: the range is a fresh mapping, and this says what a child finds there.
+    // SAFETY: F1, the range is a new mapping; the advice only affects forked children.
     unsafe { madvise(region.at(0).as_ptr().cast(), len, Advice::LinuxWipeOnFork)? };
     Ok(region)
 }
@@ -62,20 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_thread_is_told_the_same() {
-        let ask = || (0..1000).map(|_| process_id()).collect::<Vec<_>>();
-        let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(ask)).collect();
+    fn every_thread_gets_the_same_id() {
+        let call = || (0..1000).map(|_| process_id()).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(call)).collect();
         for thread in threads {
-            let told = thread.join().expect("it only asks");
-            assert!(told.iter().all(|id| *id == std::process::id()));
+            let ids = thread.join().expect("process_id does not panic");
+            assert!(ids.iter().all(|id| *id == std::process::id()));
         }
     }
 
     #[test]
     fn a_fork_zeroes_the_cached_id() {
         process_id();
-        let address = KNOWN.load(Ordering::Acquire).expose_provenance();
-        let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has it");
+        let address = CACHE.load(Ordering::Acquire).expose_provenance();
+        let maps = std::fs::read_to_string("/proc/self/smaps").expect("Linux has smaps");
         let ours = maps.split("VmFlags:").collect::<Vec<_>>();
         let flags = ours.windows(2).find(|pair| pair[0].contains(&format!("\n{address:x}-")));
         let flags = flags.expect("a mapping of its own")[1].lines().next().unwrap_or_default();

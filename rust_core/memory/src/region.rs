@@ -1,5 +1,5 @@
-//! Where segments are cut from: memory of this process alone, or a sealed file in memory that other
-//! processes of this host may map to read.
+//! Regions, from which segments are cut: private memory, or a sealed memfd that other processes of
+//! this host may map read-only.
 //!
 //! Decision: ADR 0019.
 
@@ -13,13 +13,13 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::asan;
 
-/// What a region must be sealed with: it never changes its size, and nobody maps it to write any more.
+/// Seals of a shared region: they fix its size and forbid new writable mappings.
 pub(crate) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
-/// A mapping that is written by this process.
+/// A writable mapping of this process.
 ///
-/// The kernel commits its pages on first touch and hands them out zeroed (M1).
+/// The kernel commits its pages on first access, filled with zeros (M1).
 #[derive(Debug)]
 pub(crate) struct Region {
     start: NonNull<u8>,
@@ -33,32 +33,34 @@ struct Shared {
     file: OwnedFd,
 }
 
-// SAFETY: a region is an address, a length and a descriptor; its bytes belong to the segments (M2).
+// SAFETY: M2, the bytes belong to the segments; a region is an address, a length and a descriptor.
 unsafe impl Send for Region {}
-// SAFETY: as above: nothing of a region changes, and nobody reads or writes its bytes through it.
+// SAFETY: M2, as above; the fields never change, and nobody accesses bytes through the region.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Memory of this process alone.
+    /// Maps private memory.
     pub(crate) fn private(len: usize) -> rustix::io::Result<Self> {
         let len = len.max(1);
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+        // SAFETY: M1, a new anonymous mapping at an address that the kernel chooses aliases
+        // nothing.
         let start = unsafe { mmap_anonymous(null_mut(), len, READ_WRITE, MapFlags::PRIVATE)? };
         Ok(Self::mapped(start, len, None))
     }
 
-    /// Memory that others of this host can read who are given the file.
+    /// Maps a memfd, which other processes can map once they receive its descriptor.
     pub(crate) fn shared(id: u32, len: usize) -> rustix::io::Result<Self> {
         let len = len.max(1);
         let file = memory_file()?;
         ftruncate(&file, len as u64)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice, of a file that nobody else has.
+        // SAFETY: M1, a new mapping at an address that the kernel chooses, of a memfd that nobody
+        // else has.
         let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
-        // From here on it is unmapped whatever happens.
+        // From here on, `Region::drop` unmaps it on every return.
         let mut region = Self::mapped(start, len, None);
-        // Nobody uses it before a segment is cut from it.
+        // A segment unpoisons its part when it is cut.
         asan::poison(region.start, len);
-        // Behind the mapping, which is the last one that may write.
+        // Only after the mapping: the seals forbid any further writable one.
         fcntl_add_seals(&file, SEALS)?;
         region.shared = Some(Shared { id, file });
         Ok(region)
@@ -69,21 +71,22 @@ impl Region {
         Self { start, len, shared }
     }
 
-    /// The address of its byte at `offset`.
+    /// Returns the address of the byte at `offset`.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset <= self.len, "a segment lies in its region");
-        // SAFETY: within the mapping, or one past its end.
+        assert!(offset <= self.len, "offset {offset} is beyond the region of {} bytes", self.len);
+        // SAFETY: M2, the address is inside the mapping, or one past its end.
         unsafe { self.start.add(offset) }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // The kernel may use the addresses for another mapping.
+        // The kernel may reuse the addresses for another mapping.
         asan::unpoison(self.start, self.len);
-        // SAFETY: M2, every segment keeps its region, so none is left; the range is the one of `mmap`.
+        // SAFETY: M2, a segment holds a reference to its region, so none is left; `mmap` returned
+        // the range.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of ours can always be unmapped");
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
     }
 }
 
@@ -92,13 +95,13 @@ const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create("headgate", flags | MemfdFlags::NOEXEC_SEAL) {
-        // Unknown before Linux 6.3.
+        // Linux before 6.3 does not know the flag.
         Err(Errno::INVAL) => memfd_create("headgate", flags),
         created => created,
     }
 }
 
-/// A region that can be given to another process.
+/// A shared region, whose descriptor can be sent to another process.
 #[derive(Debug, Clone)]
 pub struct RegionFile(Arc<Region>);
 
@@ -108,15 +111,15 @@ impl RegionFile {
     }
 
     fn shared(&self) -> &Shared {
-        self.0.shared.as_ref().expect("checked when it was made")
+        self.0.shared.as_ref().expect("`of` accepts only shared regions")
     }
 
-    /// Its number within the pool.
+    /// Number of the region within its pool.
     pub fn id(&self) -> u32 {
         self.shared().id
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.0.len as u64
     }

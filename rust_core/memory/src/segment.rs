@@ -1,4 +1,4 @@
-//! One fixed-size block of memory with one owner.
+//! Segments, fixed-size blocks of memory with one owner, and the allocation of new ones.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use crate::asan;
 use crate::region::{Region, RegionFile};
 
-/// Segments start on a multiple of this, so that 64-byte aligned page bodies are aligned in memory.
+/// Alignment of segments in bytes. Page bodies are 64-byte aligned within a segment, so they are in
+/// memory too.
 pub const SEGMENT_ALIGNMENT: usize = 64;
 
-/// `len` usable bytes of a region, which lives as long as its last segment.
+/// `len` bytes of a region. The region stays mapped until its last segment is dropped.
 ///
-/// A segment costs nothing before it is used, and every byte of it is initialised from the start
-/// (invariant M1).
+/// The kernel commits memory for a segment on first use; every byte is initialised (M1).
 #[derive(Debug)]
 pub(crate) struct Segment {
     start: NonNull<u8>,
@@ -21,13 +21,13 @@ pub(crate) struct Segment {
     offset: usize,
 }
 
-// SAFETY: M2, a segment has one owner; moving that owner to another thread moves all access.
+// SAFETY: M2, a segment has one owner; moving it to another thread moves all access.
 unsafe impl Send for Segment {}
-// SAFETY: M2, who has the owner by `&` only reads.
+// SAFETY: M2, a shared reference to the owner allows reads only.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// A segment in a mapping of its own.
+    /// Maps a segment as a region of its own.
     pub(crate) fn map(len: usize) -> rustix::io::Result<Self> {
         let region = Arc::new(Region::private(len)?);
         Ok(Self { start: region.at(0), len, region, offset: 0 })
@@ -37,23 +37,23 @@ impl Segment {
         self.start
     }
 
-    /// Marks the segment as idle: a sanitizer reports who still uses it.
-    pub(crate) fn forbid(&mut self) {
+    /// Makes a sanitizer report any access, while the segment is idle.
+    pub(crate) fn poison(&mut self) {
         asan::poison(self.start, self.len);
     }
 
-    /// Marks the segment as used again.
-    pub(crate) fn allow(&mut self) {
+    /// Allows access again.
+    pub(crate) fn unpoison(&mut self) {
         asan::unpoison(self.start, self.len);
     }
 
-    /// The region it lies in, if that can be given to others, and where in there it begins.
+    /// Returns the region and the offset of the segment in it; `None` if the region is private.
     pub(crate) fn place(&self) -> Option<(RegionFile, usize)> {
         Some((RegionFile::of(&self.region)?, self.offset))
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: M1, `len` initialised bytes; M2, `&self` on the only owner means no writer.
+        // SAFETY: M1, `len` initialised bytes; M2, `&self` on the only owner excludes a writer.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -63,17 +63,17 @@ impl Segment {
     }
 }
 
-/// Where new segments come from.
+/// Allocator of new segments.
 #[derive(Debug, Default)]
-pub(crate) enum Source {
-    /// Each is mapped by itself.
+pub(crate) enum SegmentSource {
+    /// Each segment is a mapping of its own.
     #[default]
     Private,
-    /// They are cut from regions that others can read.
+    /// Segments are cut from regions that other processes can map.
     Shared { regions: u32, last: Option<Uncut> },
 }
 
-/// The part of a region that no segment was cut from so far.
+/// The rest of a region, from which no segment has been cut yet.
 #[derive(Debug)]
 pub(crate) struct Uncut {
     region: Arc<Region>,
@@ -81,13 +81,14 @@ pub(crate) struct Uncut {
     left: usize,
 }
 
-/// A region has at least so many bytes, so that few pools have more than a handful of them.
+/// Minimum size of a region in bytes: most pools need only a few regions.
 const LEAST_REGION: usize = 4 << 20;
-/// A pool has about so many regions at most: each is a descriptor here, and a mapping at each reader.
+/// Approximate limit of regions per pool: each costs a descriptor here and a mapping in every
+/// reader.
 const MAX_REGIONS: usize = 64;
 
-impl Source {
-    /// A fresh segment of a pool of `total`.
+impl SegmentSource {
+    /// Allocates a segment of `len` bytes for a pool of `total` segments.
     pub(crate) fn cut(&mut self, len: usize, total: usize) -> rustix::io::Result<Segment> {
         let Self::Shared { regions, last } = self else {
             return Segment::map(len);
@@ -97,13 +98,13 @@ impl Source {
             let wanted = LEAST_REGION.max(total.saturating_mul(stride) / MAX_REGIONS);
             let left = (wanted / stride).clamp(1, total.max(1));
             let Ok(region) = Region::shared(*regions, left * stride) else {
-                // Without files in memory, or descriptors for them, nothing is shared.
+                // Without memfds, or out of descriptors, the pool goes on with private segments.
                 return Segment::map(len);
             };
             *regions += 1;
             *last = Some(Uncut { region: Arc::new(region), offset: 0, left });
         }
-        let uncut = last.as_mut().expect("made above");
+        let uncut = last.as_mut().expect("the branch above created it");
         let (region, offset) = (Arc::clone(&uncut.region), uncut.offset);
         uncut.offset += stride;
         uncut.left -= 1;

@@ -1,152 +1,157 @@
-//! The numbers of a global pool and its local pools: every decision is made here, under one lock.
+//! The numbers of a global pool and its local pools. Every decision is made here, under one lock.
+//!
+//! Decisions: ADR 0004, ADR 0013.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::account::Account;
 use crate::error::PoolTooSmall;
 use crate::ledger::{Share, admit, redistribute};
 use crate::listener::SegmentListener;
-use crate::local::Local;
-use crate::segment::{Segment, Source};
+use crate::segment::{Segment, SegmentSource};
 
 /// Invariant: `held + reserved + pinned <= total`, and `idle.len() + held + pinned <= total`.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct PoolState {
     pub(crate) total: usize,
-    /// Mapped and unused.
+    /// Segments that are mapped and not in use.
     pub(crate) idle: Vec<Segment>,
-    /// Where the others come from as they are first used.
-    pub(crate) source: Source,
-    /// Out on the account of a local pool: the sum of `share.held`.
+    /// Allocator of further segments.
+    pub(crate) source: SegmentSource,
+    /// Segments held by accounts: the sum of `share.held`.
     pub(crate) held: usize,
-    /// Set aside and not out: the sum of `set_aside()`.
+    /// Free segments that are reserved: the sum of `unused_reservation()`.
     pub(crate) reserved: usize,
-    /// Under batches that the caller keeps.
+    /// Segments under batches that the caller keeps.
     pub(crate) pinned: usize,
     pub(crate) peak: usize,
     pub(crate) closed: bool,
     next_id: u64,
-    /// Closed ones stay until their last segment is back.
-    pub(crate) locals: BTreeMap<u64, Local>,
+    /// A closed account stays until its last segment is returned.
+    pub(crate) accounts: BTreeMap<u64, Account>,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for PoolState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("PoolState")
             .field("held", &self.held)
             .field("reserved", &self.reserved)
             .field("pinned", &self.pinned)
-            .field("local_pools", &self.locals.len())
+            .field("accounts", &self.accounts.len())
             .finish_non_exhaustive()
     }
 }
 
-impl State {
+impl PoolState {
     pub(crate) fn new(total: usize) -> Self {
         Self { total, ..Self::default() }
     }
 
-    /// A segment that was never used.
+    /// Allocates a new segment.
     pub(crate) fn cut(&mut self, len: usize) -> rustix::io::Result<Segment> {
         self.source.cut(len, self.total)
     }
 
-    /// Whether a segment is left that is neither out nor set aside.
+    /// Returns true if a segment is neither in use nor reserved.
     pub(crate) fn is_free(&self) -> bool {
         self.held + self.reserved + self.pinned < self.total
     }
 
-    /// The pools that are open, and the minimums of the unpooled segments that are out.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Local> {
-        self.locals.values().filter(|local| !local.closed)
+    /// Iterates over the accounts that are not closed, those of unpooled segments included.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Account> {
+        self.accounts.values().filter(|account| !account.closed)
     }
 
-    /// Enters a new pool, if what is promised to all of them fits.
-    pub(crate) fn insert(&mut self, local: Local) -> Result<u64, PoolTooSmall> {
+    /// Adds an account if the guarantees of all accounts still fit the budget.
+    pub(crate) fn insert(&mut self, account: Account) -> Result<u64, PoolTooSmall> {
         let total = if self.closed { 0 } else { self.total };
-        let shares = self.open().map(|local| local.share);
-        admit(shares, local.share.min, self.pinned, total)?;
+        let shares = self.open().map(|account| account.share);
+        admit(shares, account.share.min, self.pinned, total)?;
         let id = self.next_id;
         self.next_id += 1;
-        self.locals.insert(id, local);
+        self.accounts.insert(id, account);
         self.rebalance();
         Ok(id)
     }
 
-    /// Whether pool `id` may take a segment; ordinary, or else beyond its size if `overdraw` is set.
+    /// Returns true if pool `id` may take a segment: within its size, or by overdraft if `overdraw`
+    /// is set.
     ///
-    /// Overdraft is only what no other pool may take: what redistribution leaves to a pool is not
-    /// queued by another one, which could wait for just that pool to go on.
+    /// Overdraft leaves all pools the segments that they may take within their size. Otherwise a
+    /// pool could hold another pool's segment while it waits for that pool to proceed.
     pub(crate) fn can_take(&self, id: u64, overdraw: bool) -> bool {
-        let Some(local) = self.locals.get(&id) else {
+        let Some(account) = self.accounts.get(&id) else {
             return false;
         };
-        let Share { size, held, .. } = local.share;
-        if held < size || local.closed {
-            return local.can_take(self.is_free());
+        let Share { size, held, .. } = account.share;
+        if held < size || account.closed {
+            return account.can_take(self.is_free());
         }
-        if !overdraw || held - size >= local.max_overdraft {
+        if !overdraw || held - size >= account.max_overdraft {
             return false;
         }
-        let of_others: usize = self.locals.values().map(Local::unfilled).sum();
+        let of_others: usize = self.accounts.values().map(Account::unfilled).sum();
         self.held + self.reserved + self.pinned + of_others < self.total
     }
 
-    /// Whether pool `id` may take so many at once, all of them ordinary.
+    /// Returns true if pool `id` may take `count` segments at once without overdraft.
     pub(crate) fn can_take_all(&self, id: u64, count: usize) -> bool {
-        self.locals.get(&id).is_some_and(|local| {
-            let others = self.held + self.reserved - local.set_aside() + self.pinned;
-            let fits = local.share.held + count <= local.share.size;
-            !local.closed && fits && others + count <= self.total
+        self.accounts.get(&id).is_some_and(|account| {
+            let others = self.held + self.reserved - account.unused_reservation() + self.pinned;
+            let fits = account.share.held + count <= account.share.size;
+            !account.closed && fits && others + count <= self.total
         })
     }
 
-    /// Puts one more segment on the account of pool `id`.
-    pub(crate) fn charge(&mut self, id: u64, channel: Option<usize>) {
-        let Some(local) = self.locals.get_mut(&id) else {
+    /// Counts one more segment as held by pool `id`.
+    pub(crate) fn charge(&mut self, id: u64, subpartition: Option<usize>) {
+        let Some(account) = self.accounts.get_mut(&id) else {
             return;
         };
-        self.reserved -= usize::from(local.set_aside() > 0);
-        local.share.held += 1;
-        local.channels.taken(channel);
+        self.reserved -= usize::from(account.unused_reservation() > 0);
+        account.share.held += 1;
+        account.subpartitions.taken(subpartition);
         self.held += 1;
         self.peak = self.peak.max(self.held + self.pinned);
     }
 
-    /// Takes one segment off the account of pool `id`.
-    pub(crate) fn discharge(&mut self, id: u64, channel: Option<usize>) {
+    /// Counts one segment less as held by pool `id`.
+    pub(crate) fn discharge(&mut self, id: u64, subpartition: Option<usize>) {
         self.held -= 1;
-        let Some(local) = self.locals.get_mut(&id) else {
+        let Some(account) = self.accounts.get_mut(&id) else {
             return;
         };
-        local.share.held -= 1;
-        local.channels.returned(channel);
-        self.reserved += usize::from(local.set_aside() > 0);
-        let Share { min, max, held, .. } = &mut local.share;
-        let gone = *held == 0 && (local.closed || local.unpooled);
-        if local.unpooled {
+        account.share.held -= 1;
+        account.subpartitions.returned(subpartition);
+        self.reserved += usize::from(account.unused_reservation() > 0);
+        let Share { min, max, held, .. } = &mut account.share;
+        let gone = *held == 0 && (account.closed || account.unpooled);
+        if account.unpooled {
             (*min, *max) = (*min - 1, *max - 1);
         }
-        let promise_changed = local.unpooled;
+        let promise_changed = account.unpooled;
         if gone {
-            self.locals.remove(&id);
+            self.accounts.remove(&id);
         }
         if promise_changed {
             self.rebalance();
         }
     }
 
-    /// Moves a segment from its pool's account to that of batches the caller keeps, unless these
-    /// already hold half of the budget or what is promised or set aside would no longer fit.
-    pub(crate) fn pin(&mut self, id: u64, channel: Option<usize>) -> bool {
-        let promised: usize = self.open().map(|local| local.share.min).sum();
-        let local = self.locals.get(&id);
-        // Its pool will want another one in its place.
-        let replaced = usize::from(local.is_some_and(|local| local.share.held <= local.floor));
+    /// Counts a segment of pool `id` as pinned by the caller. Returns false if pinned segments
+    /// already make up half of the budget, or if the guarantees or reservations would not fit any
+    /// more.
+    pub(crate) fn pin(&mut self, id: u64, subpartition: Option<usize>) -> bool {
+        let promised: usize = self.open().map(|account| account.share.min).sum();
+        let account = self.accounts.get(&id);
+        // Its pool reserves another segment in its place.
+        let replaced =
+            usize::from(account.is_some_and(|account| account.share.held <= account.reservation));
         let used = self.held + self.reserved + self.pinned;
-        // An unpooled segment takes its own promise with it.
-        let own = usize::from(local.is_some_and(|local| local.unpooled && !local.closed));
+        // The guarantee of an unpooled segment ends when it is pinned.
+        let own = usize::from(account.is_some_and(|account| account.unpooled && !account.closed));
         if (self.pinned + 1) * 2 > self.total
             || promised - own + self.pinned + 1 > self.total
             || used + replaced > self.total
@@ -154,57 +159,60 @@ impl State {
             return false;
         }
         self.pinned += 1;
-        self.discharge(id, channel);
+        self.discharge(id, subpartition);
         self.rebalance();
         true
     }
 
-    /// Sets segments aside for pool `id`, one by one while they are free, up to `count` in all.
-    pub(crate) fn set_aside(&mut self, id: u64, count: usize) -> usize {
+    /// Reserves free segments for pool `id` until its reservation is `count`; returns the number
+    /// added.
+    pub(crate) fn reserve_up_to(&mut self, id: u64, count: usize) -> usize {
         let mut given = 0;
-        while let Some(local) = self.locals.get(&id)
-            && local.floor < count
-            && (local.share.held > local.floor || self.is_free())
+        while let Some(account) = self.accounts.get(&id)
+            && account.reservation < count
+            && (account.share.held > account.reservation || self.is_free())
         {
-            self.change_floor(id, |floor| floor + 1);
+            self.change_reservation(id, |reserved| reserved + 1);
             given += 1;
         }
         given
     }
 
-    /// Changes what is set aside for pool `id`.
-    pub(crate) fn change_floor(&mut self, id: u64, floor: impl FnOnce(usize) -> usize) {
-        if let Some(local) = self.locals.get_mut(&id) {
-            self.reserved -= local.set_aside();
-            local.floor = floor(local.floor);
-            self.reserved += local.set_aside();
+    /// Changes the reservation of pool `id`.
+    pub(crate) fn change_reservation(&mut self, id: u64, change: impl FnOnce(usize) -> usize) {
+        if let Some(account) = self.accounts.get_mut(&id) {
+            self.reserved -= account.unused_reservation();
+            account.reservation = change(account.reservation);
+            self.reserved += account.unused_reservation();
         }
     }
 
-    /// Promises pool `id` nothing more; it is gone with its last segment.
-    pub(crate) fn close_local(&mut self, id: u64) -> Vec<Arc<dyn SegmentListener>> {
-        self.change_floor(id, |_| 0);
-        let Some(local) = self.locals.get_mut(&id) else {
+    /// Ends the guarantee and the reservation of pool `id`; its account is removed with its last
+    /// segment.
+    pub(crate) fn close_account(&mut self, id: u64) -> Vec<Arc<dyn SegmentListener>> {
+        self.change_reservation(id, |_| 0);
+        let Some(account) = self.accounts.get_mut(&id) else {
             return Vec::new();
         };
-        local.closed = true;
-        let woken = local.wake(false);
-        if local.share.held == 0 {
-            self.locals.remove(&id);
+        account.closed = true;
+        let woken = account.wake(false);
+        if account.share.held == 0 {
+            self.accounts.remove(&id);
         }
         woken
     }
 
-    /// Lends what is not promised, by the rules of redistribution.
+    /// Recomputes the size of every open pool.
     pub(crate) fn rebalance(&mut self) {
-        let open = self.locals.values_mut().filter(|local| !local.closed);
-        let mut shares: Vec<&mut Share> = open.map(|local| &mut local.share).collect();
+        let open = self.accounts.values_mut().filter(|account| !account.closed);
+        let mut shares: Vec<&mut Share> = open.map(|account| &mut account.share).collect();
         redistribute(&mut shares, self.pinned, self.total);
     }
 
-    /// Wakes whoever may have what it waits for; listeners are called after the lock is gone.
+    /// Wakes all threads whose condition may hold now; returns the listeners to call once the lock
+    /// is released.
     pub(crate) fn wake(&mut self) -> Vec<Arc<dyn SegmentListener>> {
         let free = self.is_free();
-        self.locals.values_mut().flat_map(|local| local.wake(free)).collect()
+        self.accounts.values_mut().flat_map(|account| account.wake(free)).collect()
     }
 }

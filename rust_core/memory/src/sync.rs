@@ -1,4 +1,4 @@
-//! The only place that names the primitives two threads share; loom's stand in for them in models.
+//! The synchronisation primitives of this crate; models use loom's versions.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
-//! Builders, consumers and views: what is seen when, and when the segment goes home.
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
+//! Builders, consumers and views: visibility of bytes, and the return of the segment.
 
 use headgate_memory::{Buffer, BufferBuilder, BufferConsumer, GlobalPool};
 
@@ -22,11 +22,11 @@ fn spec_2_02_append_finish_and_full() {
 }
 
 #[test]
-fn spec_2_04_finished_is_learnt_by_building() {
+fn spec_2_04_a_consumer_is_finished_after_the_last_build() {
     let (_global, mut builder) = builder(40);
     let mut consumer = builder.consumer().unwrap();
     builder.append(&[0, 1]);
-    assert!(consumer.build().is_empty(), "appended is not committed");
+    assert!(consumer.build().is_empty(), "appended bytes are not committed");
     builder.commit();
     assert_eq!(consumer.build().as_slice(), [0, 1]);
     builder.append(&[2]);
@@ -49,7 +49,7 @@ fn spec_2_05_finish_twice_and_one_consumer() {
 }
 
 #[test]
-#[should_panic(expected = "takes no more bytes")]
+#[should_panic(expected = "append to a finished buffer")]
 fn spec_2_05_append_after_finish() {
     let (_global, mut builder) = builder(8);
     builder.finish();
@@ -96,7 +96,7 @@ fn spec_2_01_the_last_reference_recycles_once() {
     drop(buffer);
     drop(retained);
     assert_eq!(global.stats().held, 1, "a slice of a slice shares the count");
-    // Use after the last drop does not compile: a view is a reference of its own.
+    // Use after the last drop does not compile: each view holds a reference.
     drop(slice);
     assert_eq!((global.stats().held, global.stats().idle), (0, 1));
 }
@@ -119,15 +119,15 @@ fn spec_2_07_trimming_loses_nothing() {
 }
 
 #[test]
-fn a_consumer_skips_what_it_has_seen_committed() {
+fn a_consumer_skips_committed_bytes() {
     let (_global, mut builder) = builder(8);
     let mut consumer = builder.consumer().unwrap();
     builder.append(&[1, 2, 3]);
-    assert_eq!(consumer.written_bytes(), 0, "appended is not committed");
+    assert_eq!(consumer.written_bytes(), 0, "appended bytes are not committed");
     builder.commit();
     consumer.skip(2);
     assert_eq!(consumer.build().as_slice(), [3]);
-    assert_eq!(consumer.written_bytes(), 3, "built or not");
+    assert_eq!(consumer.written_bytes(), 3, "skipped and built bytes count");
     assert!(!consumer.is_data_available());
     let mut again = consumer.copy_at(1);
     assert_eq!(again.build().as_slice(), [2, 3]);
@@ -135,8 +135,8 @@ fn a_consumer_skips_what_it_has_seen_committed() {
 }
 
 #[test]
-#[should_panic(expected = "2 bytes to skip of 1")]
-fn no_bytes_are_skipped_that_are_not_there() {
+#[should_panic(expected = "skip of 2 bytes, only 1")]
+fn skipping_uncommitted_bytes_panics() {
     let (_global, mut builder) = builder(8);
     builder.append(&[1]);
     builder.commit();
@@ -145,7 +145,7 @@ fn no_bytes_are_skipped_that_are_not_there() {
 
 #[test]
 #[should_panic(expected = "position 2 is beyond 1")]
-fn no_copy_starts_beyond_what_is_there() {
+fn a_copy_beyond_the_committed_bytes_panics() {
     let (_global, mut builder) = builder(8);
     builder.append(&[1]);
     builder.commit();
@@ -175,7 +175,7 @@ fn a_static_buffer_is_finished_from_the_start() {
 }
 
 #[test]
-fn spec_section_2_2_a_compressed_buffer_stands_for_more_and_is_taken_whole() {
+fn spec_section_2_2_a_compressed_buffer_knows_its_length_before_compression() {
     let buffer = compressed();
     assert!(buffer.is_compressed());
     assert_eq!((buffer.len(), buffer.plain_len()), (3, 30));
@@ -189,8 +189,8 @@ fn spec_section_2_2_a_compressed_buffer_stands_for_more_and_is_taken_whole() {
 }
 
 #[test]
-#[should_panic(expected = "taken whole")]
-fn spec_section_2_2_no_part_of_a_compressed_buffer_is_a_buffer() {
+#[should_panic(expected = "cannot be sliced")]
+fn spec_section_2_2_a_compressed_buffer_cannot_be_sliced() {
     let _ = compressed().slice(0, 2);
 }
 
@@ -203,7 +203,7 @@ fn compressed() -> Buffer {
 }
 
 #[test]
-fn a_segment_is_written_again_by_whoever_holds_it_alone() {
+fn only_the_last_reference_makes_a_segment_writable() {
     let (global, mut builder) = builder(40);
     let consumer = builder.consumer().unwrap();
     builder.append(&[1, 2]);

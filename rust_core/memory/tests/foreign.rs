@@ -1,5 +1,5 @@
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
-//! Buffers in pieces of memory of others: what is charged meanwhile, and who lets go of it.
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
+//! Buffers of pieces of foreign memory: the charge, and the thread that frees the memory.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use headgate_memory::{Buffer, ForeignMemory, GlobalPool, LocalPoolOptions, RequestError};
 
-/// Says when it is let go of.
+/// Sends a message when it is dropped.
 struct Owner(Sender<()>);
 
 impl AsRef<[u8]> for Owner {
@@ -25,7 +25,7 @@ impl Drop for Owner {
 }
 
 #[test]
-fn a_charge_ends_with_its_buffers_and_their_memory_waits() {
+fn a_charge_ends_with_its_buffers_and_the_memory_waits_for_its_owner() {
     let (gone, released) = channel();
     let global = GlobalPool::new(8, 64);
     let pool = global.create_local_pool(1, 8).unwrap();
@@ -40,13 +40,13 @@ fn a_charge_ends_with_its_buffers_and_their_memory_waits() {
     assert_eq!(global.stats().held, 3);
     thread::spawn(move || drop(other)).join().unwrap();
     assert_eq!(global.stats().held, 0);
-    assert!(released.try_recv().is_err(), "it waits for a thread of its owner");
+    assert!(released.try_recv().is_err(), "the memory waits for its owner's thread");
     memory.release();
     released.try_recv().unwrap();
 }
 
 #[test]
-fn pieces_that_are_taken_are_their_owners_again() {
+fn the_caller_frees_pieces_that_it_takes() {
     let (gone, released) = channel();
     let global = GlobalPool::new(4, 64);
     let pool = global.create_local_pool(1, 4).unwrap();
@@ -67,7 +67,7 @@ fn pieces_that_are_taken_are_their_owners_again() {
 }
 
 #[test]
-fn pieces_are_put_together_once_and_counted() {
+fn pieces_are_copied_together_once_and_counted() {
     let memory = Arc::<ForeignMemory>::default();
     let pool = GlobalPool::new(1, 64).create_local_pool(1, 1).unwrap();
     let charge = Arc::new(pool.request_charge(None, 1, Duration::ZERO).unwrap().unwrap());
@@ -83,7 +83,7 @@ fn pieces_are_put_together_once_and_counted() {
 }
 
 #[test]
-fn a_charge_is_taken_at_once_or_not_at_all() {
+fn a_charge_is_all_or_nothing() {
     let global = GlobalPool::new(6, 64);
     let options = LocalPoolOptions { max_overdraft: 3, ..LocalPoolOptions::new(1, 5) };
     let pool = global.create_local_pool_with(&options).unwrap();
@@ -97,7 +97,7 @@ fn a_charge_is_taken_at_once_or_not_at_all() {
         assert!(waiting.join().unwrap().unwrap().is_some());
     });
     assert_eq!(global.stats().held, 0);
-    // What is set aside for another pool is not there.
+    // Segments reserved for another pool are not free.
     let other = global.create_local_pool(3, 3).unwrap();
     assert!(other.reserve(3, Duration::ZERO).unwrap());
     assert!(pool.request_charge(None, 4, Duration::ZERO).unwrap().is_none());

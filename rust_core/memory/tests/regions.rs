@@ -1,6 +1,6 @@
-//! Regions: segments that another process can map to read.
+//! Shared regions: segments that another process can map read-only.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use std::fs::File;
 use std::io::Write;
@@ -44,7 +44,7 @@ fn open(file: &RegionFile) -> Arc<PeerRegion> {
     Arc::new(PeerRegion::open(descriptor(file), file.size()).unwrap())
 }
 
-/// Counts loans that are given back.
+/// Counts the loans that ended.
 struct Loan(Arc<AtomicUsize>);
 
 impl Drop for Loan {
@@ -58,23 +58,24 @@ fn loan(ended: &Arc<AtomicUsize>) -> Box<Loan> {
 }
 
 #[test]
-fn what_is_lent_is_read_in_place_and_given_back_once() {
+fn lent_bytes_are_read_in_place_and_returned_once() {
     let (_owner, lender) = pool(8, true);
     let (reader, ours) = pool(4, false);
     let lent = filled(&lender, 7).slice(64, 1064);
     let (file, offset) = lent.place().unwrap();
     let region = open(&file);
     let ended = Arc::new(AtomicUsize::new(0));
-    let borrowed = region.borrow(offset, lent.len(), segment(&ours), loan(&ended)).unwrap();
+    let borrowed =
+        Buffer::borrow(&region, offset, lent.len(), segment(&ours), loan(&ended)).unwrap();
     drop(region);
     assert!(borrowed.is_borrowed() && !borrowed.is_pooled() && borrowed.place().is_none());
     assert_eq!((borrowed.as_slice(), borrowed.plain_len()), (lent.as_slice(), 1000));
-    assert_eq!(reader.stats().held, 1, "it is charged to a segment of the reader");
+    assert_eq!(reader.stats().held, 1, "a segment of the reader is charged");
     let part = borrowed.slice(10, 20);
     assert!(part.pin() && borrowed.pin());
     assert_eq!((reader.stats().held, reader.stats().pinned), (0, 1));
     let bytes = borrowed.clone().into_bytes();
-    assert!(borrowed.into_segment().is_err(), "its segment is empty");
+    assert!(borrowed.into_segment().is_err(), "its own segment is empty");
     assert_eq!((part.as_slice(), bytes.len()), (&[7; 10][..], 1000));
     drop(part);
     assert_eq!(ended.load(Ordering::Relaxed), 0);
@@ -84,44 +85,44 @@ fn what_is_lent_is_read_in_place_and_given_back_once() {
 }
 
 #[test]
-fn what_is_lent_outlives_the_pool_it_came_from() {
+fn lent_bytes_outlive_their_pool() {
     let (owner, lender) = pool(8, true);
     let (_reader, ours) = pool(4, false);
     let lent = filled(&lender, 9);
     let (file, offset) = lent.place().unwrap();
     let region = open(&file);
     let ended = Arc::new(AtomicUsize::new(0));
-    let borrowed = region.borrow(offset, SEGMENT, segment(&ours), loan(&ended)).unwrap();
+    let borrowed = Buffer::borrow(&region, offset, SEGMENT, segment(&ours), loan(&ended)).unwrap();
     owner.close();
     drop((lent, file, lender, owner));
     assert_eq!(borrowed.as_slice(), [9; SEGMENT]);
 }
 
 #[test]
-fn without_room_to_map_it_bytes_are_copied() {
+fn bytes_of_an_unmapped_region_are_copied() {
     let (_owner, lender) = pool(8, true);
     let (_reader, ours) = pool(4, false);
     let lent = filled(&lender, 5);
     let (file, offset) = lent.place().unwrap();
     let region = Arc::new(PeerRegion::open_unmapped(descriptor(&file), file.size()).unwrap());
     let ended = Arc::new(AtomicUsize::new(0));
-    let copied = region.borrow(offset, 100, segment(&ours), loan(&ended)).unwrap();
-    assert_eq!(ended.load(Ordering::Relaxed), 1, "it can be given back at once");
+    let copied = Buffer::borrow(&region, offset, 100, segment(&ours), loan(&ended)).unwrap();
+    assert_eq!(ended.load(Ordering::Relaxed), 1, "the loan ends at once");
     assert!(copied.is_pooled() && !copied.is_borrowed());
     drop(lent);
     assert_eq!(copied.as_slice(), [5; 100]);
 }
 
 #[test]
-fn a_pool_that_is_not_shared_has_no_places() {
+fn a_private_pool_has_no_places() {
     let (global, local) = pool(4, false);
     let private = filled(&local, 1);
     assert!(private.place().is_none() && Buffer::from(bytes::Bytes::new()).place().is_none());
-    // What was mapped before stays as it is.
+    // Segments mapped before stay private.
     global.share();
     assert!(private.place().is_none() && filled(&local, 2).place().is_some());
     drop(private);
-    assert!(filled(&local, 3).place().is_none(), "the idle one is used first");
+    assert!(filled(&local, 3).place().is_none(), "the idle private segment is used first");
 }
 
 #[test]
@@ -131,7 +132,7 @@ fn segments_are_cut_side_by_side_and_regions_are_few() {
     assert_eq!((global.stats().held, global.stats().idle), (3000, 0));
     let mut places = Vec::new();
     for (number, buffer) in all.iter().enumerate() {
-        assert_eq!(buffer.as_slice(), [number as u8; SEGMENT], "nobody else wrote there");
+        assert_eq!(buffer.as_slice(), [number as u8; SEGMENT], "no other segment overlaps");
         let (file, offset) = buffer.place().unwrap();
         assert!(offset % 64 == 0 && offset + SEGMENT as u64 <= file.size());
         places.push((file.id(), offset));
@@ -144,7 +145,7 @@ fn segments_are_cut_side_by_side_and_regions_are_few() {
     assert_eq!(global.stats().idle, 3000);
 }
 
-/// Whoever has the file can do nothing to its owner but read.
+/// A process with the descriptor can only read.
 #[test]
 fn a_region_can_neither_be_written_nor_resized_by_others() {
     let (_global, local) = pool(4, true);
@@ -164,9 +165,9 @@ fn memory_file(size: u64, seals: SealFlags) -> OwnedFd {
     file
 }
 
-/// A file that could be changed under a reader would be a fault for it, so it is not mapped.
+/// A file that could shrink under a reader is refused: the read would fault.
 #[test]
-fn what_could_change_its_size_is_no_region() {
+fn a_memfd_with_a_missing_seal_or_another_size_is_refused() {
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
     assert!(PeerRegion::open(memory_file(8192, all), 8192).is_ok());
     for missing in all {
@@ -184,7 +185,7 @@ fn what_could_change_its_size_is_no_region() {
 }
 
 #[test]
-fn a_descriptor_of_something_else_is_no_region() {
+fn a_descriptor_that_is_no_memfd_is_refused() {
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let null = File::open("/dev/null").unwrap().into();
     let ordinary = File::open("/proc/self/exe").unwrap().into();
@@ -195,7 +196,7 @@ fn a_descriptor_of_something_else_is_no_region() {
 }
 
 #[test]
-fn nothing_outside_a_region_can_be_borrowed() {
+fn a_borrow_outside_the_region_is_refused() {
     let (_owner, lender) = pool(8, true);
     let (reader, ours) = pool(4, false);
     let (file, _) = filled(&lender, 7).place().unwrap();
@@ -213,14 +214,14 @@ fn nothing_outside_a_region_can_be_borrowed() {
             (0, usize::MAX),
         ];
         for (offset, len) in outside {
-            let refused = region.borrow(offset, len, segment(&ours), loan(&ended));
+            let refused = Buffer::borrow(&region, offset, len, segment(&ours), loan(&ended));
             let Err(PeerReadError::Outside { offset: at, len: of, .. }) = refused else {
                 panic!("{len} bytes from {offset} of {size}: {refused:?}");
             };
             assert_eq!((at, of), (offset, len));
         }
         assert_eq!(ended.load(Ordering::Relaxed), outside.len());
-        assert!(region.borrow(size - 1, 1, segment(&ours), loan(&ended)).is_ok());
+        assert!(Buffer::borrow(&region, size - 1, 1, segment(&ours), loan(&ended)).is_ok());
     }
     assert_eq!(reader.stats().held, 0);
 }

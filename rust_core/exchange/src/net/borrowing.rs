@@ -86,7 +86,7 @@ impl Borrowing {
             loan,
             _lease: Arc::clone(lease),
         };
-        let borrowed = region.borrow(offset, size as usize, segment, Box::new(loan));
+        let borrowed = Buffer::borrow(region, offset, size as usize, segment, Box::new(loan));
         let buffer = borrowed.map_err(|error| format!("a buffer lent in region {id}: {error}"))?;
         if !buffer.is_borrowed() {
             Copies::count(&self.copies.unmapped, buffer.len());

@@ -1,4 +1,4 @@
-//! When a pool says that it is available, and that whoever waits for it is told (spec 1.5, 1.6).
+//! Availability of a pool, and the wake-up of its waiters (spec 1.5, 1.6).
 
 use std::sync::Arc;
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use headgate_memory::{Buffer, GlobalPool, LocalPool, LocalPoolOptions, RequestError};
 
-use crate::{Count, PATIENCE, assert_home, take, wait_until};
+use crate::{Count, PATIENCE, assert_all_returned, take, wait_until};
 
 fn with_overdraft(global: &GlobalPool, max: usize, max_overdraft: usize) -> LocalPool {
     let options = LocalPoolOptions { max_overdraft, ..LocalPoolOptions::new(1, max) };
@@ -25,7 +25,7 @@ fn spec_1_07_available_until_the_last_segment() {
     let mut taken = Vec::new();
     for held in 0..5 {
         assert!(pool.is_available(), "{held} of 5");
-        assert_eq!(global.stats().held, held, "nothing is fetched before it is asked for");
+        assert_eq!(global.stats().held, held, "segments are taken only on request");
         taken.append(&mut take(&pool, 1));
     }
     assert!(!pool.is_available());
@@ -33,7 +33,7 @@ fn spec_1_07_available_until_the_last_segment() {
     taken.pop();
     assert!(pool.is_available());
     drop(taken);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn spec_1_08_overdraft_becomes_ordinary_as_the_pool_grows() {
     resize(&pool, 6);
     assert!(!pool.is_available());
     taken.append(&mut take(&pool, 1));
-    assert_eq!(pool.usage(), (6, 8), "one was in use, so there was one more");
+    assert_eq!(pool.usage(), (6, 8), "the pool grew by one segment and took one more");
     taken.pop();
     resize(&pool, 7);
     assert!(!pool.is_available());
@@ -55,50 +55,50 @@ fn spec_1_08_overdraft_becomes_ordinary_as_the_pool_grows() {
     assert!(pool.is_available());
     taken.append(&mut take(&pool, 3));
     assert!(pool.try_request().unwrap().is_none());
-    // After a shrink more may be overdrawn than was ever allowed.
+    // After a shrink the overdraft can exceed its limit.
     resize(&pool, 4);
     taken.truncate(6);
     assert!(pool.try_request().unwrap().is_none());
     taken.truncate(5);
     assert!(pool.try_request().unwrap().is_some());
     drop(taken);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn overdraft_never_takes_what_others_may_have() {
+fn overdraft_leaves_other_pools_their_segments() {
     for (min, max) in [(2, 2), (0, 2)] {
         let global = GlobalPool::new(8, 64);
         let other = global.create_local_pool(min, max).unwrap();
         let pool = with_overdraft(&global, 3, 5);
         let overdrawn = take(&pool, 6);
-        assert!(pool.try_request().unwrap().is_none(), "two are left, for the other one");
+        assert!(pool.try_request().unwrap().is_none(), "two are left for the other pool");
         let theirs = take(&other, 2);
         drop((overdrawn, theirs));
-        assert_home(&global);
+        assert_all_returned(&global);
     }
 }
 
 #[test]
-fn a_wait_for_a_segment_begins_with_overdraft_and_ends_when_it_is_back() {
+fn a_wait_for_a_segment_ends_after_the_overdraft_is_returned() {
     let global = GlobalPool::new(8, 64);
     let pool = with_overdraft(&global, 2, 2);
     let mut taken = take(&pool, 2);
     taken.push(pool.request(PATIENCE).unwrap().unwrap());
     taken.push(pool.request(PATIENCE).unwrap().unwrap());
     assert!(pool.request(Duration::from_millis(1)).unwrap().is_none());
-    let told = Arc::new(Count::default());
-    assert!(pool.request_or_listen(|| told.clone()).unwrap().is_none());
+    let listener = Arc::new(Count::default());
+    assert!(pool.request_or_listen(|| listener.clone()).unwrap().is_none());
     for expected in [0, 0, 1] {
         taken.pop();
-        assert_eq!(told.told(), expected, "{} are out", taken.len());
+        assert_eq!(listener.calls(), expected, "{} are out", taken.len());
     }
     drop(taken);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn spec_1_10_every_saturated_subpartition_must_come_down() {
+fn spec_1_10_one_saturated_subpartition_makes_the_pool_unavailable() {
     let global = GlobalPool::new(20, 64);
     let options = LocalPoolOptions {
         num_subpartitions: 3,
@@ -111,8 +111,8 @@ fn spec_1_10_every_saturated_subpartition_must_come_down() {
     assert!(pool.is_available());
     first.push(for_channel(0));
     assert!(!pool.is_available());
-    let told = Arc::new(Count::default());
-    assert!(!pool.available_or_listen(|| told.clone()));
+    let listener = Arc::new(Count::default());
+    assert!(!pool.available_or_listen(|| listener.clone()));
     let mut third = vec![for_channel(2), for_channel(2), for_channel(2)];
     first.push(for_channel(0));
     let of_none = take(&pool, 1);
@@ -121,18 +121,18 @@ fn spec_1_10_every_saturated_subpartition_must_come_down() {
     third.truncate(2);
     assert!(!pool.is_available());
     assert!(!pool.wait_available(Duration::from_millis(1)).unwrap());
-    assert_eq!(told.told(), 0);
+    assert_eq!(listener.calls(), 0);
     third.pop();
     assert!(pool.is_available());
-    assert_eq!(told.told(), 1);
+    assert_eq!(listener.calls(), 1);
     assert!(pool.wait_available(Duration::ZERO).unwrap());
     drop((first, third, of_none));
-    assert_eq!(told.told(), 1, "once for each registration");
-    assert_home(&global);
+    assert_eq!(listener.calls(), 1, "one call per registration");
+    assert_all_returned(&global);
 }
 
 #[test]
-fn a_pinned_segment_counts_for_no_subpartition() {
+fn a_pinned_segment_does_not_count_for_its_subpartition() {
     let global = GlobalPool::new(8, 64);
     let options = LocalPoolOptions {
         num_subpartitions: 1,
@@ -146,25 +146,25 @@ fn a_pinned_segment_counts_for_no_subpartition() {
     assert!(pool.is_available());
     drop(buffer);
     assert!(pool.is_available());
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn another_pool_may_take_what_was_available() {
+fn a_pool_that_lost_its_segment_is_unavailable_until_it_returns() {
     let global = GlobalPool::new(1, 64);
     let [one, other] = [0, 1].map(|_| global.create_local_pool(0, 1).unwrap());
     let lucky = if one.usage().0 == 1 { &one } else { &other };
     assert!(lucky.is_available());
-    let told = Arc::new(Count::default());
+    let listener = Arc::new(Count::default());
     let taken = take(lucky, 1);
-    assert!(!lucky.available_or_listen(|| told.clone()));
+    assert!(!lucky.available_or_listen(|| listener.clone()));
     drop(taken);
-    assert_eq!(told.told(), 1);
-    assert_home(&global);
+    assert_eq!(listener.calls(), 1);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn spec_1_14_closing_tells_everybody_and_what_is_out_comes_home() {
+fn spec_1_14_closing_wakes_every_waiter_and_held_segments_return() {
     let global = GlobalPool::new(4, 64);
     let pool = global.create_local_pool(3, 3).unwrap();
     let out = take(&pool, 3);
@@ -182,13 +182,13 @@ fn spec_1_14_closing_tells_everybody_and_what_is_out_comes_home() {
         }
     });
     pool.close();
-    assert_eq!((for_segment.told(), for_availability.told()), (1, 1));
-    assert!(pool.is_available(), "nobody has to wait to learn that it is closed");
+    assert_eq!((for_segment.calls(), for_availability.calls()), (1, 1));
+    assert!(pool.is_available(), "a closed pool needs no wait");
     assert!(pool.available_or_listen(|| unreachable!("nothing to listen for")));
     assert_eq!(pool.try_request().unwrap_err(), RequestError::Closed);
     assert_eq!(global.stats().held, 3);
     drop(out);
-    assert_home(&global);
+    assert_all_returned(&global);
     assert_eq!(global.stats().idle, 3);
     global.close();
     assert_eq!(global.stats().idle, 0);
@@ -196,7 +196,7 @@ fn spec_1_14_closing_tells_everybody_and_what_is_out_comes_home() {
 }
 
 #[test]
-fn a_waiter_is_woken_by_each_thing_that_makes_the_pool_available() {
+fn every_way_to_become_available_wakes_a_waiter() {
     let change: [fn(&LocalPool, &mut Vec<Buffer>, &GlobalPool); 4] = [
         |_, out, _| drop(out.pop()),
         |_, out, _| assert!(out[0].pin()),
@@ -208,15 +208,15 @@ fn a_waiter_is_woken_by_each_thing_that_makes_the_pool_available() {
         let pool = global.create_local_pool(1, 2).unwrap();
         let freeze = |segment| Buffer::freeze(segment, 8);
         let mut out: Vec<_> = take(&pool, 2).into_iter().map(freeze).collect();
-        let told = Arc::new(Count::default());
-        assert!(!pool.available_or_listen(|| told.clone()));
+        let listener = Arc::new(Count::default());
+        assert!(!pool.available_or_listen(|| listener.clone()));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.wait_available(PATIENCE));
             change(&pool, &mut out, &global);
             assert!(matches!(waiting.join().unwrap(), Ok(true) | Err(RequestError::Closed)));
         });
-        wait_until(|| told.told() == 1);
+        wait_until(|| listener.calls() == 1);
         drop(out);
-        assert_home(&global);
+        assert_all_returned(&global);
     }
 }

@@ -1,5 +1,5 @@
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
-//! The pools from outside: one binary, a file per subject.
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
+//! The public API of the pools: one binary, one file per subject.
 
 mod availability;
 mod model;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use headgate_memory::{GlobalPool, LocalPool, PooledSegment, SegmentListener};
 
-/// Longer than any wait of a test that passes.
+/// Longer than any wait of a passing test.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Counts how often it is told.
+/// Counts its calls.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
 impl Count {
-    fn told(&self) -> usize {
+    fn calls(&self) -> usize {
         self.0.load(Ordering::Acquire)
     }
 }
@@ -31,22 +31,22 @@ impl SegmentListener for Count {
     }
 }
 
-/// Takes `count` segments that must be there.
+/// Takes `count` segments, which must be free.
 fn take(pool: &LocalPool, count: usize) -> Vec<PooledSegment> {
     (0..count).map(|_| pool.try_request().unwrap().unwrap()).collect()
 }
 
-/// Waits until what another thread does is done.
+/// Waits until another thread has finished.
 fn wait_until(done: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < end, "not so after {PATIENCE:?}");
+        assert!(Instant::now() < end, "condition still false after {PATIENCE:?}");
         std::thread::yield_now();
     }
 }
 
-/// Every segment is home.
-fn assert_home(global: &GlobalPool) {
+/// Asserts that every segment is returned.
+fn assert_all_returned(global: &GlobalPool) {
     let stats = global.stats();
     assert_eq!((stats.held, stats.pinned, stats.reserved), (0, 0, 0));
     assert!(stats.idle <= stats.total && stats.peak <= stats.total);

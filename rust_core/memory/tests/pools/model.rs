@@ -1,11 +1,12 @@
-//! Random operations on several local pools against numbers that are counted anew each time.
+//! Random operations on several local pools, compared with a model that recounts all numbers after
+//! each.
 
 use std::time::Duration;
 
 use headgate_memory::{Buffer, GlobalPool, LocalPool, LocalPoolOptions, RequestError};
 use proptest::prelude::*;
 
-use crate::assert_home;
+use crate::assert_all_returned;
 
 const TOTAL: usize = 12;
 const CHANNELS: usize = 2;
@@ -86,7 +87,7 @@ impl World {
         TOTAL - self.out.len() - self.reserved()
     }
 
-    /// Sizes come from the pool under test; that they are right is checked by `check`.
+    /// Uses the sizes of the pool under test; `check` verifies those.
     fn may_take(&self, index: usize, overdraw: bool) -> bool {
         let pool = &self.pools[index];
         let (held, size) = (self.held(index), pool.pool.usage().0);
@@ -222,7 +223,7 @@ impl World {
             assert_eq!(pool.pool.is_available(), available, "pool {index}");
         }
         let for_pools = TOTAL - self.pinned() - self.count(|owner| owner == Owner::Nobody);
-        assert_eq!(sizes, wanted.min(for_pools), "what somebody could use is lent");
+        assert_eq!(sizes, wanted.min(for_pools), "every usable segment is assigned");
     }
 }
 
@@ -230,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn several_pools_do_what_the_numbers_say(steps in prop::collection::vec(step(), 1..120)) {
+    fn several_pools_agree_with_the_model(steps in prop::collection::vec(step(), 1..120)) {
         let mut world =
             World { global: GlobalPool::new(TOTAL, 64), pools: Vec::new(), out: Vec::new() };
         for step in steps {
@@ -239,7 +240,7 @@ proptest! {
         }
         world.out.clear();
         world.check();
-        // With everything home, each pool gets what it was promised, all at once.
+        // With every segment returned, all pools can take their minimum at once.
         let open = || world.pools.iter().filter(|pool| pool.open);
         let promised: Vec<_> = open()
             .flat_map(|pool| (0..pool.options.min).map(|_| pool.pool.try_request().unwrap().unwrap()))
@@ -247,6 +248,6 @@ proptest! {
         drop(promised);
         let global = world.global.clone();
         drop(world);
-        assert_home(&global);
+        assert_all_returned(&global);
     }
 }

@@ -1,4 +1,4 @@
-//! Lending, waiting and pinning; every segment is home at the end.
+//! Borrowing, waiting and pinning; at the end every segment is returned.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,7 +9,7 @@ use headgate_memory::{Buffer, GlobalPool};
 use crate::Count;
 
 #[test]
-fn spec_1_05_an_excess_is_lent_and_drained() {
+fn spec_1_05_a_pool_returns_its_excess() {
     let global = GlobalPool::new(1024, 64);
     let first = global.create_local_pool(511, 1024).unwrap();
     let taken: Vec<_> = (0..513).map(|_| first.try_request().unwrap().unwrap()).collect();
@@ -26,25 +26,26 @@ fn spec_1_05_an_excess_is_lent_and_drained() {
 }
 
 #[test]
-fn a_listener_is_told_once_when_a_segment_arrives() {
+fn a_listener_is_called_once_when_a_segment_is_returned() {
     let global = GlobalPool::new(1, 64);
     let pool = global.create_local_pool(1, 1).unwrap();
     let held = pool.try_request().unwrap().unwrap();
-    let told = Arc::new(Count::default());
-    assert!(pool.request_or_listen(|| told.clone()).unwrap().is_none());
+    let listener = Arc::new(Count::default());
+    assert!(pool.request_or_listen(|| listener.clone()).unwrap().is_none());
     drop(held);
-    assert_eq!(told.told(), 1);
+    assert_eq!(listener.calls(), 1);
     drop(pool.try_request().unwrap());
-    assert_eq!(told.told(), 1);
+    assert_eq!(listener.calls(), 1);
 }
 
 #[test]
-fn pinned_segments_leave_the_minimums_alone() {
+fn pinned_segments_do_not_reduce_the_minimums() {
     let global = GlobalPool::new(8, 64);
     let pool = global.create_local_pool(3, usize::MAX).unwrap();
     let mut kept = Vec::new();
     for _ in 0..20 {
-        let segment = pool.request(Duration::from_secs(5)).unwrap().expect("never starved");
+        let segment =
+            pool.request(Duration::from_secs(5)).unwrap().expect("pins do not starve the pool");
         let buffer = Buffer::freeze(segment, 8);
         if buffer.pin() {
             kept.push(buffer);
@@ -62,7 +63,7 @@ fn pinned_segments_leave_the_minimums_alone() {
 }
 
 #[test]
-fn threads_that_share_too_few_segments_all_get_through() {
+fn threads_that_share_few_segments_all_make_progress() {
     let global = GlobalPool::new(5, 64);
     let pools: Vec<_> =
         (0..4).map(|_| Arc::new(global.create_local_pool(1, usize::MAX).unwrap())).collect();

@@ -1,4 +1,5 @@
-//! Threads that take, keep, pin, resize and close at once; every segment is home at the end.
+//! Threads that request, keep, pin, resize and close concurrently; at the end every segment is
+//! returned.
 
 use std::sync::Arc;
 use std::thread;
@@ -6,9 +7,9 @@ use std::time::Duration;
 
 use headgate_memory::{Buffer, GlobalPool, LocalPool, LocalPoolOptions, RequestError};
 
-use crate::{Count, PATIENCE, assert_home};
+use crate::{Count, PATIENCE, assert_all_returned};
 
-/// A small generator, so that a run is repeated by its seed.
+/// A generator with a seed, so that a run can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -28,7 +29,7 @@ fn options() -> LocalPoolOptions {
     }
 }
 
-/// One thread's turn at a pool that others use and close.
+/// Random operations of one thread on a pool that other threads use and close.
 fn work(pool: &LocalPool, random: &mut Random) -> Result<(), RequestError> {
     let mut kept = Vec::new();
     for _ in 0..400 {
@@ -41,7 +42,7 @@ fn work(pool: &LocalPool, random: &mut Random) -> Result<(), RequestError> {
             6 => kept.clear(),
             _ => {
                 let channel = Some(random.below(3));
-                // What this thread keeps may be all that there is.
+                // This thread may hold every segment, so it must not wait while it holds one.
                 let timeout = if kept.is_empty() { PATIENCE } else { Duration::ZERO };
                 if let Some(segment) = pool.request_for(channel, timeout)? {
                     let buffer = Buffer::freeze(segment, 16);
@@ -57,7 +58,7 @@ fn work(pool: &LocalPool, random: &mut Random) -> Result<(), RequestError> {
 }
 
 #[test]
-fn every_segment_is_home_after_all_threads() {
+fn every_segment_is_returned_after_all_threads() {
     for seed in 0..6_u64 {
         println!("seed {seed}");
         let global = GlobalPool::new(9, 64);
@@ -86,7 +87,7 @@ fn every_segment_is_home_after_all_threads() {
                 }
             });
         });
-        assert_home(&global);
+        assert_all_returned(&global);
         assert_eq!(global.stats().local_pools, 0);
     }
 }

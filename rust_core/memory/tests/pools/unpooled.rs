@@ -1,4 +1,4 @@
-//! Segments of no pool, and those set aside for one: promised, waited for, given back (spec 1.3, 1.5).
+//! Unpooled segments and reservations: guarantee, wait and return (spec 1.3, 1.5).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use headgate_memory::{
     Buffer, GlobalPool, LocalPool, PoolTooSmall, PooledSegment, RequestError, UnpooledError,
 };
 
-use crate::{PATIENCE, assert_home, take, wait_until};
+use crate::{PATIENCE, assert_all_returned, take, wait_until};
 
 fn unpooled(global: &GlobalPool, count: usize) -> Vec<PooledSegment> {
     global.request_unpooled(count, PATIENCE, || false).unwrap()
@@ -24,7 +24,7 @@ fn free(global: &GlobalPool) -> usize {
 }
 
 #[test]
-fn spec_1_04_unpooled_segments_shrink_the_pools_until_they_are_back() {
+fn spec_1_04_unpooled_segments_shrink_the_pools_until_they_are_returned() {
     let global = GlobalPool::new(10, 64);
     let first = global.create_local_pool(1, 10).unwrap();
     assert_eq!(sizes(&[&first]), [10]);
@@ -36,7 +36,7 @@ fn spec_1_04_unpooled_segments_shrink_the_pools_until_they_are_back() {
     assert_eq!(sizes(&[&first, &second]), [3, 3]);
     let six = unpooled(&global, 2);
     assert_eq!((sizes(&[&first, &second]), free(&global)), (vec![2, 2], 4));
-    assert_eq!(global.stats().local_pools, 2, "unpooled segments are no pool");
+    assert_eq!(global.stats().local_pools, 2, "unpooled segments do not count as a pool");
     drop(six);
     assert_eq!((sizes(&[&first, &second]), free(&global)), (vec![3, 3], 6));
     drop(four);
@@ -45,11 +45,11 @@ fn spec_1_04_unpooled_segments_shrink_the_pools_until_they_are_back() {
     assert_eq!((sizes(&[&first, &second]), free(&global)), (vec![5, 5], 10));
     drop(first);
     assert_eq!(sizes(&[&second]), [10]);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn spec_1_11_what_cannot_be_promised_is_refused_and_leaves_no_trace() {
+fn spec_1_11_a_refused_request_changes_nothing() {
     let global = GlobalPool::new(10, 64);
     global.create_local_pool(11, 20).unwrap_err();
     let pool = global.create_local_pool(8, 8).unwrap();
@@ -60,11 +60,11 @@ fn spec_1_11_what_cannot_be_promised_is_refused_and_leaves_no_trace() {
     drop(unpooled(&global, 2));
     assert!(unpooled(&global, 0).is_empty());
     drop(pool);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn an_unpooled_request_waits_for_what_others_borrowed() {
+fn an_unpooled_request_waits_for_borrowed_segments() {
     let global = GlobalPool::new(4, 64);
     let pool = global.create_local_pool(1, 4).unwrap();
     let mut borrowed = take(&pool, 4);
@@ -72,14 +72,17 @@ fn an_unpooled_request_waits_for_what_others_borrowed() {
         let waiting = scope.spawn(|| unpooled(&global, 3));
         wait_until(|| pool.usage().0 == 1);
         for _ in 0..3 {
-            assert!(pool.try_request().unwrap().is_none(), "it is promised to somebody else");
+            assert!(
+                pool.try_request().unwrap().is_none(),
+                "the segment is guaranteed to the request"
+            );
             borrowed.pop();
         }
         assert_eq!(waiting.join().unwrap().len(), 3);
     });
     drop(borrowed);
     assert_eq!(pool.usage(), (4, 0));
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn a_partial_unpooled_request_is_undone_on_timeout_interrupt_and_close() {
     thread::scope(|scope| {
         let waiting = scope
             .spawn(|| global.request_unpooled(2, Duration::MAX, || stop.load(Ordering::Acquire)));
-        // In its wait, with one segment in hand.
+        // The request now waits and holds one segment.
         wait_until(|| global.stats().held == 4);
         stop.store(true, Ordering::Release);
         assert_eq!(waiting.join().unwrap().unwrap_err(), UnpooledError::Interrupted);
@@ -110,12 +113,12 @@ fn a_partial_unpooled_request_is_undone_on_timeout_interrupt_and_close() {
         assert_eq!(waiting.join().unwrap().unwrap_err(), closed);
     });
     drop(borrowed);
-    assert_home(&global);
+    assert_all_returned(&global);
     assert_eq!(global.stats().idle, 0);
 }
 
 #[test]
-fn a_pinned_unpooled_segment_keeps_no_promise() {
+fn pinning_an_unpooled_segment_ends_its_guarantee() {
     let global = GlobalPool::new(4, 64);
     let pool = global.create_local_pool(1, 4).unwrap();
     let segment = unpooled(&global, 1).pop().unwrap();
@@ -124,29 +127,29 @@ fn a_pinned_unpooled_segment_keeps_no_promise() {
     assert_eq!((global.stats().held, global.stats().pinned, pool.usage().0), (0, 1, 3));
     drop(buffer);
     assert_eq!(pool.usage().0, 4);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn what_is_reserved_is_there_whatever_the_others_do() {
+fn reserved_segments_are_free_whatever_other_pools_do() {
     let global = GlobalPool::new(6, 64);
     let greedy = global.create_local_pool(1, 6).unwrap();
     let pool = global.create_local_pool(3, 3).unwrap();
     assert!(pool.reserve(2, Duration::ZERO).unwrap());
     assert_eq!(global.stats().reserved, 2);
     drop(pool.try_request().unwrap().unwrap());
-    assert_eq!(global.stats().reserved, 2, "what comes back is set aside again");
+    assert_eq!(global.stats().reserved, 2, "a returned segment is reserved again");
     let lent = take(&greedy, 3);
     let ours = take(&pool, 3);
     assert_eq!((global.stats().reserved, free(&global)), (0, 0));
     drop((lent, ours));
     pool.close();
     assert_eq!(global.stats().reserved, 0);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn reserve_waits_for_what_is_lent_and_takes_back_what_it_got_too_late() {
+fn reserve_waits_for_borrowed_segments_and_is_undone_on_timeout() {
     let global = GlobalPool::new(4, 64);
     let greedy = global.create_local_pool(0, 4).unwrap();
     let mut lent = take(&greedy, 3);
@@ -163,11 +166,11 @@ fn reserve_waits_for_what_is_lent_and_takes_back_what_it_got_too_late() {
     drop(pool);
     assert_eq!(global.stats().reserved, 0);
     drop(lent);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-fn a_reserve_is_cancelled_by_closing() {
+fn closing_cancels_a_reserve() {
     let global = GlobalPool::new(2, 64);
     let greedy = global.create_local_pool(0, 2).unwrap();
     let lent = take(&greedy, 1);
@@ -179,12 +182,12 @@ fn a_reserve_is_cancelled_by_closing() {
         assert_eq!(waiting.join().unwrap().unwrap_err(), RequestError::Closed);
     });
     drop(lent);
-    assert_home(&global);
+    assert_all_returned(&global);
 }
 
 #[test]
-#[should_panic(expected = "3 segments to reserve of a minimum of 2")]
-fn no_more_is_reserved_than_is_guaranteed() {
+#[should_panic(expected = "reservation of 3 segments exceeds the minimum of 2")]
+fn a_reservation_above_the_minimum_panics() {
     let global = GlobalPool::new(8, 64);
     let _ = global.create_local_pool(2, 8).unwrap().reserve(3, Duration::ZERO);
 }
