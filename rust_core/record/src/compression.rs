@@ -1,30 +1,31 @@
-//! The compressed form of a buffer: which codec, how many bytes it stands for, one block (spec 2.1, 9.2).
+//! The compressed form of a buffer (spec 2.1, 9.2).
+//!
+//! Decision: ADR 0016.
 //!
 //! | at | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | id of the [`Codec`] |
-//! | 1 | 4 | length of the plain form, big-endian |
+//! | 1 | 4 | uncompressed length, big-endian |
 //! | 5 | | an LZ4 block, or a Zstandard frame |
 //!
-//! It is always shorter than the plain form: what does not become shorter stays as it is.
-//!
-//! Decision: ADR 0016.
+//! The compressed form is always shorter than the uncompressed bytes: otherwise the buffer stays
+//! uncompressed.
 
 use lz4_flex::block::{
     CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size,
 };
 use thiserror::Error;
 
-/// Codec and length, ahead of the block, in bytes.
+/// Bytes of codec and length before the block.
 const HEADER_LEN: usize = 5;
-/// The quickest of its ordinary levels: buffers are many, and on their way.
+/// The fastest regular level: compression delays each buffer.
 const ZSTD_LEVEL: i32 = 1;
 
-/// How bytes are compressed; the discriminant is its id in the compressed form.
+/// Compression method; the discriminant is its id in the compressed form.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Codec {
-    /// LZ4 blocks: quick.
+    /// LZ4 blocks: faster.
     Lz4 = 1,
     /// Zstandard frames: smaller.
     Zstd = 2,
@@ -44,18 +45,18 @@ impl TryFrom<u8> for Codec {
 
 enum Encoder {
     Lz4(CompressTable),
-    /// Made with the first buffer.
+    /// Created for the first buffer.
     Zstd(Option<zstd::bulk::Compressor<'static>>),
 }
 
-/// Compresses one buffer after the other, each by itself.
+/// Compresses buffers, each independently of the others.
 pub struct Compressor {
     encoder: Encoder,
     scratch: Vec<u8>,
 }
 
 impl Compressor {
-    /// A compressor that holds no memory to speak of before its first buffer.
+    /// Creates a compressor; its tables are allocated with the first buffer.
     #[must_use]
     pub fn new(codec: Codec) -> Self {
         let encoder = match codec {
@@ -65,8 +66,8 @@ impl Compressor {
         Self { encoder, scratch: Vec::new() }
     }
 
-    /// Puts the compressed form in the place of the bytes and returns its length; `None` leaves them as
-    /// they are, because it would not be shorter.
+    /// Replaces the bytes by their compressed form and returns its length. Returns `None` and
+    /// leaves the bytes alone if the compressed form would not be shorter.
     pub fn compress(&mut self, bytes: &mut [u8]) -> Option<usize> {
         let room = bytes.len().checked_sub(HEADER_LEN + 1)?;
         let plain_len = u32::try_from(bytes.len()).ok()?;
@@ -82,7 +83,7 @@ impl Compressor {
                     none => none.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok()?),
                 };
                 self.scratch.resize(self.scratch.len().max(room), 0);
-                // It gives up, with an error, where it needs more room than the bytes have.
+                // zstd returns an error if the compressed form needs more room than the bytes have.
                 (Codec::Zstd, context.compress_to_buffer(bytes, &mut self.scratch[..room]).ok()?)
             }
         };
@@ -96,23 +97,24 @@ impl Compressor {
     }
 }
 
-/// Takes compressed forms apart, trusting nothing.
+/// Decompresses buffers of a peer, whose bytes are not trusted.
 #[derive(Default)]
 pub struct Decompressor {
-    /// Made with the first frame.
+    /// Created for the first frame.
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Decompressor {
-    /// Writes the plain form to the start of `target` and returns its length. After an error there is
-    /// nothing in `target` to be read.
+    /// Decompresses to the start of `target` and returns the length. After an error the content of
+    /// `target` is unspecified.
     ///
     /// # Errors
-    /// [`DecompressError`]; the length is compared with the room in `target` before anything is done.
+    /// [`DecompressError`]. The declared length is checked against `target` before any
+    /// decompression.
     pub fn decompress(&mut self, form: &[u8], target: &mut [u8]) -> Result<usize, DecompressError> {
         let (codec, want, block) = parse(form, target.len())?;
         let target = &mut target[..want];
-        // A block may tell its decoder to repeat what it never wrote: there is nothing old to be found.
+        // A block can make its decoder copy bytes that it never wrote: clear old content first.
         target.fill(0);
         let damaged = |detail: String| DecompressError::Damaged { codec, detail };
         let got = match codec {
@@ -133,10 +135,10 @@ impl Decompressor {
     }
 }
 
-/// How many bytes a compressed form says that it stands for.
+/// Returns the uncompressed length that a compressed form declares.
 ///
 /// # Errors
-/// No codec and length at its start, or a length of 0 or above `limit`.
+/// The codec or the length is missing, or the length is 0 or above `limit`.
 pub fn plain_len(form: &[u8], limit: usize) -> Result<usize, DecompressError> {
     parse(form, limit).map(|(_, plain_len, _)| plain_len)
 }
@@ -153,43 +155,43 @@ fn parse(form: &[u8], limit: usize) -> Result<(Codec, usize, &[u8]), DecompressE
     }
 }
 
-/// Bytes that are no compressed form.
+/// The bytes are not a valid compressed form.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum DecompressError {
-    /// The block is not one of its codec, or stands for more than is said.
+    /// The block is invalid for its codec, or longer than declared.
     #[error("its {codec:?} block is damaged: {detail}")]
     Damaged {
-        /// Which codec.
+        /// Codec of the block.
         codec: Codec,
-        /// The words of its library.
+        /// Message of the codec's library.
         detail: String,
     },
-    /// The block stands for less than is said.
+    /// The block is shorter than declared.
     #[error("it says that it stands for {want} bytes, its block has {got}")]
     Length {
-        /// Bytes that came out.
+        /// Decompressed bytes.
         got: usize,
-        /// Bytes that were announced.
+        /// Declared bytes.
         want: usize,
     },
-    /// A length that no buffer has.
+    /// The declared length is 0 or exceeds the limit.
     #[error("it says that it stands for {length} bytes, 1 to {limit} fit")]
     PlainLength {
-        /// Bytes announced.
+        /// Declared bytes.
         length: u32,
-        /// Bytes there is room for.
+        /// Maximum bytes.
         limit: usize,
     },
-    /// No codec and length.
+    /// The codec or the length is missing.
     #[error("{length} bytes are too few for a compressed buffer")]
     TooShort {
-        /// How many there are.
+        /// Length in bytes.
         length: usize,
     },
-    /// A codec that does not exist.
+    /// The codec is unknown.
     #[error("codec {id} is neither 1 nor 2")]
     UnknownCodec {
-        /// The byte.
+        /// Id of the codec.
         id: u8,
     },
 }

@@ -1,15 +1,15 @@
-//! Flink's key groups: `murmur(hashCode(key)) mod max_parallelism`, and who owns which.
+//! Flink's key groups, `murmur(hashCode(key)) mod max_parallelism`, and the subtask that owns each.
 //!
 //! | Arrow type | hashes as the Java type |
 //! |---|---|
 //! | Boolean | `Boolean` |
 //! | Int8, Int16, Int32 | `Byte`, `Short`, `Integer`: the value |
-//! | Int64 | `Long`: both halves, xored |
-//! | Float32, Float64 | `Float`, `Double`: the bits as an int or long; every NaN is one, -0.0 is not 0.0 |
+//! | Int64 | `Long`: xor of both halves |
+//! | Float32, Float64 | `Float`, `Double`: the bits as an int or long; all NaNs are equal, -0.0 differs from 0.0 |
 //! | Utf8, also large and view | `String`: its UTF-16 code units in powers of 31 |
-//! | Dictionary, run-end encoded | the values they stand for |
+//! | Dictionary, run-end encoded | their decoded values |
 //!
-//! A null key is an error, as it is there.
+//! A null key is an error, as in Flink.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type};
@@ -20,13 +20,13 @@ use arrow_schema::{DataType, Schema};
 use crate::hash::{HashError, hash_int};
 use crate::page::plain_type;
 
-/// The most key groups there can be.
+/// Maximum number of key groups.
 pub const MAX_KEY_GROUPS: u32 = 1 << 15;
 
-/// The position of a column that can be a key.
+/// Returns the position of a key column.
 ///
 /// # Errors
-/// A name that is missing or ambiguous, and a column whose type has no hash code here.
+/// The name is missing or ambiguous, or the type of the column has no hash code.
 pub fn resolve_key(schema: &Schema, name: &str) -> Result<usize, HashError> {
     let index = crate::hash::find_column(schema, name)?;
     if !can_hash(&plain_type(schema.field(index).data_type())) {
@@ -38,8 +38,8 @@ pub fn resolve_key(schema: &Schema, name: &str) -> Result<usize, HashError> {
 /// Writes the key group of each row into `out`.
 ///
 /// # Errors
-/// A position that does not exist, a column whose type has no hash code here, a null key; `out` is
-/// then unspecified.
+/// The position does not exist, the type of the column has no hash code, or a key is null; `out` is
+/// unspecified then.
 ///
 /// # Panics
 /// If `max_parallelism` is 0.
@@ -76,7 +76,7 @@ pub fn key_groups(
     Ok(())
 }
 
-/// The operator that owns a key group, of `parallelism` of them.
+/// Returns the subtask, of `parallelism`, that owns a key group.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "it is below the parallelism")]
 pub fn operator_index(key_group: u32, parallelism: u32, max_parallelism: u32) -> u32 {
@@ -84,7 +84,7 @@ pub fn operator_index(key_group: u32, parallelism: u32, max_parallelism: u32) ->
     (product / u64::from(max_parallelism)) as u32
 }
 
-/// Flink's rule for a hash that is negative: its opposite, and 0 for the one that has none.
+/// Flink's rule for a negative hash: its absolute value, or 0 for `i32::MIN`.
 fn non_negative(hash: u32) -> u32 {
     let hash = hash.cast_signed();
     if hash == i32::MIN { 0 } else { hash.unsigned_abs() }
@@ -95,7 +95,7 @@ fn can_hash(plain: &DataType) -> bool {
     matches!(plain, Boolean | Int8 | Int16 | Int32 | Int64 | Float32 | Float64 | Utf8 | LargeUtf8)
 }
 
-/// Java's hash codes, as bits; for types that [`can_hash`] and columns without nulls.
+/// Java's hash codes, as bits. Requires a type that [`can_hash`] accepts, and no nulls.
 fn hash_codes(array: &dyn Array, out: &mut Vec<u32>) {
     match array.data_type() {
         DataType::Boolean => extend(array.as_boolean(), out, |v| if v { 1231 } else { 1237 }),

@@ -1,7 +1,8 @@
-//! What is in the buffers of an exchange: records, Arrow pages, events, and which row goes where.
+//! The content of buffers: records, Arrow pages and events, and the choice of a subpartition for
+//! each row.
 //!
-//! The crate works on `&mut [u8]` targets and [`bytes::Bytes`] sources and knows no pool, no socket
-//! and no clock. The way of a batch through it:
+//! The crate works on `&mut [u8]` targets and [`bytes::Bytes`] sources, without pools, sockets and
+//! clocks. The path of a batch through it:
 //!
 //! ```text
 //! RecordBatch -- Selector --> one partition id per row -- Scatter --> row numbers by partition
@@ -10,9 +11,9 @@
 //! page bytes -- read_page --> RecordBatch over the same bytes
 //! ```
 //!
-//! A row that is wider than a page becomes a page of its own on the heap ([`page::encode_rows`]) and
-//! travels as a length-prefixed record through [`spanning`]; so do bytes records. A complete buffer of
-//! either kind may be put into a smaller form ([`compression`]).
+//! A row that does not fit a page becomes a page of its own on the heap ([`page::encode_rows`]),
+//! which is sent as a length-prefixed record through [`spanning`]. Records of bytes use
+//! [`spanning`] too. A complete buffer of either kind can be compressed ([`compression`]).
 
 #![forbid(unsafe_code)]
 

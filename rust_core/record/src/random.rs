@@ -1,13 +1,13 @@
-//! Random numbers for choices that nobody must predict nor attack: where a record goes.
+//! Random numbers for the distribution of records; not for security.
 
-/// `SplitMix64`: one addition and three rounds of mixing a number. Equal seeds give equal numbers.
+/// `SplitMix64`: one addition and three rounds of mixing. Equal seeds give equal sequences.
 ///
 /// Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence of this seed.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -21,20 +21,20 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, each as likely as the others.
+    /// Returns a number below `n`, all equally likely.
     ///
     /// Source: Lemire, "Fast random integer generation in an interval", TOMACS 2019.
     ///
     /// # Panics
     /// If `n` is 0.
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
+    #[expect(clippy::cast_possible_truncation, reason = "takes one half of the product")]
     pub fn below(&mut self, n: u32) -> u32 {
-        assert!(n > 0, "no number is below 0");
-        // So many of the lowest products stand for one number more often than for the others.
-        let uneven = n.wrapping_neg() % n;
+        assert!(n > 0, "there is no number below 0");
+        // The lowest `threshold` products would make some numbers more likely than others.
+        let threshold = n.wrapping_neg() % n;
         loop {
             let product = (self.next() >> 32) * u64::from(n);
-            if product as u32 >= uneven {
+            if product as u32 >= threshold {
                 return (product >> 32) as u32;
             }
         }
@@ -59,14 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_are_even() {
+    fn numbers_below_a_bound_are_uniform() {
         for n in [1, 2, 3, 7, 100] {
             let mut random = SplitMix64::new(42);
             let mut counts = vec![0_u32; n as usize];
             for _ in 0..n * 10_000 {
                 counts[random.below(n) as usize] += 1;
             }
-            // Six standard deviations of 10,000.
+            // Six standard deviations around 10,000.
             assert!(counts.iter().all(|count| count.abs_diff(10_000) < 600), "{counts:?}");
         }
     }

@@ -1,18 +1,18 @@
 //! Groups row numbers by partition: a stable counting sort over one block of partition ids.
 
-/// A partition id that names no partition.
+/// A partition id is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("row {row} is sent to partition {id}, but there are {partitions} partitions")]
 pub struct PartitionOutOfRange {
-    /// The row number that carries the id.
+    /// Row number.
     pub row: u32,
-    /// The id.
+    /// Partition id.
     pub id: u32,
-    /// How many partitions there are; ids are below it.
+    /// Number of partitions.
     pub partitions: u32,
 }
 
-/// Row numbers grouped by partition; the memory is reused from block to block.
+/// Row numbers grouped by partition. Its memory is reused for each block.
 #[derive(Debug, Default)]
 pub struct Scatter {
     rows: Vec<u32>,
@@ -22,14 +22,14 @@ pub struct Scatter {
 }
 
 impl Scatter {
-    /// An empty grouping.
+    /// Creates an empty grouping.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many rows to group at a time, so that the columns of a block stay in the cache while
-    /// each partition gathers its rows from them.
+    /// Returns the number of rows to group at a time. The columns of such a block stay in the cache
+    /// while each partition gathers its rows.
     #[must_use]
     pub fn block_rows(partitions: u32) -> usize {
         (partitions as usize * MIN_ROWS_PER_GROUP).clamp(MIN_BLOCK_ROWS, MAX_BLOCK_ROWS)
@@ -37,10 +37,11 @@ impl Scatter {
 
     /// Groups the rows `first_row..first_row + ids.len()`, whose partition ids are `ids`.
     ///
-    /// Rows of one partition keep their order. The previous grouping is dropped.
+    /// Rows of one partition keep their order. Replaces the previous grouping.
     ///
     /// # Errors
-    /// The first row whose id is not below `partitions`; the grouping is then empty.
+    /// [`PartitionOutOfRange`] for the first id that is not below `partitions`; the grouping is
+    /// empty then.
     pub fn group(
         &mut self,
         ids: &[u32],
@@ -76,7 +77,7 @@ impl Scatter {
         Ok(())
     }
 
-    /// The rows of one partition in their order; empty for a partition that was not grouped.
+    /// Returns the rows of one partition in order; empty for an unknown partition.
     #[must_use]
     pub fn rows(&self, partition: u32) -> &[u32] {
         let partition = partition as usize;
@@ -86,7 +87,7 @@ impl Scatter {
         }
     }
 
-    /// The partitions that got at least one row, in ascending order, with their rows.
+    /// Iterates over the partitions with at least one row, in ascending order, and their rows.
     pub fn groups(&self) -> impl Iterator<Item = (u32, &[u32])> {
         (0..).zip(self.starts.windows(2)).filter_map(|(partition, bounds)| {
             let rows = &self.rows[bounds[0] as usize..bounds[1] as usize];

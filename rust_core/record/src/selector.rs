@@ -1,4 +1,4 @@
-//! Which subpartition gets which row (spec 5.3).
+//! Selection of a subpartition for each row (spec 5.3).
 
 use std::ops::Range;
 
@@ -9,100 +9,100 @@ use crate::hash::{self, HashError};
 use crate::key_group;
 use crate::random::SplitMix64;
 
-/// Why no subpartition could be selected.
+/// Failures of a selection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// There is nothing to select from.
+    /// There are no subpartitions.
     #[error("a selector needs at least one subpartition")]
     NoSubpartitions,
     /// The key columns cannot be hashed.
     #[error(transparent)]
     Hash(#[from] HashError),
-    /// Rows have columns, records of bytes have none.
+    /// A selector by columns was applied to a record of bytes.
     #[error("records of bytes have no columns to hash")]
     NoColumns,
-    /// A subpartition was named that does not exist.
+    /// A selected subpartition does not exist.
     #[error("subpartition {index} is selected, there are {n}")]
     OutOfRange {
-        /// Which.
+        /// Selected subpartition.
         index: u32,
-        /// How many there are.
+        /// Number of subpartitions.
         n: u32,
     },
-    /// Some subpartitions would get no key group.
+    /// There are fewer key groups than subpartitions.
     #[error("{n} subpartitions are more than max_parallelism={max_parallelism} key groups")]
     TooFewKeyGroups {
-        /// How many key groups there are.
+        /// Number of key groups.
         max_parallelism: u32,
-        /// How many subpartitions there are.
+        /// Number of subpartitions.
         n: u32,
     },
 }
 
-/// Where the rows of one batch go.
+/// Destination of the rows of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// All rows to each subpartition.
     All,
     /// All rows to this subpartition.
     One(u32),
-    /// Each row to the subpartition named in the ids that were written.
+    /// Each row to the subpartition in the written ids.
     Rows,
 }
 
-/// The rule by which rows are sent to subpartitions. A record is a batch, or bytes; with `by_rows`
-/// it is each row of a batch.
+/// Rule that assigns records to subpartitions. A record is a batch, a row of a batch (with
+/// `by_rows`), or bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selector {
     /// Every record to every subpartition.
     Broadcast,
-    /// Each row by the hash of its key columns, placed as Spark's hash partitioning places it.
+    /// Each row by the hash of its key columns, as in Spark's hash partitioning.
     Hash {
-        /// Positions of the key columns, in the order in which they are hashed.
+        /// Positions of the key columns, in hash order.
         columns: Vec<usize>,
     },
-    /// Each row by the key group of its key, placed as Flink places it.
+    /// Each row by the key group of its key, as in Flink.
     KeyGroup {
         /// Position of the key column.
         column: usize,
-        /// How many key groups there are, at least as many as subpartitions.
+        /// Number of key groups, at least the number of subpartitions.
         max_parallelism: u32,
     },
     /// Every record to this subpartition.
     One(u32),
-    /// Records in turn: the first to `next`, then the following one, and so on.
+    /// Records to the subpartitions in turn, starting with `next`.
     RoundRobin {
-        /// The subpartition that gets the next record, counted from the start of the group and
-        /// modulo its length.
+        /// Subpartition of the next record, relative to the start of the group and modulo its
+        /// length.
         next: u32,
-        /// The subpartitions that take part; all of them if there is no group.
+        /// Subpartitions that take part; `None` for all.
         group: Option<Range<u32>>,
-        /// Whether each row is a record.
+        /// True if each row is a record.
         by_rows: bool,
     },
-    /// Each record to any subpartition, all equally likely.
+    /// Each record to a random subpartition, all equally likely.
     Shuffle {
-        /// Whence the choices come.
+        /// Source of random numbers.
         random: SplitMix64,
-        /// Whether each row is a record.
+        /// True if each row is a record.
         by_rows: bool,
     },
 }
 
 impl Selector {
-    /// A hash selector over named columns.
+    /// Creates a hash selector over named columns.
     ///
     /// # Errors
-    /// Names that are missing or ambiguous, and columns whose type cannot be hashed.
+    /// A name is missing or ambiguous, or the type of a column cannot be hashed.
     pub fn hash_by_name<S: AsRef<str>>(schema: &Schema, names: &[S]) -> Result<Self, HashError> {
         let columns = hash::resolve_columns(schema, names)?;
         Ok(Self::Hash { columns })
     }
 
-    /// A key group selector over a named column.
+    /// Creates a key group selector over a named column.
     ///
     /// # Errors
-    /// A name that is missing or ambiguous, and a column whose type has no hash code.
+    /// The name is missing or ambiguous, or the type of the column has no hash code.
     pub fn key_group_by_name(
         schema: &Schema,
         name: &str,
@@ -112,13 +112,14 @@ impl Selector {
         Ok(Self::KeyGroup { column, max_parallelism })
     }
 
-    /// Selects for one batch and `n` subpartitions.
+    /// Selects subpartitions of `n` for the rows of one batch.
     ///
-    /// `ids` is overwritten with one id per row exactly when the answer is [`Selection::Rows`].
+    /// Writes one id per row to `ids` if the result is [`Selection::Rows`], and leaves `ids` alone
+    /// otherwise.
     ///
     /// # Errors
-    /// `n` is 0, or too large for the key groups, or smaller than what is named; the key columns are
-    /// missing, of a type that cannot be hashed, or null where that is no key.
+    /// `n` is 0, exceeds the number of key groups, or does not include a selected subpartition; or
+    /// a key column is missing, cannot be hashed, or has a null in a key group selector.
     pub fn select(
         &mut self,
         batch: &RecordBatch,
@@ -153,10 +154,10 @@ impl Selector {
         }
     }
 
-    /// Selects for one record without columns and `n` subpartitions; it is as one row.
+    /// Selects subpartitions of `n` for one record of bytes, which counts as one row.
     ///
     /// # Errors
-    /// As [`select`](Self::select), and a selector by columns.
+    /// As [`select`](Self::select), or the selector uses columns.
     pub fn select_record(&mut self, n: u32) -> Result<Selection, SelectError> {
         if n == 0 {
             return Err(SelectError::NoSubpartitions);
@@ -167,7 +168,7 @@ impl Selector {
         }
     }
 
-    /// The one subpartition of the next record.
+    /// Returns the subpartition of the next record.
     fn next(&mut self, n: u32) -> Result<u32, SelectError> {
         match self {
             Self::Broadcast | Self::Hash { .. } | Self::KeyGroup { .. } => {
@@ -212,7 +213,7 @@ mod tests {
         Selector::RoundRobin { next, group, by_rows: false }
     }
 
-    /// What it selects for `count` batches of four rows.
+    /// Selections for `count` batches of four rows.
     fn selected(mut selector: Selector, n: u32, count: usize) -> Vec<Selection> {
         let mut ids = vec![7];
         let all = (0..count).map(|_| selector.select(&batch(), n, &mut ids).unwrap()).collect();

@@ -1,6 +1,6 @@
-//! The rules of checkpoint options (spec 7.2), for all of them.
+//! The rules of checkpoint options (spec 7.2), checked for every combination.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use AlignmentType::{Aligned, AtLeastOnce, ForcedAligned, Unaligned};
 use headgate_record::event::{
@@ -37,7 +37,7 @@ fn all() -> Vec<CheckpointOptions> {
 }
 
 #[test]
-fn what_contradicts_itself_is_neither_written_nor_read() {
+fn contradicting_options_are_neither_written_nor_read() {
     let mut refused = 0;
     for options in all() {
         let savepoint = options.snapshot_type.is_savepoint();
@@ -66,7 +66,7 @@ fn what_contradicts_itself_is_neither_written_nor_read() {
 }
 
 #[test]
-fn a_checkpoint_is_timeoutable_if_it_is_aligned_and_its_timeout_can_come() {
+fn only_an_aligned_checkpoint_with_a_timeout_is_timeoutable() {
     for options in all() {
         let can_come = [1, 30_000, NEVER - 1].contains(&options.aligned_timeout);
         let timeoutable = options.alignment == Aligned && can_come;
@@ -81,7 +81,7 @@ fn a_checkpoint_is_timeoutable_if_it_is_aligned_and_its_timeout_can_come() {
 }
 
 #[test]
-fn what_a_channel_does_not_support_is_forced_and_comes_back() {
+fn forced_alignment_is_reverted() {
     let mut forced = 0;
     for given in all().into_iter().filter(|options| options.alignment != ForcedAligned) {
         let unsupported = given.clone().with_unaligned_unsupported();

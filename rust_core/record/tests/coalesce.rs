@@ -1,6 +1,6 @@
-//! Small batches put together, against Arrow's own `concat`.
+//! Combined small batches, compared with Arrow's `concat`.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod support;
 
@@ -15,7 +15,7 @@ use headgate_record::{BatchCoalescer, PageSchema, Source, encode_rows, read_page
 use proptest::prelude::*;
 use support::Random;
 
-/// Some rows of a batch as a page: the batch read from it, and its length.
+/// Encodes rows of a batch as a page; returns the batch read from it and the length of the page.
 fn page(
     schema: &Arc<PageSchema>,
     batch: &RecordBatch,
@@ -32,7 +32,7 @@ fn page(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn batches_hold_what_concat_gives(
+    fn combined_batches_equal_concat(
         types in prop::collection::vec(
             (
                 prop_oneof![
@@ -102,7 +102,7 @@ fn batch(schema: &Arc<PageSchema>, from: i64, to: i64) -> RecordBatch {
 }
 
 #[test]
-fn a_batch_is_complete_as_soon_as_a_row_finds_no_room() {
+fn a_batch_is_complete_once_a_row_does_not_fit() {
     let schema = numbers();
     // A header of 64 bytes and 120 numbers.
     let mut coalescer = BatchCoalescer::new(Arc::clone(&schema), 1024);
@@ -117,7 +117,7 @@ fn a_batch_is_complete_as_soon_as_a_row_finds_no_room() {
 }
 
 #[test]
-fn a_batch_of_few_rows_takes_the_memory_of_few_rows() {
+fn a_small_batch_does_not_keep_the_whole_target() {
     let schema = numbers();
     let mut coalescer = BatchCoalescer::new(Arc::clone(&schema), 1 << 20);
     for _ in 0..2 {

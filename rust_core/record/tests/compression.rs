@@ -1,6 +1,6 @@
-//! The compressed form of buffers: what it looks like, what comes back, and what hostile ones get.
+//! The compressed form of buffers: golden bytes, round trips, and hostile input.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use headgate_record::compression::{Codec, Compressor, DecompressError, Decompressor, plain_len};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn compress(codec: Codec, plain: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What comes out, of a target that is full of `old` bytes.
+/// Decompresses into a target that is full of `old` bytes.
 fn decompress(form: &[u8], room: usize, old: u8) -> Result<Vec<u8>, DecompressError> {
     let mut target = vec![old; room];
     let len = Decompressor::default().decompress(form, &mut target)?;
@@ -29,13 +29,13 @@ fn decompress(form: &[u8], room: usize, old: u8) -> Result<Vec<u8>, DecompressEr
 #[test]
 fn golden_bytes_of_both_codecs() {
     let plain = [7; 64];
-    // One literal, then 58 bytes from one before; then the last five as literals.
+    // One literal, a match of 58 bytes at distance 1, then five literals.
     let lz4 = [1, 0, 0, 0, 64, 0x1F, 7, 1, 0, 39, 0x50, 7, 7, 7, 7, 7];
     assert_eq!(decompress(&lz4, 64, 9).unwrap(), plain);
     let ours = compress(Codec::Lz4, &plain).unwrap();
     assert_eq!(ours[..9], lz4[..9]);
     assert_eq!(decompress(&ours, 64, 9).unwrap(), plain);
-    // Magic, a header that says 64 bytes in a single segment, one block that repeats a byte.
+    // Magic, a header that declares 64 bytes in a single segment, one block that repeats a byte.
     let zstd = [2, 0, 0, 0, 64, 0x28, 0xB5, 0x2F, 0xFD, 0x20, 64, 0x03, 0x02, 0, 7];
     assert_eq!(decompress(&zstd, 64, 9).unwrap(), plain);
     let ours = compress(Codec::Zstd, &plain).unwrap();
@@ -44,7 +44,7 @@ fn golden_bytes_of_both_codecs() {
 }
 
 #[test]
-fn what_does_not_become_shorter_stays_as_it_is() {
+fn bytes_that_do_not_shrink_stay_uncompressed() {
     let mut noise = vec![0_u8; 4096];
     let mut state = 1_u64;
     for byte in &mut noise {
@@ -61,10 +61,10 @@ fn what_does_not_become_shorter_stays_as_it_is() {
 }
 
 #[test]
-fn a_compressor_and_a_decompressor_serve_one_buffer_after_the_other() {
+fn one_compressor_and_one_decompressor_serve_many_buffers() {
     for codec in CODECS {
         let (mut compressor, mut decompressor) = (Compressor::new(codec), Decompressor::default());
-        // Small and large ones in turn: what one leaves behind does not reach the next.
+        // Small and large buffers in turn: no state of one affects the next.
         for len in [100, 200_000, 64, 70_000, 1 << 20, 50] {
             let plain: Vec<u8> = (0..len).map(|at: usize| (at / 7) as u8).collect();
             let mut bytes = plain.clone();
@@ -78,7 +78,7 @@ fn a_compressor_and_a_decompressor_serve_one_buffer_after_the_other() {
 }
 
 #[test]
-fn a_length_is_compared_with_the_room_before_anything_is_done() {
+fn a_length_beyond_the_target_is_rejected_before_decompression() {
     for codec in CODECS {
         let form = compress(codec, &[3; 1000]).unwrap();
         assert_eq!(plain_len(&form, 1000), Ok(1000));
@@ -100,7 +100,7 @@ fn a_length_is_compared_with_the_room_before_anything_is_done() {
 }
 
 #[test]
-fn a_block_that_stands_for_more_or_less_than_is_said_is_refused() {
+fn a_block_of_another_length_than_declared_is_rejected() {
     for codec in CODECS {
         let form = compress(codec, &[3; 1000]).unwrap();
         for said in [1_u32, 999, 1001] {
@@ -115,10 +115,10 @@ fn a_block_that_stands_for_more_or_less_than_is_said_is_refused() {
     }
 }
 
-/// LZ4 blocks that ask for bytes that were never written.
+/// LZ4 blocks that copy bytes that were never written.
 #[test]
-fn no_old_byte_of_the_target_ever_comes_out() {
-    // A literal, then a match from 0, 2 and 65535 bytes before; and a match before any literal.
+fn old_bytes_of_the_target_never_appear() {
+    // A literal, then a match at distance 0, 2 and 65535; and a match before any literal.
     for block in [
         [0x1F, 7, 0, 0, 20, 0x50, 7, 7, 7, 7, 7].as_slice(),
         &[0x1F, 7, 2, 0, 20, 0x50, 7, 7, 7, 7, 7],
@@ -143,7 +143,7 @@ fn codecs() -> impl Strategy<Value = Codec> {
 
 proptest! {
     #[test]
-    fn what_goes_in_comes_out(codec in codecs(), words in prop::collection::vec("[a-d]{1,8}", 0..400)) {
+    fn decompression_restores_the_bytes(codec in codecs(), words in prop::collection::vec("[a-d]{1,8}", 0..400)) {
         let plain = words.concat().into_bytes();
         if let Some(form) = compress(codec, &plain) {
             prop_assert!(form.len() < plain.len());
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn damage_gives_an_error_or_bytes_that_do_not_depend_on_what_was_there(
+    fn damaged_input_never_reveals_old_bytes(
         codec in codecs(),
         words in prop::collection::vec("[a-d]{1,8}", 50..100),
         at in any::<prop::sample::Index>(),

@@ -1,6 +1,6 @@
-//! Events: golden bytes, sizes, round trips, and what is refused.
+//! Events: golden bytes, sizes, round trips, and invalid input.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use bytes::Bytes;
 use headgate_record::event::{
@@ -21,7 +21,7 @@ fn barrier(snapshot_type: SnapshotType, location: Option<&'static [u8]>) -> Even
     })
 }
 
-/// Every event with the size of the table in the module.
+/// Every event, with its size in the table of the module.
 fn events() -> Vec<(Event, usize)> {
     let native = SavepointFormat::Native;
     let custom = Event::Custom { name: "späße".to_owned(), body: Bytes::from_static(b"body") };
@@ -145,7 +145,7 @@ fn spec_7_04_what_means_nothing_is_refused() {
 }
 
 #[test]
-fn what_its_length_field_cannot_say_is_not_written() {
+fn a_length_beyond_its_field_is_rejected() {
     let custom = |length| Event::Custom { name: "x".repeat(length), body: Bytes::new() };
     assert_eq!(custom(65_535).encode().unwrap().len(), 10 + 65_535);
     let error = custom(65_536).encode().unwrap_err();

@@ -1,6 +1,7 @@
-//! Hashes and partition ids against what Spark 4.3.0 gave: `select hash(...)` and `repartition`.
+//! Hashes and partition ids, compared with recorded results of Spark 4.3.0: `select hash(...)` and
+//! `repartition`.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 use std::sync::Arc;
 
@@ -198,7 +199,7 @@ fn decimals() {
 }
 
 #[test]
-fn nulls_leave_the_hash_as_it_is() {
+fn nulls_do_not_change_the_hash() {
     assert_eq!(hashes(NullArray::new(2)), [42, 42]);
     let ints = Int32Array::from(vec![Some(7), None, Some(7), None]);
     let strings = StringArray::from(vec![Some("x"), Some("x"), None, None]);
@@ -213,7 +214,7 @@ fn nulls_leave_the_hash_as_it_is() {
 }
 
 #[test]
-fn many_columns_hash_in_their_order() {
+fn many_columns_hash_in_order() {
     let decimal = Decimal128Array::from(vec![150]).with_precision_and_scale(20, 2).unwrap();
     let columns: Vec<ArrayRef> = vec![
         Arc::new(BooleanArray::from(vec![true])),
@@ -281,7 +282,7 @@ fn lists_and_structs() {
 }
 
 #[test]
-fn what_stands_for_values_hashes_like_them() {
+fn encoded_columns_hash_like_their_values() {
     let plain: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("a"), Some("é")]));
     let expected = hashes_of(vec![Arc::clone(&plain)]);
     let runs = Arc::new(Field::new("run_ends", DataType::Int32, false));
@@ -295,7 +296,7 @@ fn what_stands_for_values_hashes_like_them() {
 }
 
 #[test]
-fn rows_go_where_repartition_sends_them() {
+fn partition_ids_equal_those_of_repartition() {
     let mut ids = Vec::new();
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(-5..15));
     partition_ids(&batch(vec![keys]), &[0], 7, &mut ids).unwrap();

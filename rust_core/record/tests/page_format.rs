@@ -1,6 +1,6 @@
-//! The bytes of pages: golden ones, the schema's hash, and bytes that nobody vouches for.
+//! The bytes of pages: golden bytes, the hash of the schema, and hostile input.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod support;
 
@@ -67,7 +67,7 @@ fn hash(fields: &[(&str, DataType, bool)]) -> [u8; 32] {
 }
 
 #[test]
-fn the_hash_tells_names_and_types_apart() {
+fn the_hash_depends_on_names_and_types() {
     use DataType::{Int32, LargeUtf8, Timestamp, Utf8};
     let hex: String = golden_schema().hash().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "4f9ed2dd52c0c7c162a50492d8da15f8924b563e5f402e2f3923771722b5bcee");
@@ -136,7 +136,7 @@ fn with_word(at: usize, word: u32) -> PageError {
 }
 
 #[test]
-fn each_lie_of_a_header_is_found() {
+fn each_invalid_header_field_is_rejected() {
     use PageError::{
         BufferEnd, BufferLength, BufferOffset, Columns, Length, Magic, NullCount, Offsets,
         TooManyRows, Version,
@@ -145,17 +145,17 @@ fn each_lie_of_a_header_is_found() {
     assert!(matches!(with_word(4, 2), Version { got: 2, .. }));
     assert!(matches!(with_word(4, 0x1_0001), Version { .. }));
     assert!(matches!(with_word(8, 2), BufferLength { rows: 2, part: "values", .. }));
-    assert!(matches!(with_word(8, 4), NullCount { said: 1, got: 2, .. }));
+    assert!(matches!(with_word(8, 4), NullCount { declared: 1, got: 2, .. }));
     assert!(matches!(with_word(8, 1 << 31), TooManyRows { .. }));
     assert!(matches!(with_word(8, 0), BufferLength { .. }));
     assert!(matches!(with_word(12, 4), Columns { columns: 4, .. }));
     assert!(matches!(with_word(16, u32::MAX), Columns { buffers: u32::MAX, .. }));
-    assert!(matches!(with_word(20, 512), Length { said: 512, got: 448 }));
+    assert!(matches!(with_word(20, 512), Length { declared: 512, got: 448 }));
     assert!(matches!(with_word(24, 1), PageError::OtherSchema { got: 1, expected: 0xddd2_9e4f }));
-    assert!(matches!(with_word(28, 2), NullCount { said: 2, got: 1, .. }));
+    assert!(matches!(with_word(28, 2), NullCount { declared: 2, got: 1, .. }));
     assert!(matches!(with_word(28, 0), BufferLength { part: "validity", .. }));
     assert!(matches!(with_word(32, 1), BufferLength { part: "validity", .. }));
-    assert!(matches!(with_word(36, 1), NullCount { said: 1, got: 0, .. }));
+    assert!(matches!(with_word(36, 1), NullCount { declared: 1, got: 0, .. }));
     assert!(matches!(with_word(40, 0), BufferOffset { buffer: 0, offset: 0, earliest: 128 }));
     assert!(matches!(with_word(40, 129), BufferOffset { .. }));
     assert!(matches!(with_word(48, 128), BufferOffset { buffer: 1, earliest: 129, .. }));
@@ -172,7 +172,7 @@ fn each_lie_of_a_header_is_found() {
 }
 
 #[test]
-fn a_text_that_is_none_is_named() {
+fn invalid_text_names_its_column() {
     let said = |error| match error {
         PageError::InvalidColumn { column, source } => format!("{column}: {source}"),
         other => panic!("{other}"),
@@ -184,9 +184,9 @@ fn a_text_that_is_none_is_named() {
     assert!(invalid.starts_with("s: "));
 }
 
-/// Nothing but the fingerprint tells these apart: the layouts are the same.
+/// Only the fingerprint distinguishes these schemas: their layouts are equal.
 #[test]
-fn a_page_of_another_schema_is_refused() {
+fn a_page_of_another_schema_is_rejected() {
     let schema = |name: &str, data_type: DataType| {
         PageSchema::try_new(Arc::new(Schema::new(vec![Field::new(name, data_type, true)]))).unwrap()
     };
@@ -214,7 +214,7 @@ fn a_page_of_another_schema_is_refused() {
 }
 
 #[test]
-fn a_page_that_is_cut_is_refused() {
+fn a_truncated_page_is_rejected() {
     let page = Bytes::from(golden_page());
     for end in 0..page.len() {
         assert!(read_page(&golden_schema(), page.slice(..end)).is_err());
@@ -222,7 +222,7 @@ fn a_page_that_is_cut_is_refused() {
     let longer = [&page[..], &[0]].concat();
     assert!(matches!(
         read_page(&golden_schema(), longer.into()),
-        Err(PageError::Length { said: 448, got: 449 })
+        Err(PageError::Length { declared: 448, got: 449 })
     ));
 }
 
@@ -243,7 +243,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
         for _ in 0..400 {
             let mut page = page.clone();
             for _ in 0..1 + random.below(3) {
-                // Headers are hit more often than bodies.
+                // Change headers more often than bodies.
                 let end = if random.below(2) == 0 { page.len() } else { page.len().min(256) };
                 let at = random.below(end);
                 page[at] ^= random.next().to_le_bytes()[0] | 1;
@@ -251,7 +251,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
             match read_page(&schema, page.into()) {
                 Err(_) => refused += 1,
                 Ok(batch) => {
-                    // Whatever it says, all of it can be looked at.
+                    // Every value of the batch can be read.
                     for column in batch.columns() {
                         column.to_data().validate_full().unwrap();
                     }
@@ -268,7 +268,7 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
 }
 
 #[test]
-fn rows_without_bytes_are_counted_too() {
+fn rows_without_bytes_are_limited() {
     let schema = Schema::new(vec![Field::new("n", DataType::Null, true)]);
     let schema = PageSchema::try_new(Arc::new(schema)).unwrap();
     let page = |rows: u32| {

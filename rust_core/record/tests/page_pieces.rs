@@ -1,6 +1,6 @@
-//! Pages that are pieces of a batch, against pages that are copies of it.
+//! Pages in pieces of a batch, compared with pages that copy it.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod support;
 
@@ -49,7 +49,7 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(800))]
     #[test]
-    fn pieces_are_read_as_the_rows_they_are_of(
+    fn pages_in_pieces_are_read_as_their_rows(
         types in prop::collection::vec((prop::sample::select(support::types()), any::<bool>()), 0..6),
         seed in any::<u64>(),
         rows in 1usize..3000,
@@ -83,7 +83,7 @@ proptest! {
         let read = concat_batches(expected.schema_ref(), &read).unwrap();
         prop_assert_eq!(read, expected.slice(0, done));
         if done < batch.num_rows() {
-            // Nothing more fits by itself.
+            // One more row does not fit.
             let row = [u32::try_from(done).unwrap()];
             let page = encode_rows(&Arc::new(schema.clone()), &source, &row).unwrap();
             prop_assert!(page.len() + 64 * 2 * types.len() > capacity);
@@ -91,12 +91,12 @@ proptest! {
     }
 
     #[test]
-    fn pieces_behind_each_other_are_the_page_that_is_a_copy(
+    fn concatenated_pieces_equal_the_copied_page(
         types in prop::collection::vec(prop::sample::select(support::types()), 0..6),
         seed in any::<u64>(),
         rows in 1usize..500,
     ) {
-        // Where a column may have nulls, pages differ in where they leave room for that.
+        // For nullable columns the position of validity differs.
         let types: Vec<_> = types.into_iter().map(|it| (it, false)).collect();
         let schema = support::schema(&types);
         let (_, batch) = support::batches(&schema, rows, 20, &mut Random(seed));
@@ -115,7 +115,7 @@ proptest! {
 }
 
 #[test]
-fn values_stay_where_they_are() {
+fn values_are_used_in_place() {
     let numbers = Int64Array::from_iter_values(0..10_000);
     let texts = StringArray::from_iter_values((0..10_000).map(|i| format!("row {i}")));
     let (start, end) = (numbers.values().inner().as_ptr(), texts.values().as_ptr());
@@ -137,7 +137,7 @@ fn values_stay_where_they_are() {
 }
 
 #[test]
-fn what_nulls_hide_is_not_sent() {
+fn values_under_nulls_are_not_sent() {
     let values = vec![1.0, f64::NAN, 3.0, f64::NAN];
     let nulls = NullBuffer::from(vec![true, false, true, true]);
     let rows = batch(vec![("x", Arc::new(Float64Array::new(values.into(), Some(nulls.clone()))))]);
@@ -157,7 +157,7 @@ fn what_nulls_hide_is_not_sent() {
 }
 
 #[test]
-fn columns_that_lie_otherwise_in_a_page_have_no_pieces() {
+fn columns_of_another_layout_have_no_pieces() {
     for data_type in [support::nested_types(), support::packed_types()].concat() {
         let schema = support::schema(&[(DataType::Int64, true), (data_type.clone(), true)]);
         let (rows, _) = support::batches(&schema, 50, 10, &mut Random(1));
@@ -168,7 +168,7 @@ fn columns_that_lie_otherwise_in_a_page_have_no_pieces() {
 }
 
 #[test]
-fn a_slice_pins_what_it_is_of_once() {
+fn a_slice_counts_its_buffers_once() {
     let memory = Buffer::from_vec((0..1000_i64).collect::<Vec<_>>());
     let column = |from: usize| -> ArrayRef {
         Arc::new(Int64Array::new(arrow_buffer::ScalarBuffer::new(memory.clone(), from, 10), None))
@@ -182,7 +182,7 @@ fn a_slice_pins_what_it_is_of_once() {
 }
 
 #[test]
-fn the_widest_row_is_told() {
+fn the_widest_row_is_estimated() {
     let texts = StringArray::from(vec!["a".to_owned(), "b".repeat(100), String::new()]);
     let rows =
         batch(vec![("s", Arc::new(texts)), ("n", Arc::new(Int64Array::from(vec![1, 2, 3])))]);
@@ -193,7 +193,7 @@ fn the_widest_row_is_told() {
 }
 
 #[test]
-fn a_row_that_no_page_holds_has_no_pieces() {
+fn a_row_beyond_the_capacity_has_no_pieces() {
     let rows = batch(vec![("s", Arc::new(StringArray::from(vec!["a".repeat(5000)])))]);
     let schema = page_schema(&rows);
     let source = Source::try_new(&schema, &rows).unwrap();
@@ -203,7 +203,7 @@ fn a_row_that_no_page_holds_has_no_pieces() {
 }
 
 #[test]
-fn a_buffer_that_is_not_in_one_piece_is_refused() {
+fn a_buffer_across_pieces_is_rejected() {
     let rows = batch(vec![("n", Arc::new(Int64Array::from_iter_values(0..8)))]);
     let schema = page_schema(&rows);
     let source = Source::try_new(&schema, &rows).unwrap();
@@ -220,7 +220,7 @@ fn a_buffer_that_is_not_in_one_piece_is_refused() {
 }
 
 #[test]
-fn numbers_and_offsets_that_are_not_aligned_are_refused() {
+fn unaligned_numbers_and_offsets_are_rejected() {
     let texts = StringArray::from_iter_values((0..8).map(|i| format!("row {i}")));
     let columns: [ArrayRef; 2] = [Arc::new(Int64Array::from_iter_values(0..8)), Arc::new(texts)];
     for column in columns {

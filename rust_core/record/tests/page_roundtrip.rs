@@ -1,6 +1,6 @@
-//! Rows through pages and back, against Arrow's own `take`.
+//! Round trips of rows through pages, compared with Arrow's `take`.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod support;
 
@@ -20,7 +20,8 @@ use headgate_record::{
 use proptest::prelude::*;
 use support::Random;
 
-/// Writes rows into pages of `capacity` in targets of `target_len` bytes that are full of `garbage`.
+/// Writes rows into pages of `capacity` in targets of `target_len` bytes that are full of
+/// `garbage`.
 fn write(
     schema: &Arc<PageSchema>,
     batch: &RecordBatch,
@@ -37,7 +38,7 @@ fn write(
         let mut builder = PageBuilder::new(Arc::clone(schema), target, &profile);
         builder = builder.with_capacity(capacity);
         loop {
-            // Appends of growing size, by list or, where the rows are adjacent, by range.
+            // Appends of growing size, by list, or by range if the rows are adjacent.
             let next = &rows[done..rows.len().min(done + piece)];
             let adjacent = next.windows(2).all(|pair| pair[1] == pair[0] + 1);
             let count = match next.first() {
@@ -92,7 +93,7 @@ fn read_all(schema: &PageSchema, pages: Vec<Vec<u8>>) -> (usize, Vec<ArrayRef>) 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
     #[test]
-    fn pages_hold_what_take_gives(
+    fn pages_equal_take(
         types in prop::collection::vec(
             (
                 prop_oneof![
@@ -127,7 +128,7 @@ proptest! {
         let page_schema = Arc::new(PageSchema::try_new(schema).unwrap());
         let lens = (target_len, capacity);
         let pages = write(&page_schema, &batch, &selection, lens, 0xaa);
-        // Nothing of what was in the memory before travels.
+        // Old content of the target is not part of the page.
         prop_assert!(pages == write(&page_schema, &batch, &selection, lens, 0x55));
         let (rows, columns) = read_all(&page_schema, pages);
         prop_assert_eq!(rows, selection.len());
@@ -147,7 +148,7 @@ fn page_schema(fields: Vec<Field>) -> Arc<PageSchema> {
 }
 
 #[test]
-fn a_page_holds_what_it_is_made_for_and_at_least_a_row() {
+fn a_page_keeps_its_capacity_and_has_at_least_one_row() {
     let schema = page_schema(vec![Field::new("n", DataType::Int32, false)]);
     let rows: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1_000));
     let batch = RecordBatch::try_new(schema.schema().clone(), vec![rows]).unwrap();
@@ -189,7 +190,7 @@ fn an_empty_page_is_an_empty_batch() {
 }
 
 #[test]
-fn a_row_that_never_fits_gets_a_page_of_its_size() {
+fn a_row_beyond_the_target_gets_a_page_of_its_size() {
     let schema = page_schema(vec![
         Field::new("n", DataType::Int32, false),
         Field::new("s", DataType::Utf8, true),
@@ -215,7 +216,7 @@ fn a_row_that_never_fits_gets_a_page_of_its_size() {
 }
 
 #[test]
-fn data_beyond_its_offsets_is_refused() {
+fn data_beyond_its_offsets_is_rejected() {
     let schema = page_schema(vec![Field::new("s", DataType::Utf8, false)]);
     let text = "x".repeat(1 << 20);
     let batch =
@@ -229,7 +230,7 @@ fn data_beyond_its_offsets_is_refused() {
 }
 
 #[test]
-fn pages_of_strings_are_filled_whatever_came_before() {
+fn pages_of_strings_are_full_after_a_wrong_estimate() {
     let schema = page_schema(vec![
         Field::new("a", DataType::Utf8, true),
         Field::new("n", DataType::Int64, true),
@@ -237,7 +238,7 @@ fn pages_of_strings_are_filled_whatever_came_before() {
     ]);
     let target_len = 64 << 10;
     let mut random = Random(7);
-    // The first rows tell nothing about the later ones: one column grows, the other one shrinks.
+    // The first rows are no sample of the later ones: one column grows, the other shrinks.
     for (first, second) in [((4, 400), (400, 4)), ((100, 100), (4, 4)), ((0, 0), (300, 10))] {
         let lens: Vec<_> = (0..4000).map(|row| if row < 40 { first } else { second }).collect();
         let mut column = |len: &dyn Fn(&(usize, usize)) -> usize| -> ArrayRef {
@@ -260,7 +261,7 @@ fn pages_of_strings_are_filled_whatever_came_before() {
 }
 
 #[test]
-fn a_batch_is_kept_alive_by_its_own_page_only() {
+fn a_batch_keeps_only_its_own_page_alive() {
     let schema = page_schema(vec![Field::new("s", DataType::Utf8, false)]);
     let column: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
     let batch = RecordBatch::try_from_iter([("s", column)]).unwrap();
@@ -312,7 +313,7 @@ fn source_error(expected: &SchemaRef, columns: Vec<(&str, ArrayRef)>) -> SourceE
 }
 
 #[test]
-fn batches_of_another_schema_are_refused_by_column() {
+fn a_batch_of_another_schema_names_the_column() {
     let expected: SchemaRef = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int32, false),
         Field::new("s", DataType::Utf8, true),

@@ -1,6 +1,6 @@
-//! Pages that take rows from several batches, and what of a batch must not travel.
+//! Pages with rows of several batches, and values of a batch that must not be sent.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::Random;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn one_page_takes_rows_of_many_batches(
+    fn one_page_holds_rows_of_many_batches(
         types in prop::collection::vec(
             prop::sample::select([support::types(), support::nested_types()].concat()), 1..5),
         seed in any::<u64>(),
@@ -37,7 +37,7 @@ proptest! {
         let mut builder = PageBuilder::new(Arc::clone(&schema), target, &PageProfile::new());
         let mut expected: Vec<Vec<ArrayRef>> = vec![Vec::new(); types.len()];
         for rows in lens {
-            // Some have nulls and some have none, column by column.
+            // Each column of each batch has nulls or none.
             let (batch, other) = support::batches(schema.schema(), rows, 30, &mut random);
             let source = Source::try_new(&schema, &other).unwrap();
             let first = random.below(rows);
@@ -66,7 +66,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_under_a_null_does_not_travel() {
+fn values_under_a_null_are_not_sent() {
     let schema = Arc::new(Schema::new(vec![
         Field::new("b", DataType::Boolean, true),
         Field::new("n", DataType::Int64, true),
@@ -108,7 +108,7 @@ fn what_is_under_a_null_does_not_travel() {
 }
 
 #[test]
-fn what_is_inside_a_null_does_not_travel() {
+fn children_of_a_null_are_not_sent() {
     let numbers = Field::new("item", DataType::Int8, false);
     let lists = DataType::FixedSizeList(Arc::new(numbers.clone()), 2);
     let fields = Fields::from(vec![

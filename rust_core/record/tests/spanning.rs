@@ -1,6 +1,6 @@
-//! Records across buffers: the checks of the record serialization, at every buffer size and cut.
+//! Records that span buffers, with every buffer size and split.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod store;
 
@@ -42,7 +42,7 @@ fn cut(records: &[Bytes], size: usize) -> Vec<Bytes> {
     buffers
 }
 
-/// Reads buffers; checks that no record comes before its last byte.
+/// Reads buffers, and checks that no record is returned before its last byte.
 fn read<S>(deserializer: &mut SpanningDeserializer<S>, buffers: &[Bytes]) -> Vec<Bytes>
 where
     S: SpillStore<Error: std::error::Error>,
@@ -69,7 +69,7 @@ where
     records
 }
 
-/// Lengths from 0 to 999 and now and then a large one, the same on each run.
+/// Lengths from 0 to 999 and some large ones, the same on each run.
 fn many_records() -> Vec<Bytes> {
     let mut state = 12345_u32;
     (0..10_000)
@@ -129,7 +129,7 @@ fn a_record_within_one_buffer_is_not_copied() {
 fn spec_6_08_buffers_are_given_back_when_consumed_and_when_cleared() {
     let records = [Bytes::from_static(&[7; 20])];
     let mut deserializer = SpanningDeserializer::new(LIMIT);
-    // Of 3 bytes, one buffer holds only a part of the length and one the rest of it.
+    // With buffers of 3 bytes, the length prefix spans two.
     for buffer in cut(&records, 10).into_iter().chain(cut(&records, 3)) {
         assert!(buffer.is_unique());
         deserializer.set_next_buffer(buffer.clone()).unwrap();
@@ -168,7 +168,7 @@ fn lengths_are_checked_before_anything_is_allocated() {
 }
 
 #[test]
-fn a_buffer_that_is_not_consumed_is_not_replaced() {
+fn an_unconsumed_buffer_is_not_replaced() {
     let mut deserializer = SpanningDeserializer::new(LIMIT);
     deserializer.set_next_buffer(Bytes::from_static(b"\0\0\0\0\0\0\0\0")).unwrap();
     assert!(!deserializer.next_record().unwrap().is_buffer_consumed());
@@ -178,7 +178,7 @@ fn a_buffer_that_is_not_consumed_is_not_replaced() {
     assert_eq!(last, DeserializationResult::LastRecordFromBuffer(Bytes::new()));
 }
 
-/// Cuts a stream after each byte: what was not consumed and the rest give the same records.
+/// Splits a stream after each byte: the unconsumed bytes and the rest give the same records.
 fn cut_everywhere<S>(make: impl Fn() -> SpanningDeserializer<S>)
 where
     S: SpillStore<Error: std::error::Error>,
@@ -228,7 +228,7 @@ fn spec_6_04_a_buffer_that_is_read_in_part_is_unconsumed_from_there_on() {
 
 proptest! {
     #[test]
-    fn any_records_come_back_through_buffers_of_any_sizes_and_thresholds(
+    fn any_records_survive_any_buffer_sizes_and_thresholds(
         lengths in prop::collection::vec(0usize..80, 1..12),
         sizes in prop::collection::vec(1usize..50, 1..8),
         threshold in 0usize..90,

@@ -1,6 +1,6 @@
-//! Large records: put together in a file of the store, which is given up when the record is.
+//! Large records: assembled in a file of the store, which is dropped with the record.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic in a test reports the failure")]
 
 mod store;
 
@@ -72,7 +72,7 @@ fn spec_6_05_the_file_goes_when_the_deserializer_is_cleared_or_dropped() {
 }
 
 #[test]
-fn one_file_after_the_other_for_one_large_record_after_the_other() {
+fn each_large_record_has_a_file_of_its_own() {
     let store = Store::default();
     let mut deserializer = SpanningDeserializer::spilling(LIMIT, 100, &store);
     let stream = [buffers(200_000), buffers(50), buffers(300_000)].concat();
@@ -94,10 +94,10 @@ fn one_file_after_the_other_for_one_large_record_after_the_other() {
 }
 
 #[test]
-fn what_the_store_refuses_may_be_tried_again_and_nothing_is_lost() {
+fn a_failed_store_call_can_be_repeated() {
     let buffers = buffers(100_000);
     assert_eq!(buffers.len(), 4);
-    // One call makes the file, four write and one reads it; the seventh never comes.
+    // One call creates the file, four write and one reads it; there is no seventh.
     for calls in 0..=6 {
         let store = Store::default();
         let mut deserializer = SpanningDeserializer::spilling(LIMIT, 5000, &store);
@@ -125,7 +125,7 @@ fn what_the_store_refuses_may_be_tried_again_and_nothing_is_lost() {
     }
 }
 
-/// Bytes that count how often they are given back.
+/// Bytes that count their drops.
 struct Counted(Bytes, Arc<AtomicUsize>);
 
 impl AsRef<[u8]> for Counted {
@@ -156,7 +156,7 @@ fn spec_6_08_each_buffer_is_recycled_once_consumed_or_cleared_in_memory_or_on_di
                 deserializer.next_record().unwrap();
                 assert_eq!(recycled.load(Relaxed), given);
             }
-            // Within the record, or behind it.
+            // Inside the record, or after it.
             deserializer.clear();
         }
         let counted = Counted(Bytes::from_static(b"not looked at"), Arc::clone(&recycled));

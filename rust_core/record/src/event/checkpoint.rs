@@ -2,42 +2,43 @@
 
 use bytes::Bytes;
 
-use super::EventError;
+use super::error::EventError;
 
-/// The border between what belongs to a checkpoint and what does not.
+/// Separates the records that belong to a checkpoint from those that do not.
 ///
-/// Its body: id i64, timestamp i64, snapshot type u8, for savepoints format u8, location length
-/// i32 (-1: the default location), location, alignment u8, timeout i64.
+/// Body: id i64, timestamp i64, snapshot type u8, for savepoints format u8, location length i32 (-1
+/// for the default location), location, alignment u8, timeout i64.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointBarrier {
     /// Id of the checkpoint, ascending.
     pub id: i64,
-    /// When it was triggered, in milliseconds since 1970.
+    /// Trigger time in milliseconds since 1970.
     pub timestamp: i64,
-    /// How it is taken.
+    /// Options of the checkpoint.
     pub options: CheckpointOptions,
 }
 
-/// How a checkpoint is taken.
+/// Options of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
-    /// What kind of snapshot.
+    /// Kind of snapshot.
     pub snapshot_type: SnapshotType,
-    /// Where it is stored; none for the default location.
+    /// Storage location; `None` for the default location.
     pub location: Option<Bytes>,
-    /// Whether barriers wait for each other.
+    /// Alignment of barriers.
     pub alignment: AlignmentType,
-    /// Milliseconds after which an aligned one becomes unaligned; [`NO_TIMEOUT`](Self::NO_TIMEOUT) for never.
+    /// Milliseconds until an aligned checkpoint becomes unaligned; [`NO_TIMEOUT`](Self::NO_TIMEOUT)
+    /// for never.
     pub aligned_timeout: i64,
 }
 
 impl CheckpointOptions {
-    /// The timeout that never comes.
+    /// Timeout of a checkpoint that never becomes unaligned.
     pub const NO_TIMEOUT: i64 = i64::MAX;
 
-    /// What the settings of a job make of a snapshot (Flink's `CheckpointOptions.forConfig`).
+    /// Options of a snapshot under the settings of a job (Flink's `CheckpointOptions.forConfig`).
     ///
-    /// `aligned_timeout` is in milliseconds; 0 means that barriers overtake at once.
+    /// `aligned_timeout` is in milliseconds; with 0, barriers overtake records at once.
     #[must_use]
     pub fn for_config(
         snapshot_type: SnapshotType,
@@ -58,7 +59,7 @@ impl CheckpointOptions {
         Self { snapshot_type, location, alignment, aligned_timeout }
     }
 
-    /// Whether an aligned checkpoint becomes unaligned after a while.
+    /// True if an aligned checkpoint becomes unaligned after a timeout.
     #[must_use]
     pub fn is_timeoutable(&self) -> bool {
         let can_come = (1..Self::NO_TIMEOUT).contains(&self.aligned_timeout);
@@ -75,14 +76,14 @@ impl CheckpointOptions {
         }
     }
 
-    /// Whether records in flight may become part of the checkpoint.
+    /// True if records in flight can become part of the checkpoint.
     #[must_use]
     pub fn needs_channel_state(&self) -> bool {
         self.alignment == AlignmentType::Unaligned || self.is_timeoutable()
     }
 
-    /// For a channel on which barriers cannot overtake: aligned by force where they would. The timeout still
-    /// says which of both it was.
+    /// Options for a channel on which barriers cannot overtake records: forces alignment and keeps
+    /// the timeout, from which the original alignment can be restored.
     #[must_use]
     pub fn with_unaligned_unsupported(self) -> Self {
         if self.needs_channel_state() {
@@ -92,7 +93,7 @@ impl CheckpointOptions {
         }
     }
 
-    /// Takes back what [`with_unaligned_unsupported`](Self::with_unaligned_unsupported) did.
+    /// Reverts [`with_unaligned_unsupported`](Self::with_unaligned_unsupported).
     #[must_use]
     pub fn with_unaligned_supported(self) -> Self {
         let alignment = match self.alignment {
@@ -105,7 +106,7 @@ impl CheckpointOptions {
         Self { alignment, ..self }
     }
 
-    /// That they do not contradict each other.
+    /// Checks that the options do not contradict each other.
     pub(super) fn check(&self) -> Result<(), EventError> {
         if self.alignment != AlignmentType::Unaligned {
             return Ok(());
@@ -120,45 +121,45 @@ impl CheckpointOptions {
     }
 }
 
-/// Kinds of snapshots.
+/// Kind of snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotType {
     /// A checkpoint.
     Checkpoint,
-    /// A checkpoint that shares nothing with earlier ones.
+    /// A checkpoint that does not share files with earlier ones.
     FullCheckpoint,
-    /// A savepoint, after which the job goes on.
+    /// A savepoint; the job continues.
     Savepoint(SavepointFormat),
-    /// A savepoint to suspend the job with.
+    /// A savepoint that suspends the job.
     SavepointSuspend(SavepointFormat),
-    /// A savepoint to end the job with.
+    /// A savepoint that terminates the job.
     SavepointTerminate(SavepointFormat),
 }
 
-/// Formats of savepoints.
+/// Format of a savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavepointFormat {
-    /// The same for all state backends.
+    /// Common to all state backends.
     Canonical,
-    /// The state backend's own.
+    /// Specific to the state backend.
     Native,
 }
 
-/// How barriers treat records that they meet on their way.
+/// Handling of the records that a barrier meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlignmentType {
     /// Barriers wait for each other.
     Aligned,
-    /// Records may be seen twice after recovery.
+    /// Barriers do not wait; records may be processed twice after recovery.
     AtLeastOnce,
-    /// Aligned because the channel cannot do otherwise.
+    /// Aligned because the channel does not support overtaking.
     ForcedAligned,
     /// Barriers overtake records, which become part of the checkpoint.
     Unaligned,
 }
 
 impl SnapshotType {
-    /// Whether it is one of the kinds of savepoints.
+    /// True for savepoints.
     #[must_use]
     pub fn is_savepoint(self) -> bool {
         self.format().is_some()

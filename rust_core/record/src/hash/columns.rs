@@ -1,4 +1,4 @@
-//! One column at a time into the running hashes.
+//! Mixes one column at a time into the hashes of the rows.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -17,7 +17,7 @@ use fearless_simd::{Level, dispatch};
 use super::murmur3::{hash_bytes, hash_int, hash_long};
 use crate::page::plain_type;
 
-/// Whether [`hash_into`] takes columns of this type.
+/// Returns true if [`hash_into`] supports the type.
 pub(super) fn can_hash(data_type: &DataType) -> bool {
     use DataType::{FixedSizeList, LargeList, List, Struct};
     match plain_type(data_type) {
@@ -74,7 +74,7 @@ pub(super) fn hash_into(array: &ArrayRef, hashes: &mut [u32]) -> bool {
 /// Mixes the value of a row into a hash.
 type RowHasher<'a> = Box<dyn Fn(usize, u32) -> u32 + 'a>;
 
-/// For columns inside others, and those around them.
+/// Used for nested columns and their parents.
 fn row_hasher(array: &dyn Array) -> Option<RowHasher<'_>> {
     let valid = |row: usize| nulls(array).is_none_or(|nulls| nulls.is_valid(row));
     Some(match array.data_type() {
@@ -116,7 +116,7 @@ fn elements_hasher<'a, O: OffsetSizeTrait>(
     }))
 }
 
-/// What is done with a flat column and the hash function of its type.
+/// Operation on a flat column with the hash function of its type.
 trait Visitor<'a> {
     type Output;
 
@@ -178,7 +178,7 @@ impl<'a> Visitor<'a> for AllRows<'_> {
     }
 }
 
-/// Gives the function that mixes the value of one row into a hash.
+/// Returns the function that mixes the value of one row into a hash.
 struct OneRow;
 
 impl<'a> Visitor<'a> for OneRow {
@@ -205,7 +205,8 @@ impl<'a> Visitor<'a> for OneRow {
     }
 }
 
-/// Takes a column to a visitor, as the table in the module above has it; none if it is not in there.
+/// Calls a visitor with a column, by the table in the parent module; `None` for an unsupported
+/// type.
 fn visit<'a, V: Visitor<'a>>(array: &'a dyn Array, visitor: V) -> Option<V::Output> {
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     Some(match array.data_type() {
@@ -288,7 +289,7 @@ fn mix_all<T: Copy>(values: &[T], hashes: &mut [u32], hash: &impl Fn(T, u32) -> 
     }
 }
 
-/// Mixes those values whose bit is set in words of 64 each.
+/// Mixes the values whose bit is set, in words of 64 bits.
 #[inline(always)]
 fn mix_valid<T: Copy>(
     values: &[T],
@@ -333,12 +334,12 @@ fn low_half(value: i128) -> u64 {
     value as u64
 }
 
-/// How many leading bytes only repeat the sign.
+/// Number of leading bytes that only repeat the sign.
 fn redundant_sign_bytes(value: i128) -> usize {
     let magnitude = if value < 0 { !value } else { value };
     // One bit more than the magnitude needs, for the sign.
     ((magnitude.leading_zeros() - 1) / 8) as usize
 }
 
-/// More digits than this do not fit a long.
+/// Maximum number of decimal digits in a long.
 const MAX_LONG_DIGITS: u8 = 18;

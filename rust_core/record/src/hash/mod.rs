@@ -1,17 +1,17 @@
 //! Spark's hash partitioning: `pmod(murmur3(columns, 42), n)`, column by column.
 //!
-//! | Arrow type | is hashed as |
+//! | Arrow type | hashed as |
 //! |---|---|
 //! | Boolean, Int8, Int16, Int32, Date32 | int |
 //! | Int64, Timestamp of any unit, as microseconds | long |
-//! | Float32, Float64 | int, long of the bits; -0.0 as 0.0, every NaN as the canonical one |
+//! | Float32, Float64 | int or long of the bits; -0.0 as 0.0, every NaN as the canonical NaN |
 //! | Utf8, Binary (also large and view), FixedSizeBinary | bytes |
 //! | Decimal128 of precision 18 or less | long of the unscaled value |
-//! | Decimal128 of more | bytes of the unscaled value, big-endian, as few as two's complement needs |
-//! | List, LargeList, FixedSizeList | its elements in their order |
-//! | Struct | its fields in their order |
-//! | Dictionary, run-end encoded, views | the values they stand for |
-//! | Null, and any null value | leaves the hash as it is |
+//! | Decimal128 of more | bytes of the unscaled value, big-endian, in minimal two's complement |
+//! | List, LargeList, FixedSizeList | the elements in order |
+//! | Struct | the fields in order |
+//! | Dictionary, run-end encoded, views | the decoded values |
+//! | Null, and any null value | the hash does not change |
 //!
 //! Decision: ADR 0012.
 
@@ -23,53 +23,53 @@ use arrow_schema::{DataType, Schema};
 
 pub(crate) use murmur3::hash_int;
 
-/// Why key columns cannot be hashed.
+/// Failures of hashing key columns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HashError {
-    /// Two columns carry the name.
+    /// Several columns have the name.
     #[error("key column {name:?} is ambiguous: the schema has it more than once")]
     AmbiguousColumn {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
     },
-    /// There is no such position.
+    /// The position does not exist.
     #[error("key column number {index} does not exist: there are {columns} columns")]
     NoSuchColumn {
-        /// The position that was asked for.
+        /// Requested position.
         index: usize,
-        /// How many columns there are.
+        /// Number of columns.
         columns: usize,
     },
-    /// Where a key cannot be null.
+    /// A key is null, which a key group selector does not allow.
     #[error("key column {column:?} is null in row {row}")]
     NullKey {
-        /// The column's name.
+        /// Name of the column.
         column: String,
-        /// The first row without a key, from 0.
+        /// First row with a null key, counted from 0.
         row: usize,
     },
-    /// There is no such name.
+    /// No column has the name.
     #[error("key column {name:?} does not exist; there are {have:?}")]
     UnknownColumn {
-        /// The name that was asked for.
+        /// Requested name.
         name: String,
-        /// The names there are.
+        /// Names of the columns.
         have: Vec<String>,
     },
-    /// The column cannot be a key.
+    /// The type of the column cannot be hashed.
     #[error("key column {column:?} has type {data_type}, which cannot be hashed")]
     UnsupportedKeyType {
-        /// The column's name.
+        /// Name of the column.
         column: String,
-        /// Its type.
+        /// Type of the column.
         data_type: DataType,
     },
 }
 
-/// The positions of named key columns.
+/// Returns the positions of named key columns.
 ///
 /// # Errors
-/// Names that are missing or ambiguous, and columns whose type cannot be hashed.
+/// A name is missing or ambiguous, or the type of a column cannot be hashed.
 pub fn resolve_columns<S: AsRef<str>>(
     schema: &Schema,
     names: &[S],
@@ -80,7 +80,7 @@ pub fn resolve_columns<S: AsRef<str>>(
 /// Writes the partition of each row into `out`: `pmod(murmur3(columns, 42), n)` as in Spark.
 ///
 /// # Errors
-/// Positions that do not exist and columns whose type cannot be hashed; `out` is then unspecified.
+/// A position does not exist, or the type of a column cannot be hashed; `out` is unspecified then.
 ///
 /// # Panics
 /// If `n` is 0 or above `i32::MAX`.
@@ -96,10 +96,10 @@ pub fn partition_ids(
     Ok(())
 }
 
-/// Writes the 32-bit hash of each row into `out`, the bits of what Spark's `hash(columns)` gives.
+/// Writes the 32-bit hash of each row into `out`, as the bits of Spark's `hash(columns)`.
 ///
 /// # Errors
-/// Positions that do not exist and columns whose type cannot be hashed; `out` is then unspecified.
+/// A position does not exist, or the type of a column cannot be hashed; `out` is unspecified then.
 pub fn row_hashes(
     batch: &RecordBatch,
     columns: &[usize],
@@ -118,7 +118,7 @@ pub fn row_hashes(
     Ok(())
 }
 
-/// The position of a named column.
+/// Returns the position of a named column.
 pub(crate) fn find_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
     let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
     let Some((index, _)) = found.next() else {

@@ -19,8 +19,8 @@ pub(super) fn hash_long(value: u64, seed: u32) -> u32 {
     finish(mix_hash(hash, mix_key((value >> 32) as u32)), 8)
 }
 
-/// Hash of any number of bytes. Each byte after the last full word is mixed as a word of its own,
-/// sign-extended: that is where Spark leaves the reference Murmur3.
+/// Hash of any number of bytes. Like Spark, and unlike the reference Murmur3, mixes each byte after
+/// the last full word as a sign-extended word.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "Spark's lengths are 32 bits wide")]
 pub(super) fn hash_bytes(bytes: &[u8], seed: u32) -> u32 {
@@ -38,7 +38,7 @@ pub(super) fn hash_bytes(bytes: &[u8], seed: u32) -> u32 {
 /// Replaces each hash, read as signed, by its non-negative remainder modulo `n`.
 ///
 /// # Panics
-/// If `n` is 0 or above `i32::MAX`, of which Spark has no partitions either.
+/// If `n` is 0 or above `i32::MAX`, the maximum in Spark.
 pub(super) fn pmod(hashes: &mut [u32], n: u32) {
     assert!(n > 0 && n <= i32::MAX.cast_unsigned(), "{n} partitions cannot be numbered");
     dispatch!(Level::new(), _simd => reduce(hashes, n));
@@ -54,21 +54,21 @@ fn reduce(hashes: &mut [u32], n: u32) {
     }
     let reciprocal = 1.0 / f64::from(n);
     for hash in hashes {
-        // The nearest quotient, off by less than one: the remainder is within -n..n.
+        // The quotient is rounded to the nearest integer, so the remainder is within -n..n.
         let quotient = f64::from(hash.cast_signed()) * reciprocal;
         let rest = hash.wrapping_sub(low_word(quotient + ROUND).wrapping_mul(n));
         *hash = rest.wrapping_add(if rest.cast_signed() < 0 { n } else { 0 });
     }
 }
 
-/// The lowest bits of a number's mantissa: of one to which [`ROUND`] was added, the nearest integer.
+/// Mask of the low mantissa bits. After an addition of [`ROUND`] they hold the nearest integer.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the lowest 32 bits are what is wanted")]
 fn low_word(number: f64) -> u32 {
     number.to_bits() as u32
 }
 
-/// 1.5 * 2^52: a double of this size has no bits left for a fraction, so adding it rounds.
+/// 1.5 * 2^52: a double of this size has no fraction bits, so adding it rounds to an integer.
 const ROUND: f64 = 6_755_399_441_055_744.0;
 
 #[inline(always)]

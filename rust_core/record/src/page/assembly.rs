@@ -1,4 +1,4 @@
-//! Puts a page together of pieces: some are the memory of a batch, the others are written here.
+//! Assembles a page of pieces: some are memory of a batch, the others are written here.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::layout::Region;
 
 /// A page that grows buffer by buffer.
 ///
-/// What is written here is in one block, in which each buffer has the alignment it has in the page:
+/// Written bytes are in one block, in which each buffer has the same alignment as in the page:
 ///
 /// ```text
-/// page   | header  offsets | data of the batch |0| bitmap |   pieces: own, theirs, own
-/// block  | header  offsets |..................0| bitmap |     the dots are in no piece
+/// page   | header  offsets | data of the batch |0| bitmap |   pieces: block, batch, block
+/// block  | header  offsets |..................0| bitmap |     the dots belong to no piece
 /// ```
 pub(super) struct Assembly {
     /// Invariant: its length is a multiple of the alignment.
@@ -30,14 +30,14 @@ enum Piece {
 }
 
 impl Assembly {
-    /// A page of a header that is written last.
+    /// Starts a page with room for the header, which is written last.
     pub(super) fn new(header_len: usize) -> Self {
         let mut page = Self { block: MutableBuffer::new(header_len), pieces: Vec::new(), len: 0 };
         page.write(header_len, |_| ());
         page
     }
 
-    /// Adds a buffer of so many bytes, zeros that `fill` writes over.
+    /// Adds a buffer of `len` zeros, which `fill` overwrites.
     pub(super) fn write(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> Region {
         let region = Region { start: self.len, len };
         let start = self.block.len();
@@ -49,7 +49,7 @@ impl Assembly {
         region
     }
 
-    /// Adds a buffer that is where the batch has it.
+    /// Adds a buffer of the batch, in place.
     pub(super) fn take(&mut self, buffer: Buffer) -> Region {
         let region = Region { start: self.len, len: buffer.len() };
         if buffer.is_empty() {
@@ -66,12 +66,12 @@ impl Assembly {
         region
     }
 
-    /// Length of the page so far.
+    /// Current length of the page.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The pieces, once `fill` has written the header.
+    /// Lets `fill` write the header; returns the pieces.
     pub(super) fn finish(mut self, header_len: usize, fill: impl FnOnce(&mut [u8])) -> Vec<Bytes> {
         fill(&mut self.block[..header_len]);
         let block = Bytes::from_owner(Memory(self.block.into()));
@@ -90,7 +90,7 @@ impl Assembly {
     }
 }
 
-/// Memory that Arrow counts.
+/// Memory owned by a reference-counted Arrow buffer.
 struct Memory(Buffer);
 
 impl AsRef<[u8]> for Memory {

@@ -1,11 +1,11 @@
-//! Bit maps in place, least significant bit first, as Arrow has them.
+//! Operations on bitmaps, least significant bit first, as in Arrow.
 
 use arrow_buffer::BooleanBuffer;
 use arrow_buffer::bit_chunk_iterator::BitChunks;
 
 /// Writes bits `at..at + n` of `target`, one per item, and clears the rest of the last byte.
 ///
-/// Returns how many of them are ones.
+/// Returns the number of ones.
 pub(super) fn write(target: &mut [u8], at: usize, bits: impl Iterator<Item = bool>) -> usize {
     let mut bytes = target[at / 8..].iter_mut();
     let mut filled = at % 8;
@@ -37,7 +37,7 @@ pub(super) fn set(target: &mut [u8], at: usize, n: usize) {
     clear_after(target, end);
 }
 
-/// Sets bits `0..n` of `target` and leaves all others.
+/// Sets bits `0..n` of `target` and leaves the others alone.
 pub(super) fn set_front(target: &mut [u8], n: usize) {
     target[..n / 8].fill(0xff);
     if !n.is_multiple_of(8) {
@@ -45,8 +45,8 @@ pub(super) fn set_front(target: &mut [u8], n: usize) {
     }
 }
 
-/// Writes all bits to the front of `target`, only those of the mask if there is one, and clears the rest
-/// of the last byte.
+/// Writes the bits, combined with the mask if there is one, to the front of `target` and clears the
+/// rest of the last byte.
 pub(super) fn pack(target: &mut [u8], bits: &BooleanBuffer, mask: Option<&BooleanBuffer>) {
     let (bits, mask) = (bits.bit_chunks(), mask.map(BooleanBuffer::bit_chunks));
     let masks = mask.iter().flat_map(BitChunks::iter_padded).chain(std::iter::repeat(u64::MAX));
@@ -55,7 +55,7 @@ pub(super) fn pack(target: &mut [u8], bits: &BooleanBuffer, mask: Option<&Boolea
     }
 }
 
-/// The positions of all zeros.
+/// Iterates over the positions of all zeros.
 pub(super) fn zeros(bits: &BooleanBuffer) -> impl Iterator<Item = usize> {
     let chunks = bits.bit_chunks();
     let behind = u64::MAX << chunks.remainder_len();

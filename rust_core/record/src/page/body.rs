@@ -1,16 +1,16 @@
-//! The bytes of a page, as a reader finds them.
+//! The bytes of a page that is read.
 
 use arrow_buffer::Buffer;
 use bytes::Bytes;
 
 use super::error::PageError;
 
-/// All bytes behind each other in memory, or in several pieces: the first holds the header, and each
-/// buffer lies within one.
+/// Contiguous bytes, or several pieces. The first piece holds the header, and each buffer must be
+/// within one.
 pub(super) enum Body {
     Whole(Buffer),
     Pieces {
-        /// Where each piece starts in the page.
+        /// Offset of each piece in the page.
         pieces: Vec<(usize, Buffer)>,
         len: usize,
     },
@@ -35,7 +35,7 @@ impl Body {
         }
     }
 
-    /// The first bytes, among them the header's.
+    /// Returns the first bytes, which include the header.
     pub(super) fn front(&self) -> &[u8] {
         match self {
             Self::Whole(page) => page,
@@ -43,10 +43,10 @@ impl Body {
         }
     }
 
-    /// The bytes of a buffer that lies within the page.
+    /// Returns the bytes of a buffer that is within the page.
     ///
     /// # Errors
-    /// When they are not all in one piece.
+    /// The buffer is not within one piece.
     pub(super) fn buffer(&self, start: usize, len: usize) -> Result<Buffer, PageError> {
         match self {
             Self::Whole(page) => Ok(page.slice_with_length(start, len)),

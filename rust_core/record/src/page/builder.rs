@@ -1,4 +1,4 @@
-//! Gathers rows straight into the columns of an open page.
+//! Gathers rows into the columns of an open page.
 
 use std::sync::Arc;
 
@@ -10,33 +10,35 @@ use super::rows::{Contiguous, RowSet};
 use super::schema::PageSchema;
 use super::source::Source;
 
-/// What an open page holds.
+/// Content of an open page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageStats {
     /// Rows written so far.
     pub rows: usize,
-    /// Bytes the page would have if it were finished now; at most the target's.
+    /// Bytes of the page if it were finished now; at most the length of the target.
     pub bytes: usize,
 }
 
-/// An open page: appends rows until it is full, then gives the target back with the page in front.
+/// An open page. Appends rows until it is full, and returns the target with the page at its front.
 ///
 /// ```text
-/// target  | header | validity  values ... | offsets  data ... |   regions for as many rows as are
-///                    ^^^^^^^    ^^^^^         ^^^^^    ^^^        expected to fit, filled side by side
-/// finish  | header | validity | values | offsets | data | 0 |   the same, moved together
+/// target  | header | validity  values ... | offsets  data ... |   regions for the expected number
+///                    ^^^^^^^    ^^^^^         ^^^^^    ^^^        of rows, filled side by side
+/// finish  | header | validity | values | offsets | data | 0 |   the same, without the gaps
 /// ```
 ///
-/// A page that is nearly full keeps its regions where they are, with zeros between them: a page longer
-/// by a few percent costs less than a second copy of all of it.
+/// A page that is nearly full keeps the gaps between its regions and fills them with zeros: a few
+/// percent more bytes cost less than a second copy of the page.
 ///
-/// The rows that fit follow from the page's capacity for fixed columns. For strings they are guessed
-/// from a [`PageProfile`] and the rows at hand; where the guess was wrong the regions are laid out anew.
+/// For columns of fixed width the capacity determines the number of rows. For strings the builder
+/// estimates it from a [`PageProfile`] and the rows to append, and computes a new layout if the
+/// estimate was wrong.
 #[derive(Debug)]
 pub struct PageBuilder<T> {
     schema: Arc<PageSchema>,
     target: T,
-    /// Bytes that the page holds, unless its first row alone needs more; at most the target's.
+    /// Maximum bytes of the page, unless its first row alone needs more; at most the length of the
+    /// target.
     capacity: usize,
     profile: PageProfile,
     layout: Option<Layout>,
@@ -46,7 +48,7 @@ pub struct PageBuilder<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
-    /// An empty page in `target`, whose slices must always be the same bytes.
+    /// Creates an empty page in `target`, which must always return the same slice.
     #[must_use]
     pub fn new(schema: Arc<PageSchema>, target: T, profile: &PageProfile) -> Self {
         let columns = vec![ColumnState::default(); schema.layouts().len()];
@@ -54,8 +56,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         Self { schema, target, capacity, profile, layout: None, columns, rows: 0, relayouts: 0 }
     }
 
-    /// The same page, empty yet, which holds no more than so many bytes. Its first row may be larger
-    /// as long as it fits the target; then it is the only one.
+    /// Limits an empty page to `capacity` bytes. A larger first row is accepted if it fits the
+    /// target; it is the only row then.
     #[must_use]
     pub fn with_capacity(mut self, capacity: usize) -> Self {
         debug_assert!(self.is_empty(), "rows are laid out already");
@@ -63,25 +65,25 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         self
     }
 
-    /// A page of known content.
+    /// Creates an empty page with a given layout.
     pub(super) fn with_layout(schema: Arc<PageSchema>, target: T, layout: Layout) -> Self {
         let layout = Some(layout);
         Self { layout, relayouts: MAX_RELAYOUTS, ..Self::new(schema, target, &PageProfile::new()) }
     }
 
-    /// Appends as many of `rows` as fit, in their order, and returns how many; the rest goes to the
-    /// next page.
+    /// Appends as many of `rows` as fit, in order, and returns their number. The rest belongs to
+    /// the next page.
     ///
-    /// 0 of an empty page means that the first row never fits into such a target: see
+    /// If an empty page returns 0, the first row does not fit such a target; use
     /// [`encode_rows`](super::encode_rows).
     ///
     /// # Panics
-    /// If a row is not in `source`, or `source` was resolved for another schema.
+    /// If a row number is beyond `source`, or `source` was resolved for another schema.
     pub fn append(&mut self, source: &Source, rows: &[u32]) -> usize {
         self.append_rows(source, rows)
     }
 
-    /// Appends as many of the rows `start..start + len` as fit, as [`append`](Self::append) does.
+    /// Like [`append`](Self::append), for the rows `start..start + len`.
     ///
     /// # Panics
     /// As [`append`](Self::append).
@@ -95,26 +97,26 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         self.rows
     }
 
-    /// Whether no row was written yet.
+    /// True until a row is written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// What the page holds.
+    /// Returns the current content.
     #[must_use]
     pub fn stats(&self) -> PageStats {
         PageStats { rows: self.rows, bytes: self.length().0 }
     }
 
-    /// Adds what this page has learnt about row widths to `profile`, for the pages after it.
+    /// Adds the row widths of this page to `profile`, for later pages.
     pub fn teach(&self, profile: &mut PageProfile) {
         profile.add(self.rows, self.columns.iter().map(|state| state.data_len as u64));
     }
 
-    /// Closes the page: returns the target and the page's length, from the target's front.
+    /// Finishes the page; returns the target and the length of the page at its front.
     ///
-    /// The bytes after the page are not defined.
+    /// The bytes after the page are unspecified.
     ///
     /// # Panics
     /// If the target is too small for the header of an empty page.
@@ -159,10 +161,10 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         }
     }
 
-    /// Lays out the empty page; false if not even the first row fits.
+    /// Computes the layout of the empty page; false if not even the first row fits.
     fn lay_out<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let layouts = self.schema.layouts();
-        // Of a small page no more rows are looked at than it could hold offsets of.
+        // Sample at most as many rows as the page could hold offsets for.
         let max_sample = MAX_SAMPLE.min(self.capacity / OFFSET_LEN).max(1);
         let mut sample = rows.head(rows.len().min(max_sample));
         while sample.len() > 1 && count_elements(layouts, source.columns(), sample) > max_sample {
@@ -177,7 +179,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         self.layout.is_some()
     }
 
-    /// Moves the regions to where the rows written so far would have them; false if little is gained.
+    /// Computes a new layout from the rows written so far and moves the regions; false if it would
+    /// gain too few rows.
     fn lay_out_anew<R: RowSet>(&mut self, source: &Source, rows: R) -> bool {
         let layouts = self.schema.layouts();
         let varies = layouts.iter().any(|layout| layout.values.varies());
@@ -237,8 +240,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         self.rows += rows.len();
     }
 
-    /// The page's length if it were finished now, and whether its regions stay where they are then:
-    /// they do where moving them together would gain little.
+    /// Returns the length of the page if it were finished now, and true if its regions stay in
+    /// place because closing the gaps would save little.
     fn length(&self) -> (usize, bool) {
         let mut compact = header_len(&self.schema);
         let Some(layout) = &self.layout else { return (compact, true) };
@@ -255,8 +258,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
         if end - compact <= compact / MIN_SAVED { (end, true) } else { (compact, false) }
     }
 
-    /// Zeros what is between the regions, once they are moved towards the front unless they `stay`;
-    /// returns where they are and end.
+    /// Closes the gaps between the regions unless they `stay`, and zeros what is left of the gaps;
+    /// returns the regions and the end of the last one.
     fn settle(&mut self, stay: bool) -> (Vec<ColumnRegions>, usize) {
         let mut end = header_len(&self.schema);
         let mut columns = vec![ColumnRegions::default(); self.columns.len()];
@@ -287,13 +290,13 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
     }
 }
 
-/// Bytes of the narrowest offset, of which a string has one in each row.
+/// Bytes of the smallest offset; each row of a string column has one.
 const OFFSET_LEN: usize = 4;
-/// Rows, or elements of lists, looked at to guess how wide the rows of a page will be.
+/// Maximum rows, or elements of lists, to sample for the estimate of row widths.
 const MAX_SAMPLE: usize = 1 << 10;
-/// Regions are moved together where that saves more than one byte in so many.
+/// Gaps are closed if that saves more than one byte in this many.
 const MIN_SAVED: usize = 32;
-/// A new layout is worth its copy from one row in so many.
+/// A new layout must gain at least one row in this many.
 const MIN_GAIN: usize = 16;
-/// New layouts per page: each may copy the whole page once.
+/// Maximum new layouts per page; each can copy the whole page.
 const MAX_RELAYOUTS: u32 = 8;

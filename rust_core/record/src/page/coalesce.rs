@@ -1,4 +1,4 @@
-//! Puts the rows of small batches together into larger ones.
+//! Combines the rows of small batches into larger ones.
 //!
 //! Decision: ADR 0020.
 
@@ -16,56 +16,56 @@ use super::reader::read_body;
 use super::schema::PageSchema;
 use super::source::{Source, SourceError};
 
-/// Why batches could not be put together.
+/// Failures of combining batches.
 #[derive(Debug, thiserror::Error)]
 pub enum CoalesceError {
-    /// A batch of another schema.
+    /// A batch has another schema.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// What was put together is no batch.
+    /// The combined page is not a valid batch.
     #[error(transparent)]
     Page(#[from] PageError),
 }
 
-/// Copies the rows of batches behind each other, into batches of about one size in ordinary memory.
+/// Copies the rows of batches into larger batches of a target size, on the heap.
 ///
-/// A batch is copied as soon as it comes, so what it was made of is free again at once. What is put
-/// together is a page whose target is as large as the batches are to be.
+/// A batch is copied when it is pushed, so that its memory can be freed at once. The rows are
+/// written into an open page, whose target has the size of the combined batches.
 #[derive(Debug)]
 pub struct BatchCoalescer {
     schema: Arc<PageSchema>,
     batch_bytes: usize,
     page: Option<PageBuilder<Target>>,
     profile: PageProfile,
-    /// Of a batch that was so small that it was copied once more.
+    /// Target of an earlier batch that was so small that its rows were copied out.
     spare: Option<Target>,
 }
 
 impl BatchCoalescer {
-    /// Makes batches of up to so many bytes, counted as of a page.
+    /// Creates a coalescer for batches of up to `batch_bytes` bytes, measured as pages.
     #[must_use]
     pub fn new(schema: Arc<PageSchema>, batch_bytes: usize) -> Self {
         Self { schema, batch_bytes, page: None, profile: PageProfile::new(), spare: None }
     }
 
-    /// Whether no row waits for others.
+    /// True if no row is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.page.is_none()
     }
 
-    /// Whether a page of so many bytes is large enough to go by itself: putting it together with
-    /// others would copy much and save little. A smaller one always fits an empty batch.
+    /// Returns true if a page of `page_bytes` bytes is large enough to pass on: combining it would
+    /// copy much and save little. A smaller page always fits an empty batch.
     #[must_use]
     pub fn is_large(&self, page_bytes: usize) -> bool {
         page_bytes > self.batch_bytes / 2
     }
 
-    /// Copies all rows of a batch that came as a page which [is not large](Self::is_large); `complete`
-    /// gets each batch that is full with it.
+    /// Copies all rows of a batch whose page [is not large](Self::is_large). Calls `complete` with
+    /// each combined batch that is full.
     ///
     /// # Errors
-    /// A batch of another schema.
+    /// A batch has another schema.
     pub fn push(
         &mut self,
         batch: &RecordBatch,
@@ -93,10 +93,10 @@ impl BatchCoalescer {
         Ok(())
     }
 
-    /// The rows that wait for others, as they are.
+    /// Returns the pending rows.
     ///
     /// # Errors
-    /// What Arrow refuses, which it did not in the batches that were pushed.
+    /// Arrow rejects the combined batch, which cannot happen if it accepted the pushed ones.
     pub fn finish(&mut self) -> Result<Option<RecordBatch>, CoalesceError> {
         let Some(page) = self.page.take() else {
             return Ok(None);
@@ -104,7 +104,7 @@ impl BatchCoalescer {
         page.teach(&mut self.profile);
         let (target, length) = page.finish();
         let page = if length <= self.batch_bytes / 2 {
-            // Whoever keeps a few rows is not to keep all of the target with them.
+            // Copies the rows, so that a small batch does not keep the whole target alive.
             let copy = Buffer::from_slice_ref(&target.as_ref()[..length]);
             self.spare = Some(target);
             copy
@@ -115,10 +115,10 @@ impl BatchCoalescer {
     }
 }
 
-/// Memory that a batch can be read from in place.
+/// Target memory of the open page, from which a batch is read in place.
 #[derive(Debug)]
 struct Target {
-    /// From the system as zeros, which costs nothing where no row comes to lie.
+    /// Allocates zeroed memory, whose pages the kernel commits only when rows are written.
     bytes: Vec<u8>,
     start: usize,
     len: usize,

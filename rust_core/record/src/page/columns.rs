@@ -1,21 +1,23 @@
-//! The columns of an open page, and those inside them: what fits, and what is appended.
+//! The columns of an open page, nested ones included: the rows that fit, and the appending of rows.
 //!
-//! Rows of a list are rows of the column inside it too: which ones is worked out list by list, so the
-//! same loops gather both.
+//! Each row of a list selects rows of its child column. These are computed list by list, so that
+//! the same loops gather both.
 
 use super::bits;
+use super::column_layout::{
+    ColumnLayout, ValueLayout, children, has_varying_descendant, top_level,
+};
 use super::gather::{self, VarTarget};
 use super::layout::ColumnRegions;
 use super::rows::{Contiguous, RowSet};
-use super::schema::{ColumnLayout, ValueLayout};
 use super::source::{SourceColumn, Values};
 
-/// What was written of one column.
+/// Written part of one column.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ColumnState {
     rows: usize,
     pub(super) nulls: usize,
-    /// Bytes of data; of a list, elements.
+    /// Bytes of data, or elements of a list.
     pub(super) data_len: usize,
 }
 
@@ -30,7 +32,7 @@ impl ColumnState {
     }
 }
 
-/// Rows of the column inside another.
+/// Rows of a child column.
 enum Inside {
     Range(Contiguous),
     Picked(Vec<u32>),
@@ -75,43 +77,18 @@ impl Inside {
     }
 }
 
-/// Row numbers; sources were checked to have no others than these.
+/// Row numbers as `u32`; `Source` rejects longer columns.
 fn numbers(start: usize, end: usize) -> std::ops::Range<u32> {
     let number = |row| u32::try_from(row).expect("columns have at most u32::MAX rows");
     number(start)..number(end)
 }
 
-/// An offset, as Arrow checks them: not negative.
+/// An offset as an index; Arrow guarantees that it is not negative.
 fn index(offset: i64) -> usize {
     usize::try_from(offset).expect("offsets are not negative")
 }
 
-/// Numbers of the columns right inside one.
-fn inside(layouts: &[ColumnLayout], column: usize) -> impl Iterator<Item = usize> {
-    siblings(layouts, column + 1, layouts[column].end)
-}
-
-/// Numbers of the columns from one on that are not inside another of them.
-fn siblings(layouts: &[ColumnLayout], first: usize, end: usize) -> impl Iterator<Item = usize> {
-    let mut next = first;
-    std::iter::from_fn(move || {
-        let column = (next < end).then_some(next)?;
-        next = layouts[column].end;
-        Some(column)
-    })
-}
-
-/// Numbers of the columns that are not inside another.
-pub(super) fn outermost(layouts: &[ColumnLayout]) -> impl Iterator<Item = usize> {
-    siblings(layouts, 0, layouts.len())
-}
-
-/// Whether the rows of a column may take more or fewer bytes, because of what is inside it.
-fn varies_inside(layouts: &[ColumnLayout], column: usize) -> bool {
-    layouts[column + 1..layouts[column].end].iter().any(|layout| layout.values.varies())
-}
-
-/// How many elements of lists, right inside outermost columns, some rows have.
+/// Number of list elements, of top-level lists with children of varying size, in some rows.
 pub(super) fn count_elements<R: RowSet>(
     layouts: &[ColumnLayout],
     source: &[SourceColumn],
@@ -122,17 +99,20 @@ pub(super) fn count_elements<R: RowSet>(
         ValueLayout::FixedList(times) => rows.len() * times,
         _ => 0,
     };
-    outermost(layouts).filter(|&column| varies_inside(layouts, column)).map(of_column).sum()
+    top_level(layouts)
+        .filter(|&column| has_varying_descendant(layouts, column))
+        .map(of_column)
+        .sum()
 }
 
-/// Bytes of data, or elements, of given rows in each column, those inside others too.
+/// Bytes of data, or elements, of the given rows in each column, nested ones included.
 pub(super) fn data_lens<R: RowSet>(
     layouts: &[ColumnLayout],
     source: &[SourceColumn],
     rows: R,
 ) -> Vec<u64> {
     let mut lens = vec![0; layouts.len()];
-    for column in outermost(layouts) {
+    for column in top_level(layouts) {
         add_data_lens(layouts, source, column, rows, &mut lens);
     }
     lens
@@ -146,12 +126,12 @@ fn add_data_lens<R: RowSet>(
     lens: &mut [u64],
 ) {
     lens[column] = gather::data_len(&source[column], rows) as u64;
-    if !varies_inside(layouts, column) {
+    if !has_varying_descendant(layouts, column) {
         return;
     }
     match layouts[column].values {
         ValueLayout::Struct => {
-            for field in inside(layouts, column) {
+            for field in children(layouts, column) {
                 add_data_lens(layouts, source, field, rows, lens);
             }
         }
@@ -165,7 +145,7 @@ fn add_data_lens<R: RowSet>(
     }
 }
 
-/// What is left of the regions of an open page.
+/// Free room in the regions of an open page.
 pub(super) struct Room<'a> {
     pub(super) layouts: &'a [ColumnLayout],
     pub(super) source: &'a [SourceColumn],
@@ -174,9 +154,9 @@ pub(super) struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// How many of the first rows fit, as far as data and elements are concerned.
+    /// Number of the first rows whose data and elements fit.
     pub(super) fn count_fitting<R: RowSet>(&self, rows: R) -> usize {
-        outermost(self.layouts).fold(rows.len(), |count, column| self.fit(column, rows.head(count)))
+        top_level(self.layouts).fold(rows.len(), |count, column| self.fit(column, rows.head(count)))
     }
 
     fn fit<R: RowSet>(&self, column: usize, rows: R) -> usize {
@@ -186,12 +166,12 @@ impl Room<'_> {
             ValueLayout::Var(_) => {
                 gather::count_fitting(source, rows, left(self.regions[column].data.len))
             }
-            ValueLayout::Struct => inside(self.layouts, column)
+            ValueLayout::Struct => children(self.layouts, column)
                 .fold(rows.len(), |count, field| self.fit(field, rows.head(count))),
             ValueLayout::List(_) => {
                 let room = left(self.regions[column].elements);
                 let rows = rows.head(gather::count_fitting(source, rows, room));
-                if !varies_inside(self.layouts, column) {
+                if !has_varying_descendant(self.layouts, column) {
                     return rows.len();
                 }
                 let (fitting, all) = self.fit_inside(column, rows);
@@ -200,7 +180,7 @@ impl Room<'_> {
                 }
                 gather::count_fitting(source, rows, fitting)
             }
-            ValueLayout::FixedList(times) if varies_inside(self.layouts, column) => {
+            ValueLayout::FixedList(times) if has_varying_descendant(self.layouts, column) => {
                 self.fit_inside(column, rows).0 / times
             }
             ValueLayout::Null
@@ -210,7 +190,7 @@ impl Room<'_> {
         }
     }
 
-    /// How many elements of these rows fit, and how many there are.
+    /// Number of elements of these rows that fit, and their total.
     fn fit_inside<R: RowSet>(&self, column: usize, rows: R) -> (usize, usize) {
         match Inside::of(&self.source[column], rows) {
             Inside::Range(rows) => (self.fit(column + 1, rows), rows.len()),
@@ -230,14 +210,14 @@ pub(super) struct OpenColumns<'a> {
 
 impl OpenColumns<'_> {
     pub(super) fn append<R: RowSet>(&mut self, rows: R) {
-        for column in outermost(self.layouts) {
+        for column in top_level(self.layouts) {
             self.append_column(column, rows);
         }
     }
 
     fn append_column<R: RowSet>(&mut self, column: usize, rows: R) {
         if rows.len() == 0 {
-            return; // lists without elements: there may be no room for as much as an offset
+            return; // lists without elements: the child may not even have room for one offset
         }
         let has_nulls = self.append_validity(column, rows);
         let (source, regions) = (&self.source[column], self.regions[column]);
@@ -280,7 +260,7 @@ impl OpenColumns<'_> {
             }
             ValueLayout::FixedList(_) => self.append_inside(column, rows),
             ValueLayout::Struct => {
-                for field in inside(self.layouts, column) {
+                for field in children(self.layouts, column) {
                     self.append_column(field, rows);
                 }
             }
@@ -294,7 +274,8 @@ impl OpenColumns<'_> {
         }
     }
 
-    /// Writes validity once a null has shown up; returns whether some of these rows may have to be blank.
+    /// Writes validity from the first null on; returns true if some of these rows may need zeroed
+    /// values.
     fn append_validity<R: RowSet>(&mut self, column: usize, rows: R) -> bool {
         let (source, layout) = (&self.source[column], self.layouts[column]);
         let some_are_blank = source.nulls.is_some();

@@ -1,53 +1,54 @@
-//! Pages of exactly the size that some rows need, on the heap.
+//! Pages on the heap, of exactly the size that their rows need.
 
 use std::sync::Arc;
 
 use super::builder::PageBuilder;
+use super::column_layout::ValueLayout;
 use super::columns::data_lens;
 use super::layout::{Layout, MAX_ROWS};
-use super::schema::{PageSchema, ValueLayout};
+use super::schema::PageSchema;
 use super::source::Source;
 
-/// Rows that no page can hold, however large.
+/// The rows exceed the limits of a page of any size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EncodeError {
-    /// Offsets of the column are too narrow for its data, or for the elements of its lists.
+    /// The data or the list elements of the column exceed the range of its offsets.
     #[error(
         "column number {column} has {bytes} bytes of data or elements, its offsets reach {max} only"
     )]
     DataTooLarge {
         /// Position of the column.
         column: usize,
-        /// Bytes of data, or elements, of these rows.
+        /// Bytes of data, or elements, in these rows.
         bytes: u64,
-        /// What the offsets of its type reach.
+        /// Largest offset of the type.
         max: u64,
     },
-    /// Lengths in a page are 32 bits wide.
+    /// The page exceeds the 32-bit lengths of the format.
     #[error("a page of {bytes} bytes is too large, at most {} are possible", u32::MAX)]
     PageTooLarge {
-        /// Bytes that the page would have.
+        /// Bytes of the page.
         bytes: u64,
     },
 }
 
-/// At most how many bytes [`encode_rows`] would write.
+/// Upper bound of the bytes that [`encode_rows`] writes.
 ///
 /// # Panics
-/// If a row is not in `source`.
+/// If a row number is beyond `source`.
 #[must_use]
 pub fn encoded_len(schema: &PageSchema, source: &Source, rows: &[u32]) -> u64 {
     let data = data_lens(schema.layouts(), source.columns(), rows);
     Layout::len(schema, rows.len() as u64, |column| data[column])
 }
 
-/// Writes `rows` as one page of the size they need, for rows that no segment can hold.
+/// Encodes `rows` as one page of the size they need, for rows that do not fit a segment.
 ///
 /// # Errors
-/// A page or a column in it would be too large for its own numbers.
+/// The page or a column exceeds the limits of the format.
 ///
 /// # Panics
-/// If a row is not in `source`, or `source` was resolved for another schema.
+/// If a row number is beyond `source`, or `source` was resolved for another schema.
 pub fn encode_rows(
     schema: &Arc<PageSchema>,
     source: &Source,

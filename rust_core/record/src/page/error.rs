@@ -1,47 +1,47 @@
-//! What can be wrong with the bytes of a page.
+//! Errors of reading a page.
 
 use arrow_schema::ArrowError;
 
-/// Why bytes are not a page of a schema.
+/// The bytes are not a valid page of the schema.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The page was written for another schema than the reader expects.
+    /// The page has the fingerprint of another schema.
     #[error("the page is of another schema: fingerprint {got:08x}, expected {expected:08x}")]
     OtherSchema {
-        /// What the page says.
+        /// Fingerprint in the page.
         got: u32,
-        /// What the reader's schema has.
+        /// Fingerprint of the reader's schema.
         expected: u32,
     },
-    /// Arrow's own validation refused a column: text that is not UTF-8, above all.
+    /// Arrow's validation rejected a column, usually because of text that is not UTF-8.
     #[error("column {column:?} is not valid")]
     InvalidColumn {
         /// Name of the column.
         column: String,
-        /// What Arrow says.
+        /// Error of Arrow.
         source: ArrowError,
     },
-    /// A buffer starts where none may start: not aligned, in the header, or before its predecessor's end.
+    /// A buffer is not aligned, overlaps the header, or overlaps the buffer before it.
     #[error("buffer {buffer} starts at {offset}, which is not a multiple of 64 from {earliest}")]
     BufferOffset {
         /// Number of the buffer.
         buffer: usize,
-        /// Its offset.
+        /// Offset of the buffer.
         offset: u32,
-        /// The first offset it may have.
+        /// Smallest valid offset.
         earliest: u64,
     },
-    /// A buffer ends after the page.
+    /// A buffer extends beyond the page.
     #[error("buffer {buffer} ends at {end}, after the page's {length} bytes")]
     BufferEnd {
         /// Number of the buffer.
         buffer: usize,
-        /// Where it ends.
+        /// End of the buffer.
         end: u64,
         /// Length of the page.
         length: usize,
     },
-    /// A buffer is not as long as the rows make it.
+    /// The length of a buffer does not match the number of rows.
     #[error("{part} of column {column:?} has {got} bytes, expected {expected} for {rows} rows")]
     BufferLength {
         /// Name of the column.
@@ -50,52 +50,52 @@ pub enum PageError {
         part: &'static str,
         /// Rows of the column.
         rows: usize,
-        /// Length that follows from them.
+        /// Expected length.
         expected: u64,
         /// Length of the buffer.
         got: usize,
     },
-    /// The page was written for another schema.
+    /// The page has another number of columns or buffers than the schema.
     #[error("the page has {columns} columns and {buffers} buffers, expected {expected:?}")]
     Columns {
         /// Columns of the page.
         columns: u32,
         /// Buffers of the page.
         buffers: u32,
-        /// Both, of the schema.
+        /// Columns and buffers of the schema.
         expected: (usize, usize),
     },
-    /// Offsets of lists do not start at 0, or do not ascend.
+    /// The offsets of lists do not start at 0 or are not ascending.
     #[error("the offsets of the lists in column {column:?} do not ascend from 0")]
     ListOffsets {
         /// Name of the column.
         column: String,
     },
-    /// The page says that it has another length than it has.
-    #[error("the page says it has {said} bytes, it has {got}")]
+    /// The length in the header differs from the length of the bytes.
+    #[error("the page declares {declared} bytes, it has {got}")]
     Length {
         /// Length in the header.
-        said: u32,
+        declared: u32,
         /// Length of the bytes.
         got: usize,
     },
-    /// The first word is not a page's.
+    /// The bytes do not start with the magic number of a page.
     #[error("the bytes are no page: they start with {got:#010x}")]
     Magic {
         /// First word of the bytes, little-endian.
         got: u32,
     },
-    /// Validity and null count do not agree with each other or with the schema.
-    #[error("column {column:?} is said to have {said} nulls, it has {got}")]
+    /// The null count does not match the validity or the schema.
+    #[error("column {column:?} declares {declared} nulls, it has {got}")]
     NullCount {
         /// Name of the column.
         column: String,
         /// Null count in the header.
-        said: u32,
-        /// Nulls that there are, or that there may be.
+        declared: u32,
+        /// Nulls in the validity, or allowed by the schema.
         got: usize,
     },
-    /// Offsets do not start at 0, do not ascend, or do not end with the data.
+    /// The offsets do not start at 0, are not ascending, or do not end at the end of the data.
     #[error("the offsets of column {column:?} do not ascend from 0 to {data}")]
     Offsets {
         /// Name of the column.
@@ -103,15 +103,16 @@ pub enum PageError {
         /// Bytes of data of the column.
         data: usize,
     },
-    /// More rows than any page has; columns that take no bytes could claim any number.
+    /// The page or a column has too many rows. Columns without bytes could otherwise declare any
+    /// number.
     #[error("a column of {rows} rows is too long, there are always fewer than {limit}")]
     TooManyRows {
-        /// Rows of the page, or of a column inside another.
+        /// Rows of the page or of a nested column.
         rows: u64,
-        /// Columns have fewer.
+        /// Exclusive limit.
         limit: u64,
     },
-    /// The bytes end within the header.
+    /// The bytes end inside the header.
     #[error("a page of {got} bytes is shorter than its header of {header}")]
     TooShort {
         /// Length of the bytes.
@@ -119,20 +120,20 @@ pub enum PageError {
         /// Length of the header.
         header: usize,
     },
-    /// A buffer of a page in pieces is not in one of them.
+    /// A buffer of a page in pieces is not within one piece.
     #[error("bytes {start} to {start} + {len} of the page are not in one piece")]
     Torn {
-        /// Where the buffer starts.
+        /// Offset of the buffer.
         start: usize,
-        /// Its length.
+        /// Length of the buffer.
         len: usize,
     },
-    /// The page is of another version, or has flags that this one does not know.
+    /// The version or the flags are not supported.
     #[error("the page has version and flags {got:#010x}, expected {expected:#010x}")]
     Version {
-        /// Both, of the page.
+        /// Version and flags of the page.
         got: u32,
-        /// Both, of this version.
+        /// Supported version and flags.
         expected: u32,
     },
 }

@@ -3,8 +3,8 @@
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 
 use super::bits;
+use super::column_layout::OffsetWidth;
 use super::rows::RowSet;
-use super::schema::OffsetWidth;
 use super::source::{SourceColumn, Values};
 
 /// Gathers words of `width` bytes to the front of `target`; the slots of nulls become zero.
@@ -41,7 +41,7 @@ fn words<const W: usize, R: RowSet>(target: &mut [u8], values: &[u8], rows: R) {
     rows.gather(values.as_chunks::<W>().0, target.as_chunks_mut::<W>().0);
 }
 
-/// Gathers booleans to the bits of `target` from bit `at`; those of nulls become zero.
+/// Gathers booleans to the bits of `target` from bit `at` on; those of nulls become zero.
 pub(super) fn booleans<R: RowSet>(target: &mut [u8], at: usize, column: &SourceColumn, rows: R) {
     let Values::Bits(values) = &column.values else {
         unreachable!("a source is resolved for the schema of its pages");
@@ -55,7 +55,7 @@ pub(super) fn booleans<R: RowSet>(target: &mut [u8], at: usize, column: &SourceC
     };
 }
 
-/// Gathers validity to the bits of `target` from bit `at`; returns how many of the rows are null.
+/// Gathers validity to the bits of `target` from bit `at` on; returns the number of nulls.
 pub(super) fn validity<R: RowSet>(
     target: &mut [u8],
     at: usize,
@@ -81,7 +81,7 @@ pub(super) fn data_len<R: RowSet>(column: &SourceColumn, rows: R) -> usize {
     }
 }
 
-/// How many of the first rows fit into `room` bytes of data, or elements of lists.
+/// Number of the first rows that fit into `room` bytes of data, or elements of lists.
 pub(super) fn count_fitting<R: RowSet>(column: &SourceColumn, rows: R, room: usize) -> usize {
     match &column.values {
         Values::List32(offsets) => fit(&Offsets { offsets, data: &[] }, column, rows, room),
@@ -97,21 +97,21 @@ pub(super) fn count_fitting<R: RowSet>(column: &SourceColumn, rows: R, room: usi
     }
 }
 
-/// Where the next row of a string column goes.
+/// Target of the next rows of a string column.
 pub(super) struct VarTarget<'a> {
     /// The column's offsets, from the first one.
     pub(super) offsets: &'a mut [u8],
     pub(super) width: OffsetWidth,
     /// The column's data, from its first byte.
     pub(super) data: &'a mut [u8],
-    /// Rows that are there.
+    /// Rows written so far.
     pub(super) rows: usize,
-    /// Bytes of data that are there.
+    /// Bytes of data written so far.
     pub(super) data_len: usize,
 }
 
 impl VarTarget<'_> {
-    /// Appends the given rows; returns the bytes of data that are there now.
+    /// Appends the given rows; returns the total bytes of data.
     pub(super) fn append<R: RowSet>(self, column: &SourceColumn, rows: R) -> usize {
         match &column.values {
             Values::Var32 { offsets, data } => {
@@ -174,7 +174,7 @@ impl VarTarget<'_> {
     }
 }
 
-/// Appends the offsets of lists; returns the elements that there are then.
+/// Appends the offsets of lists; returns the total number of elements.
 pub(super) fn list_offsets<R: RowSet>(
     target: &mut [u8],
     width: OffsetWidth,
@@ -228,16 +228,16 @@ trait Lengths {
     /// Length of a row's string or list.
     fn len(&self, row: usize) -> usize;
 
-    /// Length of all of some adjacent rows, where that can be told at once.
+    /// Total length of adjacent rows, if it can be computed without a loop.
     fn total(&self, rows: std::ops::Range<usize>) -> Option<usize>;
 }
 
 /// A column of byte strings.
 trait VarSource: Lengths {
-    /// The memory that holds a row's string, and where it starts there.
+    /// Memory of a row's string, and its offset there.
     fn locate(&self, row: usize) -> (&[u8], usize);
 
-    /// The strings of adjacent rows, if they are adjacent too.
+    /// The strings of adjacent rows, if these are contiguous.
     fn run(&self, rows: std::ops::Range<usize>) -> Option<&[u8]>;
 }
 
@@ -322,7 +322,7 @@ fn sum<V: Lengths, R: RowSet>(var: &V, column: &SourceColumn, rows: R) -> usize 
 }
 
 fn fit<V: Lengths, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: usize) -> usize {
-    // Most of the time all of them fit, and the sum without an early exit is the quicker loop.
+    // Usually all rows fit, and a sum without early exit is the faster loop.
     if sum(var, column, rows) <= room {
         return rows.len();
     }
@@ -337,14 +337,14 @@ fn fit<V: Lengths, R: RowSet>(var: &V, column: &SourceColumn, rows: R, room: usi
         .count()
 }
 
-/// Copies a string to `target[at..at + len]`; bytes after it may be overwritten.
+/// Copies a string to `target[at..at + len]`; may overwrite bytes after it.
 #[inline]
 fn copy(target: &mut [u8], at: usize, source: &[u8], start: usize, len: usize) {
     if len <= SHORT
         && let Some(target) = target.get_mut(at..at + SHORT)
         && let Some(source) = source.get(start..start + SHORT)
     {
-        // A copy of a constant length is two instructions; the next row overwrites what is too much.
+        // A copy of constant length takes two instructions; the next row overwrites the excess.
         target.copy_from_slice(source);
     } else {
         target[at..at + len].copy_from_slice(&source[start..start + len]);

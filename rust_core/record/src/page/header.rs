@@ -1,4 +1,4 @@
-//! The bytes before the buffers of a page.
+//! The header of a page.
 
 use super::ALIGNMENT;
 use super::schema::PageSchema;
@@ -7,19 +7,19 @@ pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"HDGP");
 pub(super) const VERSION: u16 = 1;
 pub(super) const PREFIX_LEN: usize = 28;
 
-/// Bytes of the header of each page of a schema, padding included.
+/// Bytes of the header of a page of this schema, including padding.
 pub(super) fn header_len(schema: &PageSchema) -> usize {
     let columns = schema.layouts().len();
     (PREFIX_LEN + 4 * columns + 8 * schema.num_buffers()).next_multiple_of(ALIGNMENT)
 }
 
-/// Writes a header field by field, in the order of the table in the module above.
+/// Writes a header field by field, in the order of the table in the parent module.
 pub(super) struct HeaderWriter<'a> {
     rest: &'a mut [u8],
 }
 
 impl<'a> HeaderWriter<'a> {
-    /// A writer of the fields that are known from the start.
+    /// Writes the fields before the null counts.
     pub(super) fn new(header: &'a mut [u8], rows: u32, schema: &PageSchema, length: u32) -> Self {
         let mut writer = Self { rest: header };
         writer.put(MAGIC);
@@ -39,7 +39,7 @@ impl<'a> HeaderWriter<'a> {
         self.rest = rest;
     }
 
-    /// Zeros what is left.
+    /// Zeros the rest.
     pub(super) fn finish(self) {
         self.rest.fill(0);
     }
@@ -55,7 +55,7 @@ impl<'a> HeaderReader<'a> {
         Self { rest: header }
     }
 
-    /// The next field; none at the end of the bytes.
+    /// Returns the next field; `None` at the end of the bytes.
     pub(super) fn take(&mut self) -> Option<u32> {
         let (field, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
@@ -63,7 +63,7 @@ impl<'a> HeaderReader<'a> {
     }
 }
 
-/// Numbers of a page are below 2^32, because the page's length is.
+/// Converts a number of a page, which is below 2^32 since the length of the page is.
 pub(super) fn to_u32(number: usize) -> u32 {
     u32::try_from(number).expect("numbers of a page are below 2^32")
 }

@@ -1,13 +1,14 @@
-//! Where the columns of an open page lie: regions for so many rows.
+//! The layout of an open page: regions of the columns for a number of rows.
 
 use super::ALIGNMENT;
+use super::column_layout::{ColumnLayout, Length, ValueLayout};
 use super::header::header_len;
-use super::schema::{ColumnLayout, Length, PageSchema, ValueLayout};
+use super::schema::PageSchema;
 
-/// What the pages written so far tell about the next one: bytes per row of each string column, elements
+/// Statistics of earlier pages to plan the next one: bytes per row of each string column, elements
 /// per row of each list.
 ///
-/// Keep one per subpartition, or one per partition; it only decides how full pages get.
+/// Keep one per subpartition or one per partition. It affects only how full pages become.
 #[derive(Clone, Debug, Default)]
 pub struct PageProfile {
     rows: u64,
@@ -15,13 +16,14 @@ pub struct PageProfile {
 }
 
 impl PageProfile {
-    /// Nothing known yet.
+    /// Creates a profile without statistics.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds `rows` rows whose columns have so many bytes of data, or elements; older rows count for less and less.
+    /// Adds `rows` rows with the given bytes of data, or elements, of each column. The weight of
+    /// older rows decays.
     pub(super) fn add(&mut self, rows: usize, data_bytes: impl ExactSizeIterator<Item = u64>) {
         self.data_bytes.resize(data_bytes.len(), 0);
         self.rows = self.rows / 2 + rows as u64;
@@ -30,7 +32,7 @@ impl PageProfile {
         }
     }
 
-    /// Bytes of data, or elements, of a column in so many rows, at a guess.
+    /// Estimated bytes of data, or elements, of a column in `rows` rows.
     fn guess(&self, column: usize, rows: u64) -> u64 {
         let bytes = self.data_bytes.get(column).copied().unwrap_or(0);
         let guess = u128::from(bytes) * u128::from(rows) / u128::from(self.rows.max(1));
@@ -51,14 +53,14 @@ impl Region {
     }
 }
 
-/// The regions of one column; those that it does not have are empty.
+/// The regions of one column; unused ones are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ColumnRegions {
     pub(super) validity: Region,
     /// Values, or offsets.
     pub(super) values: Region,
     pub(super) data: Region,
-    /// How many elements of lists the columns inside have room for.
+    /// Number of list elements for which the child column has room.
     pub(super) elements: usize,
 }
 
@@ -71,16 +73,16 @@ impl ColumnRegions {
 /// The regions of an open page.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// How many rows fit, as far as all but data is concerned.
+    /// Number of rows for which all regions except data have room.
     pub(super) rows: usize,
     pub(super) columns: Vec<ColumnRegions>,
 }
 
 impl Layout {
-    /// Regions for as many rows as `page_len` bytes hold if `profile` guesses right.
+    /// Computes regions for the number of rows that `profile` expects in `page_len` bytes.
     ///
-    /// There is room for `min_rows` rows with `min_data` bytes in each column in any case; none if
-    /// that does not fit.
+    /// They have room for at least `min_rows` rows with `min_data` bytes in each column; `None` if
+    /// these do not fit.
     pub(super) fn fit(
         schema: &PageSchema,
         page_len: usize,
@@ -103,19 +105,19 @@ impl Layout {
         Some(Self::new(schema, rows, |column| data(column, rows) + share(column)))
     }
 
-    /// Regions for one row with exactly so many bytes of data in each column; none if it needs more
-    /// than `page_len` bytes.
+    /// Computes regions for one row with the given bytes of data in each column; `None` if it needs
+    /// more than `page_len` bytes.
     pub(super) fn of_one_row(schema: &PageSchema, page_len: usize, data: &[u64]) -> Option<Self> {
         let len = Self::len(schema, 1, |column| data[column]);
         (len <= budget(page_len)).then(|| Self::exact(schema, 1, data))
     }
 
-    /// Regions for exactly `rows` rows with exactly so many bytes of data in each column.
+    /// Computes regions for `rows` rows with the given bytes of data in each column.
     pub(super) fn exact(schema: &PageSchema, rows: u64, data: &[u64]) -> Self {
         Self::new(schema, rows, |column| data[column])
     }
 
-    /// The length of a page with regions for so many rows and so many bytes of data in each column.
+    /// Length of a page with regions for `rows` rows and the given bytes of data in each column.
     pub(super) fn len(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> u64 {
         let mut end = header_len(schema) as u64;
         for (index, layout) in schema.layouts().iter().enumerate() {
@@ -149,9 +151,10 @@ impl Layout {
     }
 }
 
-/// The most rows, of at least so many, whose length is within the budget; none if not even those are.
+/// Returns the largest number of rows, at least `min_rows`, whose length is within the budget;
+/// `None` if the length of `min_rows` rows is not.
 ///
-/// Lengths grow almost evenly with the rows, so a straight line leads close to the answer.
+/// The length is almost linear in the rows, so interpolation comes close to the answer.
 fn most_rows(min_rows: u64, budget: u64, len: impl Fn(u64) -> u64) -> Option<u64> {
     let shortest = len(min_rows);
     let spare = budget.checked_sub(shortest)?;
@@ -176,17 +179,17 @@ fn most_rows(min_rows: u64, budget: u64, len: impl Fn(u64) -> u64) -> Option<u64
     Some(rows)
 }
 
-/// Bytes that a page of so many may use: its numbers are 32 bits wide.
+/// Usable bytes of a page; its numbers are 32 bits wide.
 fn budget(page_len: usize) -> u64 {
     (page_len as u64).min(u64::from(u32::MAX)) / ALIGNMENT_64 * ALIGNMENT_64
 }
 
-/// Lengths of a page that was checked to hold them.
+/// Converts a length that is known to fit the page.
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).expect("a page in memory holds it")
 }
 
-/// How many rows a column has in a page of so many rows.
+/// Number of rows of a column in a page of `rows` rows.
 fn column_rows(
     layouts: &[ColumnLayout],
     column: usize,
@@ -214,9 +217,9 @@ fn region_lens(layout: ColumnLayout, rows: u64, data: impl Fn() -> u64) -> [u64;
 }
 
 const ALIGNMENT_64: u64 = ALIGNMENT as u64;
-/// So many rows show how long a row is, whatever is rounded up.
+/// Number of rows from which the length per row is computed, so that rounding does not matter.
 const PROBED_ROWS: u64 = 1 << 12;
-/// No page has more rows than this, or as many.
+/// Exclusive limit of the rows of a page.
 pub(super) const MAX_ROWS: u64 = 1 << 31;
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! A page: one Arrow record batch inside one buffer.
+//! A page: one Arrow record batch in one buffer.
 //!
-//! The schema never travels: both ends hold the same [`PageSchema`] and compare its hash when a
-//! channel is opened; each page repeats the start of that hash. All integers are little-endian, as
-//! Arrow's bodies are.
+//! Decisions: ADR 0002, ADR 0011.
+//!
+//! The schema is not sent: both ends have the same [`PageSchema`] and compare its hash when a
+//! channel is opened. Each page repeats the start of that hash. All integers are little-endian, as
+//! in Arrow.
 //!
 //! | at | bytes | field |
 //! |---|---|---|
@@ -16,24 +18,23 @@
 //! | 24 | 4 | first four bytes of the schema's hash |
 //! | 28 | 4 `c` | null count of each column |
 //! | 28 + 4 `c` | 8 `b` | offset from the page's start and length of each buffer |
-//! | multiple of 64 | | the buffers in their order, each from a multiple of 64, zeros between them |
+//! | multiple of 64 | | the buffers in order, each at a multiple of 64, with zeros between them |
 //!
-//! A Null column has no buffers; Boolean and fixed-width columns have validity and values; strings and
-//! binaries have validity, offsets (rows + 1 of them, the first is 0) and data; lists and maps have validity
-//! and offsets; structs and lists of a fixed size have validity. A buffer of length 0 has offset 0. Validity
-//! is there exactly when the column has nulls in this page; the slots of nulls and all bits after the last
-//! row are zero, so a page holds nothing but its rows.
+//! A Null column has no buffers; Boolean and fixed-width columns have validity and values; strings
+//! and binaries have validity, offsets (rows + 1 of them, the first is 0) and data; lists and maps
+//! have validity and offsets; structs and lists of a fixed size have validity. A buffer of length 0
+//! has offset 0. A column has validity exactly if it has nulls in this page. The slots of nulls and
+//! all bits after the last row are zero, so a page contains nothing but its rows.
 //!
-//! Columns inside others follow theirs, depth first, and count as columns. How many rows they have follows
-//! from the one around them. Dictionaries, run-end encoded columns and views travel as what they stand for.
-//!
-//! Decisions: ADR 0002, ADR 0011.
+//! Nested columns follow their parent, depth first, and count as columns. The parent determines
+//! their number of rows. Dictionaries, run-end encoded columns and views are sent decoded.
 
 mod assembly;
 mod bits;
 mod body;
 mod builder;
 mod coalesce;
+mod column_layout;
 mod columns;
 mod encode;
 mod error;

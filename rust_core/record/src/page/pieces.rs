@@ -1,4 +1,5 @@
-//! Pages that are pieces of a batch's own memory: rows that all go to one place need no copy.
+//! Pages made of pieces of a batch's own memory, for rows that all go to one subpartition, or to
+//! each.
 //!
 //! Decision: ADR 0021.
 
@@ -7,31 +8,33 @@ use bytes::Bytes;
 
 use super::assembly::Assembly;
 use super::bits;
+use super::column_layout::{ColumnLayout, OffsetWidth, ValueLayout};
 use super::gather;
 use super::header::{HeaderWriter, header_len, to_u32};
 use super::layout::{Layout, Region};
 use super::rows::Contiguous;
-use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
+use super::schema::PageSchema;
 use super::source::{Source, SourceColumn, Values};
 
-/// A page in pieces; behind each other they are the bytes of any page of these rows.
+/// A page in pieces. Concatenated, they are a page like any other.
 #[derive(Debug)]
 pub struct PiecedPage {
-    /// The first holds the header, and each buffer of the page is in one.
+    /// The first piece holds the header. Each buffer of the page is within one piece.
     pub pieces: Vec<Bytes>,
-    /// Bytes of all of them.
+    /// Total bytes of the pieces.
     pub len: usize,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: usize,
-    /// Bytes of values that had to be copied, since nulls hid others than zeros.
+    /// Bytes of values copied because a null had a nonzero value.
     pub copied: usize,
 }
 
-/// Cuts a batch into pages that are pieces of its memory, where its columns lie as those of pages do.
+/// Cuts a batch into pages made of pieces of its memory, if its columns have the layout of page
+/// columns.
 ///
-/// Values, data, and offsets that start at 0 stay where they are. Other offsets, and bitmaps, which are
-/// small and rarely begin with a byte, are written anew, and so are values under nulls that are not zero:
-/// a page holds nothing but its rows.
+/// Values, data, and offsets that start at 0 are used in place. Other offsets are copied. So are
+/// bitmaps, which are small and rarely start at a byte, and values with a null that is not zero,
+/// which a page must not contain.
 #[derive(Debug)]
 pub struct Pieces<'a> {
     schema: &'a PageSchema,
@@ -39,8 +42,8 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// None where a column is nested, packed, or a view, or hides strings behind nulls; and for pages of
-    /// less than so many bytes.
+    /// Returns `None` if a column is nested, dictionary-encoded, run-end encoded or a view, if a
+    /// null has a nonempty string, or if a page of all rows has less than `least` bytes.
     #[must_use]
     pub fn try_new(schema: &'a PageSchema, source: &'a Source, least: u64) -> Option<Self> {
         let lies_so = |column: &SourceColumn| {
@@ -61,19 +64,20 @@ impl<'a> Pieces<'a> {
         suits.then_some(pieces)
     }
 
-    /// At most how many bytes one page of all rows would have.
+    /// Upper bound of the bytes of one page of all rows.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len_of(0, self.source.num_rows())
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.source.num_rows() == 0
     }
 
-    /// Whether no row has more than so many bytes, or seems to: the widest of each column are added up.
+    /// Returns true if every row has at most `bytes` bytes. An estimate: it adds up the widest
+    /// value of each column.
     #[must_use]
     pub fn has_rows_within(&self, bytes: usize) -> bool {
         let widest = |(column, layout): (&SourceColumn, &ColumnLayout)| match &column.values {
@@ -88,7 +92,7 @@ impl<'a> Pieces<'a> {
         columns.map(widest).sum::<usize>() <= bytes
     }
 
-    /// Bytes of the memory that the batch keeps, as far as Arrow shows it: of what it is a slice of, too.
+    /// Bytes of the buffers that the batch keeps alive, including the parts outside of its slices.
     #[must_use]
     pub fn pinned(&self) -> u64 {
         let mut all: Vec<&Buffer> = Vec::new();
@@ -107,7 +111,7 @@ impl<'a> Pieces<'a> {
         all.iter().map(|buffer| buffer.capacity() as u64).sum()
     }
 
-    /// Bytes that its pages have beside the memory of the batch, more or less.
+    /// Estimated bytes that the pages need in addition to the memory of the batch.
     #[must_use]
     pub fn written(&self) -> u64 {
         let rows = self.source.num_rows() as u64;
@@ -122,10 +126,11 @@ impl<'a> Pieces<'a> {
         header_len(self.schema) as u64 + columns.sum::<u64>()
     }
 
-    /// The rows from `start` on that a page of `capacity` bytes holds; none if it does not hold one.
+    /// Makes a page of at most `capacity` bytes of rows from `start` on; `None` if not even one row
+    /// fits.
     ///
     /// # Panics
-    /// If `start` is behind the last row.
+    /// If `start` is beyond the last row.
     #[must_use]
     pub fn cut(&self, start: usize, capacity: usize) -> Option<PiecedPage> {
         let rows = self.count_fitting(start, capacity.min(u32::MAX as usize) as u64)?;
@@ -166,9 +171,9 @@ impl<'a> Pieces<'a> {
         Some(PiecedPage { pieces, len, rows, copied })
     }
 
-    /// How many rows from `start` on to put into a page: those that fit, or less where all that are left
-    /// come as evenly on as few pages. Many are such that their values end with a line of memory, which
-    /// saves pieces.
+    /// Returns the number of rows from `start` on for the next page: those that fit, or fewer if
+    /// that spreads the remaining rows evenly over the same number of pages. A large number is
+    /// rounded down so that values end at a cache line, which saves padding pieces.
     fn count_fitting(&self, start: usize, capacity: u64) -> Option<usize> {
         let left = self.source.num_rows() - start;
         let fits = |rows: usize| self.len_of(start, rows) <= capacity;
@@ -202,14 +207,14 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Some rows of a column.
+/// A range of rows of a column.
 struct Column<'a> {
     column: &'a SourceColumn,
     rows: Contiguous,
 }
 
 impl Column<'_> {
-    /// None if no row is null.
+    /// `None` if no row is null.
     fn nulls(&self) -> Option<NullBuffer> {
         let nulls = self.column.nulls.as_ref()?.slice(self.rows.start, self.rows.len);
         (nulls.null_count() > 0).then_some(nulls)
@@ -224,7 +229,7 @@ impl Column<'_> {
         page.write(self.rows.len.div_ceil(8), |target| bits::pack(target, &values, mask))
     }
 
-    /// The values, and how many bytes of them were copied.
+    /// Returns the values and the number of bytes copied.
     fn fixed(
         &self,
         width: usize,
@@ -303,9 +308,9 @@ fn hides_nothing<O: ArrowNativeType>(offsets: &[O], nulls: Option<&NullBuffer>) 
     nulls.is_none_or(|nulls| bits::zeros(nulls.inner()).all(is_empty))
 }
 
-/// At most one row in so many is left out that would fit.
+/// The search for the number of rows stops short of the optimum by at most one row in this many.
 const MAX_LEFT_OUT: usize = 64;
-/// So many values of any width end with a line of memory.
+/// Values of any width end at a cache line after a multiple of this many rows.
 const ROWS_OF_A_LINE: usize = 64;
-/// Of fewer lines than this, too many rows would be left out for that.
+/// With fewer cache lines than this, rounding down would leave out too many rows.
 const MIN_LINES: usize = 32;

@@ -1,4 +1,4 @@
-//! From a page's bytes, which nobody vouches for, to a batch over the same bytes.
+//! Reads the bytes of a page, which are not trusted, as a batch over the same bytes.
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
@@ -9,40 +9,42 @@ use bytes::Bytes;
 
 use super::ALIGNMENT;
 use super::body::Body;
+use super::column_layout::{ColumnLayout, OffsetWidth, ValueLayout};
 use super::error::PageError;
 use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
 use super::layout::MAX_ROWS;
-use super::schema::{ColumnLayout, OffsetWidth, PageSchema, ValueLayout};
+use super::schema::PageSchema;
 use super::typed;
 
-/// Whether [`read_page`] can use these bytes in place; it copies them as a whole otherwise.
+/// Returns true if [`read_page`] can use the bytes in place; otherwise it copies all of them.
 #[must_use]
 pub fn is_page_aligned(bytes: &[u8]) -> bool {
     bytes.as_ptr().align_offset(ALIGNMENT) == 0
 }
 
-/// Reads a page as a batch over the same memory, which is kept as long as the batch or a part of it.
+/// Reads a page as a batch over the same memory, which stays alive as long as any part of the
+/// batch.
 ///
-/// Nothing in `bytes` is believed: each number is compared with the page's length and the schema.
-/// The bytes are copied once if they are not [aligned](is_page_aligned).
+/// Checks each number in `bytes` against the length of the page and the schema. Copies the bytes
+/// once if they are not [aligned](is_page_aligned).
 ///
 /// # Errors
-/// The first thing found that no page builder writes for this schema.
+/// [`PageError`] for the first violation of the format or the schema.
 pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageError> {
     let page =
         if is_page_aligned(&bytes) { Buffer::from(bytes) } else { Buffer::from_slice_ref(&*bytes) };
     read_body(schema, &Body::Whole(page))
 }
 
-/// Reads a page of which the bytes are [in pieces](super::Pieces), as a batch over their memory.
+/// Reads a page [in pieces](super::Pieces) as a batch over their memory.
 ///
 /// # Errors
-/// As [`read_page`], and a buffer that is not in one piece.
+/// As [`read_page`], or a buffer is not within one piece.
 pub fn read_pieces(schema: &PageSchema, pieces: Vec<Bytes>) -> Result<RecordBatch, PageError> {
     read_body(schema, &Body::of_pieces(pieces))
 }
 
-/// Like [`read_page`], of memory that is aligned.
+/// Like [`read_page`], for aligned memory.
 pub(super) fn read_body(schema: &PageSchema, page: &Body) -> Result<RecordBatch, PageError> {
     let (rows, columns) = read_header(schema, page.front(), page.len())?;
     let mut arrays = Vec::with_capacity(schema.schema().fields().len());
@@ -66,7 +68,7 @@ pub(super) fn read_body(schema: &PageSchema, page: &Body) -> Result<RecordBatch,
         .map_err(|source| PageError::InvalidColumn { column: String::new(), source })
 }
 
-/// A column as the header describes it: each buffer lies within the page.
+/// A column of the header, whose buffers are known to be within the page.
 #[derive(Default)]
 struct HeaderColumn {
     null_count: u32,
@@ -74,7 +76,7 @@ struct HeaderColumn {
     buffers: [(usize, usize); 3],
 }
 
-/// Reads the header in front of a page of so many bytes.
+/// Reads the header of a page of `page_len` bytes.
 fn read_header(
     schema: &PageSchema,
     bytes: &[u8],
@@ -109,7 +111,7 @@ fn read_header(
         return Err(too_short);
     }
     if length as usize != page_len {
-        return Err(PageError::Length { said: length, got: page_len });
+        return Err(PageError::Length { declared: length, got: page_len });
     }
     let mut columns = Vec::with_capacity(expected.0);
     for _ in schema.layouts() {
@@ -131,7 +133,7 @@ fn read_header(
     Ok((rows, columns))
 }
 
-/// A buffer's start and length, after both were compared with the page's length.
+/// Start and length of a buffer, checked against the length of the page.
 fn check_buffer(
     buffer: usize,
     offset: u32,
@@ -156,7 +158,7 @@ fn check_buffer(
     Ok((offset as usize, len as usize))
 }
 
-/// Columns that take no bytes could claim any number of rows.
+/// Limits the rows, since columns without bytes could declare any number.
 fn checked_rows(rows: u64) -> Result<usize, PageError> {
     match usize::try_from(rows) {
         Ok(checked) if rows < MAX_ROWS => Ok(checked),
@@ -165,7 +167,7 @@ fn checked_rows(rows: u64) -> Result<usize, PageError> {
 }
 
 struct ColumnReader<'a> {
-    /// Of the column of the schema that all is inside.
+    /// Name of the top-level column.
     name: &'a str,
     page: &'a Body,
     layouts: &'a [ColumnLayout],
@@ -173,7 +175,7 @@ struct ColumnReader<'a> {
 }
 
 impl ColumnReader<'_> {
-    /// A column of a plain type, and those inside it.
+    /// Reads a column of a plain type, with its children.
     fn read(&self, column: usize, plain: &DataType, rows: usize) -> Result<ArrayRef, PageError> {
         let values = self.layouts[column].values;
         let nulls = self.read_validity(column, rows)?;
@@ -209,7 +211,7 @@ impl ColumnReader<'_> {
         Ok(make_array(array.map_err(invalid)?))
     }
 
-    /// Arrow's general way to an array, which checks all of it and says what is wrong.
+    /// Builds an array by Arrow's validating constructor, which reports the violation.
     fn add_buffers(
         &self,
         column: usize,
@@ -251,7 +253,7 @@ impl ColumnReader<'_> {
         })
     }
 
-    /// The elements of a list.
+    /// Reads the elements of a list.
     fn read_inside(
         &self,
         column: usize,
@@ -269,11 +271,15 @@ impl ColumnReader<'_> {
     }
 
     fn read_validity(&self, column: usize, rows: usize) -> Result<Option<NullBuffer>, PageError> {
-        let said = self.columns[column].null_count;
+        let declared = self.columns[column].null_count;
         let (_, got) = self.columns[column].buffers[0];
-        if said == 0 || !self.layouts[column].has_validity() {
-            if said > 0 {
-                return Err(PageError::NullCount { column: self.name.to_owned(), said, got: 0 });
+        if declared == 0 || !self.layouts[column].has_validity() {
+            if declared > 0 {
+                return Err(PageError::NullCount {
+                    column: self.name.to_owned(),
+                    declared,
+                    got: 0,
+                });
             }
             let unexpected = || Err(self.buffer_length("validity", rows, 0, got));
             return if got == 0 { Ok(None) } else { unexpected() };
@@ -284,9 +290,9 @@ impl ColumnReader<'_> {
         }
         let bits = BooleanBuffer::new(self.buffer(column, 0)?, 0, rows);
         let nulls = NullBuffer::new(bits);
-        if nulls.null_count() != said as usize {
+        if nulls.null_count() != declared as usize {
             let (column, got) = (self.name.to_owned(), nulls.null_count());
-            return Err(PageError::NullCount { column, said, got });
+            return Err(PageError::NullCount { column, declared, got });
         }
         Ok(Some(nulls))
     }
@@ -307,7 +313,7 @@ impl ColumnReader<'_> {
     }
 }
 
-/// The last of some offsets if they go up from 0, never down; 0 if there are none.
+/// Returns the last offset if the offsets ascend from 0; 0 if there are none.
 fn last_offset(offsets: &[u8], width: OffsetWidth) -> Option<u64> {
     match width {
         OffsetWidth::Four => {
@@ -325,7 +331,7 @@ fn last_word<W: Copy>(words: &[W], value: impl Fn(W) -> i64) -> Option<u64> {
     let (Some(first), Some(last)) = (words.first(), words.last()) else {
         return Some(0);
     };
-    // All of them whatever is found: several are compared at once then.
+    // No early exit, so that the loop is vectorised.
     let pairs = words.iter().zip(&words[1..]);
     let ascends = || pairs.fold(true, |ascends, (a, b)| ascends & (value(*a) <= value(*b)));
     if value(*first) == 0 && ascends() { u64::try_from(value(*last)).ok() } else { None }

@@ -1,15 +1,15 @@
-//! Which rows of a source are appended: a list of row numbers, or a range.
+//! The rows of a source to append: a list of row numbers, or a range.
 
 use std::ops::Range;
 
-/// Rows of a source, in the order in which they are written.
+/// Rows of a source, in the order of writing.
 pub(super) trait RowSet: Copy {
     fn len(self) -> usize;
 
     /// The row numbers, in order.
     fn iter(self) -> impl Iterator<Item = usize> + Clone;
 
-    /// The rows as a range, if that is how they were given.
+    /// The rows as a range, if they are one.
     fn range(self) -> Option<Range<usize>>;
 
     /// The first `n` rows.

@@ -1,4 +1,4 @@
-//! A batch whose columns were matched against a page schema, once, before rows are gathered from it.
+//! A batch whose columns are matched against a page schema once, before rows are gathered from it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,92 +9,93 @@ use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuf
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType};
 
-use super::columns::outermost;
-use super::schema::{ColumnLayout, PageSchema, ValueLayout};
+use super::column_layout::{ColumnLayout, ValueLayout, top_level};
+use super::schema::PageSchema;
 use super::types::{accepts, plain_type};
 
-/// Why a batch cannot be written as pages of a schema.
+/// The batch cannot be written as pages of the schema.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The batch has a column too many.
+    /// The batch has an extra column.
     #[error("column {column:?} of the batch is not in the schema, which has {expected} columns")]
     ExtraColumn {
-        /// Name of the first column too many.
+        /// Name of the first extra column.
         column: String,
-        /// How many columns the schema has.
+        /// Number of columns of the schema.
         expected: usize,
     },
-    /// The batch has a column too few.
+    /// The batch lacks a column.
     #[error("column {column:?} ({expected}) is missing in the batch")]
     MissingColumn {
         /// Name of the first missing column.
         column: String,
-        /// Its type in the schema.
+        /// Type in the schema.
         expected: DataType,
     },
-    /// A column has another name than in the schema.
+    /// The name of a column differs from the schema.
     #[error("column number {index} is named {got:?}, expected {expected:?}")]
     RenamedColumn {
         /// Position of the column.
         index: usize,
-        /// Its name in the schema.
+        /// Name in the schema.
         expected: String,
-        /// Its name in the batch.
+        /// Name in the batch.
         got: String,
     },
-    /// Row numbers are 32 bits wide.
+    /// The batch has more rows than 32-bit row numbers allow.
     #[error("a batch of {rows} rows is too long, at most {} are taken at a time", u32::MAX)]
     TooManyRows {
         /// Rows of the batch.
         rows: usize,
     },
-    /// A column has another type than in the schema.
+    /// The type of a column differs from the schema.
     #[error("column {column:?} has type {got}, expected {expected}")]
     TypeMismatch {
         /// Name of the column.
         column: String,
-        /// Its type in the schema.
+        /// Type in the schema.
         expected: DataType,
-        /// Its type in the batch.
+        /// Type in the batch.
         got: DataType,
     },
-    /// Arrow refuses a column.
+    /// Arrow rejects a column.
     #[error("column {column:?} is not valid: {error}")]
     Invalid {
         /// Name of the column.
         column: String,
-        /// What Arrow says.
+        /// Message of Arrow.
         error: String,
     },
-    /// A column that the schema says has no nulls has some.
+    /// A column that is not nullable in the schema has nulls.
     #[error("column {column:?} is not nullable and has {nulls} nulls")]
     UnexpectedNulls {
         /// Name of the column.
         column: String,
-        /// How many nulls there are.
+        /// Number of nulls.
         nulls: usize,
     },
 }
 
-/// A batch, resolved for a page schema; holds references to the batch's memory and copies nothing but
-/// what it must unpack: dictionaries, runs, and views of lists.
+/// A batch resolved for a page schema. It references the batch's memory and copies only columns
+/// that it must decode: dictionaries, run-end encoded columns, and list views.
 #[derive(Clone, Debug)]
 pub struct Source {
     rows: usize,
-    /// Whether a column had to be unpacked, into memory of its own.
+    /// True if a column was decoded into memory of its own.
     unpacked: bool,
-    /// Each column, before those inside it.
+    /// All columns, depth first, parents before children.
     columns: Vec<SourceColumn>,
 }
 
 impl Source {
     /// Matches the columns of `batch`, by position, name and type.
     ///
-    /// Strings, binaries and lists may be of any offset width or views, values may be packed in
-    /// dictionaries or runs, and time zones may have other labels.
+    /// Strings, binaries and lists may have any offset width or be views, values may be dictionary
+    /// or run-end encoded, and time zones may have other labels.
     ///
     /// # Errors
-    /// Any other difference between the two schemas, and nulls where the schema has none.
+    /// [`SourceError`] for any other difference between the schemas, and for nulls that the schema
+    /// does not allow.
     pub fn try_new(schema: &PageSchema, batch: &RecordBatch) -> Result<Self, SourceError> {
         if u32::try_from(batch.num_rows()).is_err() {
             return Err(SourceError::TooManyRows { rows: batch.num_rows() });
@@ -138,20 +139,20 @@ impl Source {
         Ok(Self { rows: batch.num_rows(), unpacked, columns })
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     #[must_use]
     pub fn num_rows(&self) -> usize {
         self.rows
     }
 
-    /// Reads adjacent rows once, in the order of their memory, which is what a processor fetches ahead:
-    /// rows that are picked out of them right after are in the cache. Columns inside others are left out.
+    /// Reads adjacent rows once, in memory order, which the processor prefetches, so that they are
+    /// in the cache when rows are gathered from them. Skips nested columns.
     ///
     /// # Panics
-    /// If there are fewer rows, or this was resolved for another schema.
+    /// If the range exceeds the rows, or the source was resolved for another schema.
     pub fn warm(&self, schema: &PageSchema, rows: Range<usize>) {
         let touched =
-            outermost(schema.layouts()).map(|column| match &self.columns[column].values {
+            top_level(schema.layouts()).map(|column| match &self.columns[column].values {
                 Values::Fixed(values) => touch_rows(values, self.rows, &rows),
                 Values::Views { views, .. } => touch_rows(views.inner(), self.rows, &rows),
                 Values::Var32 { offsets, data } => touch_strings(offsets, data, &rows),
@@ -184,7 +185,7 @@ fn touch_strings<O: ArrowNativeType>(
     touch(&data[start..end]) ^ touch_rows(offsets.inner(), offsets.len(), rows)
 }
 
-/// Reads a byte of each line of the cache; nothing of what would not stay there.
+/// Reads one byte of each cache line, unless the bytes would not fit the cache.
 fn touch(bytes: &[u8]) -> u8 {
     if bytes.len() > MAX_WARM {
         return 0;
@@ -192,7 +193,7 @@ fn touch(bytes: &[u8]) -> u8 {
     bytes.chunks(64).fold(0, |all, line| all ^ line[0])
 }
 
-/// Why an array, or one inside it, does not suit its column.
+/// Reason why an array or its child does not match its column.
 enum Unfit {
     Nulls(usize),
     Rows(usize),
@@ -210,9 +211,9 @@ impl Unfit {
     }
 }
 
-/// Adds an array and those inside it, whose layouts start with that of number `columns.len()`.
+/// Adds an array and its children; the layout of the array is number `columns.len()`.
 ///
-/// Rows that are `hidden` inside a null take no part: they are written as zeros.
+/// Rows that are `hidden` inside a null of a parent are written as zeros.
 fn add(
     columns: &mut Vec<SourceColumn>,
     layouts: &[ColumnLayout],
@@ -270,7 +271,7 @@ fn add(
     }
 }
 
-/// Adds the elements of lists; those that are in no list count as hidden.
+/// Adds the elements of lists; elements outside of all lists count as hidden.
 fn add_elements<O: ArrowNativeType>(
     columns: &mut Vec<SourceColumn>,
     layouts: &[ColumnLayout],
@@ -278,7 +279,8 @@ fn add_elements<O: ArrowNativeType>(
     offsets: &[O],
     nulls: Option<&NullBuffer>,
 ) -> Result<(), Unfit> {
-    // Only there does it matter, and it costs a walk over all lists.
+    // Hidden elements only matter if nulls are not allowed; finding them takes a pass over all
+    // lists.
     if layouts[columns.len()].nullable || elements.null_count() == 0 {
         return add(columns, layouts, elements, None);
     }
@@ -291,7 +293,7 @@ fn add_elements<O: ArrowNativeType>(
     add(columns, layouts, elements, Some(&NullBuffer::from(seen)))
 }
 
-/// Whether the rows of an array of this type are not where its layout has them.
+/// True if arrays of this type must be decoded to match their layout.
 fn is_packed(data_type: &DataType) -> bool {
     use DataType::{Dictionary, LargeListView, ListView, RunEndEncoded};
     matches!(data_type, Dictionary(..) | RunEndEncoded(..) | ListView(_) | LargeListView(_))
@@ -301,12 +303,13 @@ fn is_packed(data_type: &DataType) -> bool {
 #[derive(Clone, Debug)]
 pub(super) struct SourceColumn {
     pub(super) values: Values,
-    /// Whose values are not to be seen: nulls, and rows inside a null. There only if there are some.
+    /// Rows without a visible value: nulls, and rows inside a null of a parent; `None` if there are
+    /// none.
     pub(super) nulls: Option<NullBuffer>,
-    /// Nulls that are not inside another: those are written as if they were none, since the reader's
-    /// column may be one without nulls.
+    /// Nulls outside of a parent's null. Nulls inside one are written as values, since the reader's
+    /// column may not allow nulls.
     pub(super) validity: Option<NullBuffer>,
-    /// Whether rows may be inside a null.
+    /// True if rows may be inside a null of a parent.
     pub(super) has_hidden: bool,
 }
 
@@ -379,5 +382,5 @@ impl Values {
     }
 }
 
-/// The second cache of a processor holds about as much.
+/// Approximate size of a processor's second-level cache.
 const MAX_WARM: usize = 1 << 20;

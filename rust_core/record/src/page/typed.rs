@@ -1,4 +1,4 @@
-//! Arrays of columns with nothing inside them, made straight from their buffers.
+//! Builds arrays of flat columns directly from their buffers.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use arrow_array::{downcast_primitive, types};
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
-/// Values of a fixed width, of which the buffer has one for each row.
+/// Builds an array of fixed-width values; the buffer has one value per row.
 ///
-/// None if there is no quick way for the type, or if the buffer is not aligned.
+/// Returns `None` if the type has no fast path, or if the buffer is not aligned.
 pub(super) fn fixed(
     plain: &DataType,
     values: Buffer,
@@ -40,9 +40,9 @@ fn primitive<T: ArrowPrimitiveType>(
     Some(Arc::new(if is_of_type { array } else { array.with_data_type(plain.clone()) }))
 }
 
-/// Texts or bytes, of offsets that go up from 0.
+/// Builds an array of strings or binaries; the offsets ascend from 0.
 ///
-/// None if a text is not valid, if a buffer is not aligned, or if there are no rows.
+/// Returns `None` if a string is not valid UTF-8, a buffer is not aligned, or there are no rows.
 pub(super) fn var(
     plain: &DataType,
     offsets: Buffer,

@@ -1,4 +1,4 @@
-//! The types of columns: which stand for which, and what flat ones are in a page.
+//! The types of columns: conversions between them, and the layouts of flat types.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use arrow_array::new_empty_array;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 
-use super::schema::{OffsetWidth, ValueLayout};
+use super::column_layout::{OffsetWidth, ValueLayout};
 
-/// Whether values of type `got` can be written as `expected`, both of them [plain](plain_type): the
-/// same type, or one of its family.
+/// Returns true if values of type `got` can be written as `expected`, both of them
+/// [plain](plain_type): the same type, or one of its family.
 pub(super) fn accepts(expected: &DataType, got: &DataType) -> bool {
     use DataType::{
         Binary, FixedSizeList, LargeBinary, LargeList, LargeUtf8, List, Map, Struct, Timestamp,
@@ -22,7 +22,7 @@ pub(super) fn accepts(expected: &DataType, got: &DataType) -> bool {
         (Timestamp(expected, Some(_)), Timestamp(got, Some(_))) => expected == got,
         (List(expected) | LargeList(expected), List(got) | LargeList(got)) => inside(expected, got),
         (Map(expected, _), Map(got, _)) => match (expected.data_type(), got.data_type()) {
-            // The names of keys and values differ from library to library.
+            // The names of keys and values differ between libraries.
             (Struct(expected), Struct(got)) => {
                 let mut pairs = expected.iter().zip(got);
                 expected.len() == got.len() && pairs.all(|(expected, got)| inside(expected, got))
@@ -39,7 +39,7 @@ pub(super) fn accepts(expected: &DataType, got: &DataType) -> bool {
     }
 }
 
-/// The type without what only saves memory: dictionaries, runs, and views.
+/// Returns the type without encodings that save memory: dictionaries, run-end encoding, and views.
 pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     use DataType as D;
     let inside = |field: &FieldRef| {
@@ -60,10 +60,11 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Whether rows of a plain type can be packed again as `data_type`, whatever they are and however many.
+/// Returns true if any rows of a plain type can be encoded as `data_type`.
 ///
-/// Keys and run ends of fewer than 32 bits would not reach for the rows of a page, in which those of many
-/// batches meet; and packing takes memory by the row, so rows that take no bytes are left out.
+/// Excludes keys and run ends of fewer than 32 bits, which cannot number the rows of a page with
+/// rows of many batches. Also excludes rows that take no bytes, since encoding allocates memory per
+/// row.
 pub(super) fn can_pack(data_type: &DataType) -> bool {
     use DataType as D;
     let fits = match data_type {
@@ -84,7 +85,7 @@ pub(super) fn can_pack(data_type: &DataType) -> bool {
     fits && is_flat && packed.is_ok_and(|packed| packed.data_type() == data_type)
 }
 
-/// Whether a page is longer by each row of a plain type.
+/// Returns true if each row of a plain type takes bytes in a page.
 pub(super) fn takes_bytes(plain: &DataType) -> bool {
     match plain {
         DataType::Null => false,
@@ -94,7 +95,7 @@ pub(super) fn takes_bytes(plain: &DataType) -> bool {
     }
 }
 
-/// The layout of a flat type and its name in the hash; none if pages do not carry it.
+/// Returns the layout of a flat type and its name in the hash; `None` if pages do not support it.
 pub(super) fn flat_layout(data_type: &DataType) -> Option<(ValueLayout, String)> {
     use DataType as D;
     use ValueLayout::{Bits, Fixed, Null, Var};

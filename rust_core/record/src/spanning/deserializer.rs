@@ -1,4 +1,4 @@
-//! Puts records together from buffers.
+//! Reads records from buffers.
 
 use bytes::{Buf, Bytes};
 
@@ -6,31 +6,31 @@ use super::spill::{InMemory, SpillStore};
 use super::wrapper::{SpanningWrapper, check_length};
 use super::{DeserializeError, LENGTH_LEN, MAX_LENGTH, SpanningError};
 
-/// What the current buffer had to give.
+/// Result of reading the current buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeserializationResult {
-    /// A record, and the buffer has more bytes.
+    /// A record; the buffer has more bytes.
     IntermediateRecordFromBuffer(Bytes),
-    /// A record, and the buffer is consumed.
+    /// A record; the buffer is consumed.
     LastRecordFromBuffer(Bytes),
-    /// No record, the buffer is consumed.
+    /// No record; the buffer is consumed.
     PartialRecord,
 }
 
 impl DeserializationResult {
-    /// Whether there is a record.
+    /// True if there is a record.
     #[must_use]
     pub fn is_full_record(&self) -> bool {
         *self != Self::PartialRecord
     }
 
-    /// Whether the next buffer may be set.
+    /// True if the next buffer can be set.
     #[must_use]
     pub fn is_buffer_consumed(&self) -> bool {
         !matches!(self, Self::IntermediateRecordFromBuffer(_))
     }
 
-    /// The record, if there is one.
+    /// Returns the record, if there is one.
     #[must_use]
     pub fn into_record(self) -> Option<Bytes> {
         match self {
@@ -44,12 +44,13 @@ impl DeserializationResult {
 
 /// Reads records from successive buffers; one per channel.
 ///
-/// A record within one buffer is a slice of it and keeps it alive. One that spans buffers has memory of
-/// its own, and above the threshold is put together in a file of the [`SpillStore`]: many channels
-/// can then wait for the rest of large records while only the one that is returned is in memory.
+/// A record within one buffer is a slice of it and keeps it alive. A record that spans buffers is
+/// copied to the heap, or above the threshold to a file of the [`SpillStore`], and read back when
+/// it is complete. So many channels can wait for the rest of large records without keeping them in
+/// memory.
 ///
-/// Made by [`new`](Self::new) it is Flink's `AdaptiveSpanningRecordDeserializer`, made by
-/// [`spilling`](Self::spilling) its `SpillingAdaptiveSpanningRecordDeserializer`.
+/// With [`new`](Self::new) it corresponds to Flink's `AdaptiveSpanningRecordDeserializer`, with
+/// [`spilling`](Self::spilling) to its `SpillingAdaptiveSpanningRecordDeserializer`.
 ///
 /// ```
 /// # use headgate_record::{DeserializationResult as Result, SpanningDeserializer};
@@ -64,16 +65,17 @@ impl DeserializationResult {
 #[derive(Debug)]
 pub struct SpanningDeserializer<S: SpillStore = InMemory> {
     max_record_size: usize,
-    /// Larger records than this are put together in a file.
+    /// Records above this length are assembled in a file.
     threshold: usize,
     store: S,
-    /// What is left of the current buffer: all that Flink's `NonSpanningWrapper` has.
+    /// Unread part of the current buffer (Flink's `NonSpanningWrapper`).
     buffer: Bytes,
     spanning: SpanningWrapper<S::File>,
 }
 
 impl SpanningDeserializer {
-    /// A deserializer that refuses records of more bytes than this, and never spills.
+    /// Creates a deserializer that rejects records of more than `max_record_size` bytes and never
+    /// spills.
     #[must_use]
     pub fn new(max_record_size: usize) -> Self {
         Self::spilling(max_record_size, usize::MAX, InMemory::STORE)
@@ -81,8 +83,8 @@ impl SpanningDeserializer {
 }
 
 impl<S: SpillStore> SpanningDeserializer<S> {
-    /// A deserializer that refuses records of more than `max_record_size` bytes, and puts those of more
-    /// than `threshold` bytes together in files of the store if they span buffers.
+    /// Creates a deserializer that rejects records of more than `max_record_size` bytes, and
+    /// assembles records of more than `threshold` bytes in files of the store if they span buffers.
     #[must_use]
     pub fn spilling(max_record_size: usize, threshold: usize, store: S) -> Self {
         Self {
@@ -94,10 +96,10 @@ impl<S: SpillStore> SpanningDeserializer<S> {
         }
     }
 
-    /// Takes the next buffer; it is dropped as soon as it is consumed.
+    /// Sets the next buffer, which is dropped once it is consumed.
     ///
     /// # Errors
-    /// The previous buffer is not consumed; `buffer` is then dropped.
+    /// The previous buffer is not consumed; `buffer` is dropped.
     pub fn set_next_buffer(&mut self, buffer: Bytes) -> Result<(), SpanningError> {
         if !self.buffer.is_empty() {
             return Err(SpanningError::BufferNotConsumed { bytes: self.buffer.len() });
@@ -106,12 +108,12 @@ impl<S: SpillStore> SpanningDeserializer<S> {
         Ok(())
     }
 
-    /// The next record of the current buffer. Call it until the buffer is consumed.
+    /// Reads the next record of the current buffer. Call it until the buffer is consumed.
     ///
     /// # Errors
-    /// A length that is negative or above the limit, before any memory is taken for it: the stream cannot
-    /// be read any further then, and each later call gives the same error. Or what the store says: then a
-    /// later call tries the same again.
+    /// A length is negative or above the limit. No memory is allocated for it, the stream cannot be
+    /// read any further, and each later call returns the same error. Or the store failed; a later
+    /// call retries.
     pub fn next_record(&mut self) -> Result<DeserializationResult, DeserializeError<S::Error>> {
         let record = match self.whole_record()? {
             Some(record) => Some(record),
@@ -125,29 +127,30 @@ impl<S: SpillStore> SpanningDeserializer<S> {
             Some(record) => DeserializationResult::IntermediateRecordFromBuffer(record),
         };
         if result.is_buffer_consumed() {
-            // An empty slice would keep the whole buffer alive.
+            // Even an empty slice would keep the whole buffer alive.
             self.buffer = Bytes::new();
         }
         Ok(result)
     }
 
-    /// Whether a record was begun and not completed, or the buffer has bytes that were not looked at.
+    /// True while a record is incomplete or the buffer has unread bytes.
     #[must_use]
     pub fn has_unconsumed(&self) -> bool {
         !self.spanning.is_empty() || !self.buffer.is_empty()
     }
 
-    /// How many bytes were taken and not yet returned as a record.
+    /// Number of bytes taken but not yet returned in a record.
     #[must_use]
     pub fn unconsumed_len(&self) -> usize {
         self.spanning.len() + self.buffer.len()
     }
 
-    /// All bytes taken and not yet returned as a record, exactly as they came, in pieces of at most 2 MiB:
-    /// Flink's `getUnconsumedBuffer`. A fresh deserializer that is given them goes on where this one is.
+    /// Returns all bytes taken but not yet returned in a record, unchanged, in pieces of at most 2
+    /// MiB (Flink's `getUnconsumedBuffer`). A new deserializer that reads them continues at this
+    /// point.
     ///
     /// # Errors
-    /// What the store says when a file cannot be read; the pieces end then.
+    /// The store cannot read a file; no further pieces follow.
     pub fn unconsumed(&self) -> impl Iterator<Item = Result<Bytes, S::Error>> + use<'_, S> {
         let (mut at, spanning) = (0, self.spanning.len());
         std::iter::from_fn(move || {
@@ -167,13 +170,13 @@ impl<S: SpillStore> SpanningDeserializer<S> {
         })
     }
 
-    /// Drops everything taken so far: the buffer, the record in progress and its file.
+    /// Drops the buffer, the record in progress and its file.
     pub fn clear(&mut self) {
         self.buffer = Bytes::new();
         self.spanning.clear();
     }
 
-    /// A record that begins and ends in the current buffer.
+    /// Reads a record that begins and ends in the current buffer.
     fn whole_record(&mut self) -> Result<Option<Bytes>, SpanningError> {
         let Some(prefix) = self.buffer.first_chunk().filter(|_| self.spanning.is_empty()) else {
             return Ok(None);
@@ -186,7 +189,7 @@ impl<S: SpillStore> SpanningDeserializer<S> {
         Ok(Some(self.buffer.split_to(length)))
     }
 
-    /// A record that began in an earlier buffer, or that the current one begins and does not end.
+    /// Reads a part of a record that spans buffers.
     fn spanning_record(&mut self) -> Result<Option<Bytes>, DeserializeError<S::Error>> {
         let Self { spanning, buffer, .. } = self;
         let Some(length) = spanning.take_length(buffer, self.max_record_size)? else {
@@ -202,5 +205,5 @@ impl<S: SpillStore> SpanningDeserializer<S> {
     }
 }
 
-/// Bytes of a file that are in memory at a time while it is read for a checkpoint.
+/// Maximum bytes of a file in memory while it is read for a checkpoint.
 const UNCONSUMED_PIECE: usize = 2 << 20;

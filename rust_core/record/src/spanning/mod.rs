@@ -1,8 +1,9 @@
-//! Records of any length over buffers of any size: `[length: i32 big-endian][payload]`, cut anywhere.
+//! Records of any length in buffers of any size: `[length: i32 big-endian][payload]`, split at any
+//! byte.
 //!
-//! One serializer and one deserializer per channel. A record that lies within one buffer is read
-//! without a copy; one that spans buffers is put together on the heap, or in a file when it is large,
-//! within a stated limit.
+//! Each channel has one serializer and one deserializer. A record within one buffer is read without
+//! a copy. A record that spans buffers is assembled on the heap, or in a file if it is large; its
+//! length is limited.
 
 mod deserializer;
 mod serializer;
@@ -13,25 +14,25 @@ pub use deserializer::{DeserializationResult, SpanningDeserializer};
 pub use serializer::{SerializationResult, SpanningSerializer};
 pub use spill::{InMemory, SpillStore};
 
-/// Why a record cannot be written or read.
+/// Failures of writing or reading a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanningError {
-    /// A buffer came before the previous one was read to its end.
+    /// A buffer was set before the previous one was consumed.
     #[error("the previous buffer still has {bytes} unread bytes")]
     BufferNotConsumed {
-        /// Bytes that would be lost.
+        /// Remaining bytes.
         bytes: usize,
     },
-    /// A length prefix is negative: the stream is not one of records, or has lost bytes.
+    /// A length prefix is negative: the stream does not consist of records, or bytes were lost.
     #[error("a record has the negative length {length}")]
     NegativeLength {
-        /// The length that was read.
+        /// Length in the prefix.
         length: i32,
     },
-    /// A record came before the previous one was written to its end.
+    /// A record was set before the previous one was written.
     #[error("the previous record still has {bytes} unwritten bytes")]
     RecordNotWritten {
-        /// Bytes that would be lost.
+        /// Remaining bytes.
         bytes: usize,
     },
     /// The record exceeds the limit.
@@ -39,15 +40,15 @@ pub enum SpanningError {
     RecordTooLarge {
         /// Length of the record.
         length: usize,
-        /// The limit.
+        /// Maximum length.
         limit: usize,
     },
 }
 
-/// Why the next record cannot be read.
+/// Failures of reading the next record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeserializeError<E> {
-    /// The stream is not one of records within the limit.
+    /// A length prefix is invalid.
     #[error(transparent)]
     Record(#[from] SpanningError),
     /// The store of spilled records failed.
@@ -55,8 +56,8 @@ pub enum DeserializeError<E> {
     Spill(E),
 }
 
-/// Bytes of the length before each record.
+/// Bytes of the length prefix.
 pub const LENGTH_LEN: usize = 4;
 
-/// The largest record that a length prefix can announce.
+/// Maximum length of a record.
 const MAX_LENGTH: usize = i32::MAX as usize;

@@ -1,28 +1,28 @@
-//! Cuts records into buffers.
+//! Writes records into buffers.
 
 use bytes::{Buf, Bytes};
 
 use super::{LENGTH_LEN, MAX_LENGTH, SpanningError};
 
-/// How a copy into a buffer ended.
+/// Result of a copy into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SerializationResult {
-    /// The record is written and the buffer has room left.
+    /// The record is complete and the buffer has room left.
     FullRecord,
-    /// The record ended exactly with the buffer.
+    /// The record is complete and the buffer is full.
     FullRecordMemorySegmentFull,
-    /// The buffer is full and the record is not finished.
+    /// The buffer is full and the record is incomplete.
     PartialRecordMemorySegmentFull,
 }
 
 impl SerializationResult {
-    /// Whether the record is written to its end.
+    /// True if the record is complete.
     #[must_use]
     pub fn is_full_record(self) -> bool {
         self != Self::PartialRecordMemorySegmentFull
     }
 
-    /// Whether the buffer has no room left.
+    /// True if the buffer is full.
     #[must_use]
     pub fn is_full_buffer(self) -> bool {
         self != Self::FullRecord
@@ -51,17 +51,18 @@ pub struct SpanningSerializer {
 }
 
 impl SpanningSerializer {
-    /// A serializer of records of at most so many bytes, the length prefix not counted.
+    /// Creates a serializer of records of at most `max_record_size` bytes, without the length
+    /// prefix.
     #[must_use]
     pub fn new(max_record_size: usize) -> Self {
         let max_record_size = max_record_size.min(MAX_LENGTH);
         Self { max_record_size, prefix: Bytes::new(), payload: Bytes::new() }
     }
 
-    /// Takes the next record.
+    /// Sets the next record.
     ///
     /// # Errors
-    /// The record is too large, or the previous one is not written to its end.
+    /// The record is too large, or the previous one is incomplete.
     pub fn set_record(&mut self, payload: Bytes) -> Result<(), SpanningError> {
         if self.has_data() {
             return Err(SpanningError::RecordNotWritten { bytes: self.remaining() });
@@ -78,9 +79,9 @@ impl SpanningSerializer {
         Ok(())
     }
 
-    /// Copies as much of the record as the buffer takes; returns how many bytes that is.
+    /// Copies as much of the record as fits the buffer; returns the number of bytes.
     ///
-    /// Without a record in progress it writes nothing and answers that a full record is written.
+    /// Without a record in progress, writes nothing and returns `FullRecord`.
     pub fn copy_to(&mut self, buffer: &mut [u8]) -> (usize, SerializationResult) {
         let mut written = 0;
         for part in [&mut self.prefix, &mut self.payload] {
@@ -92,7 +93,7 @@ impl SpanningSerializer {
             (true, _) => SerializationResult::PartialRecordMemorySegmentFull,
             (false, true) => SerializationResult::FullRecordMemorySegmentFull,
             (false, false) => {
-                // The record's memory is not needed any more.
+                // Frees the memory of the record.
                 self.payload = Bytes::new();
                 SerializationResult::FullRecord
             }
@@ -100,13 +101,13 @@ impl SpanningSerializer {
         (written, result)
     }
 
-    /// Whether a record is not yet written to its end.
+    /// True while a record is incomplete.
     #[must_use]
     pub fn has_data(&self) -> bool {
         self.remaining() > 0
     }
 
-    /// Bytes of the record that are not yet written, length prefix included.
+    /// Unwritten bytes of the record, including the length prefix.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.prefix.len() + self.payload.len()

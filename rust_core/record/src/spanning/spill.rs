@@ -1,38 +1,38 @@
-//! Where records are put together that are too large for memory.
+//! Files in which large records are assembled.
 
 use std::convert::Infallible;
 
 use bytes::Bytes;
 
-/// Makes the files of a [`SpanningDeserializer`](super::SpanningDeserializer).
+/// Creates the files of a [`SpanningDeserializer`](super::SpanningDeserializer).
 ///
-/// This crate has no files; who has some lends them here. A file is given up by dropping it.
+/// This crate does no I/O; the caller implements the store. Dropping a file deletes it.
 pub trait SpillStore {
-    /// One file, or whatever holds the bytes of one record.
+    /// File that holds the bytes of one record.
     type File;
-    /// Why it cannot be made, written or read.
+    /// Error of creating, writing or reading a file.
     type Error;
 
-    /// A new empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
-    /// The store's own.
+    /// The store failed.
     fn create(&self) -> Result<Self::File, Self::Error>;
 
-    /// Writes all of the bytes at an offset. After an error they may be written again.
+    /// Writes all bytes at an offset. After an error the caller may repeat the write.
     ///
     /// # Errors
-    /// The store's own.
+    /// The store failed.
     fn write(&self, file: &mut Self::File, offset: usize, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// Reads exactly so many bytes, all of them written before.
+    /// Reads exactly `length` bytes, all of which were written before.
     ///
     /// # Errors
-    /// The store's own.
+    /// The store failed.
     fn read(&self, file: &Self::File, offset: usize, length: usize) -> Result<Bytes, Self::Error>;
 }
 
-/// The store of who never spills.
+/// Store of a deserializer that never spills.
 #[derive(Clone, Copy, Debug)]
 pub struct InMemory(());
 

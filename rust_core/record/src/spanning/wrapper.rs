@@ -1,24 +1,24 @@
-//! The one record of a channel that began in an earlier buffer: Flink's `SpanningWrapper` (spec 6.3).
+//! The record of a channel that spans buffers: Flink's `SpanningWrapper` (spec 6.3).
 
 use bytes::{Buf, Bytes};
 
 use super::spill::SpillStore;
 use super::{LENGTH_LEN, SpanningError};
 
-/// A record in parts: some of its length, or the length and some of its bytes.
+/// An incomplete record: a part of its length prefix, or the prefix and a part of its bytes.
 #[derive(Debug)]
 pub(super) struct SpanningWrapper<F> {
     /// The first `prefix_len` bytes of the length prefix.
     prefix: [u8; LENGTH_LEN],
     prefix_len: usize,
-    /// Some only when the prefix is complete.
+    /// `Some` once the prefix is complete.
     payload: Option<Payload<F>>,
 }
 
 #[derive(Debug)]
 struct Payload<F> {
     length: usize,
-    /// Not above `length`.
+    /// Invariant: at most `length`.
     filled: usize,
     parts: Parts<F>,
 }
@@ -34,7 +34,7 @@ impl<F> SpanningWrapper<F> {
         Self { prefix: [0; LENGTH_LEN], prefix_len: 0, payload: None }
     }
 
-    /// Whether no record has begun.
+    /// True if no record is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.prefix_len == 0
     }
@@ -44,7 +44,7 @@ impl<F> SpanningWrapper<F> {
         self.prefix_len + self.filled()
     }
 
-    /// Takes what the length still lacks; the length once it is complete.
+    /// Takes the rest of the length prefix; returns the length once it is complete.
     pub(super) fn take_length(
         &mut self,
         buffer: &mut Bytes,
@@ -59,14 +59,14 @@ impl<F> SpanningWrapper<F> {
         check_length(self.prefix, max_record_size).map(Some)
     }
 
-    /// Whether bytes of the record itself were taken, or its file was made.
+    /// True once bytes after the prefix were taken or the file was created.
     pub(super) fn has_payload(&self) -> bool {
         self.payload.is_some()
     }
 
-    /// Takes what the record still lacks; the record once it is complete.
+    /// Takes the rest of the record; returns the record once it is complete.
     ///
-    /// An error leaves everything as it was, so that the same call may be made again.
+    /// An error changes nothing, so that the call can be repeated.
     pub(super) fn take_payload<S: SpillStore<File = F>>(
         &mut self,
         buffer: &mut Bytes,
@@ -92,7 +92,7 @@ impl<F> SpanningWrapper<F> {
         Ok(Some(record))
     }
 
-    /// At most `limit` bytes of what was taken, from `offset` on, exactly as they came.
+    /// Returns at most `limit` of the bytes taken, from `offset` on, unchanged.
     pub(super) fn taken<S: SpillStore<File = F>>(
         &self,
         offset: usize,
@@ -113,7 +113,7 @@ impl<F> SpanningWrapper<F> {
         }
     }
 
-    /// Forgets the record; its memory or file goes with it.
+    /// Drops the record with its memory or file.
     pub(super) fn clear(&mut self) {
         self.prefix_len = 0;
         self.payload = None;
@@ -143,7 +143,7 @@ impl<F> Payload<F> {
         match &mut self.parts {
             Parts::File(file) => store.write(file, self.filled, part)?,
             Parts::Memory(bytes) => {
-                // Memory grows with the bytes that came, never with the length that was announced.
+                // Allocate for received bytes, not for the declared length.
                 if filled > bytes.capacity() {
                     let capacity = filled.max(2 * bytes.capacity()).max(MIN_CAPACITY);
                     bytes.reserve_exact(capacity.min(self.length) - bytes.len());
@@ -156,7 +156,7 @@ impl<F> Payload<F> {
     }
 }
 
-/// The length that a prefix says, if a record may have it.
+/// Returns the length in a prefix, if a record can have it.
 pub(super) fn check_length(
     prefix: [u8; LENGTH_LEN],
     max_record_size: usize,

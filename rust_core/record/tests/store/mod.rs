@@ -6,34 +6,34 @@ use std::rc::Rc;
 use bytes::Bytes;
 use headgate_record::{SpanningDeserializer, SpillStore};
 
-/// Files in memory; a shared reference of it is the store.
+/// Files in memory; a shared reference implements the store.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     created: Cell<usize>,
     open: Rc<Cell<usize>>,
-    /// How many calls still succeed.
+    /// Number of calls that still succeed.
     pub(crate) calls_left: Cell<Option<usize>>,
 }
 
-/// One file; counted as open until it is dropped.
+/// One file, counted as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct File {
     bytes: RefCell<Vec<u8>>,
     open: Rc<Cell<usize>>,
 }
 
-/// What the store answers when it is to fail.
+/// Error of the store when it is set to fail.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the disk is full")]
 pub(crate) struct Full;
 
 impl Store {
-    /// Files made so far.
+    /// Files created so far.
     pub(crate) fn created(&self) -> usize {
         self.created.get()
     }
 
-    /// Files that are not given up.
+    /// Open files.
     pub(crate) fn open(&self) -> usize {
         self.open.get()
     }

@@ -1,4 +1,4 @@
-//! Random batches of the types that pages carry, the same for the same seed.
+//! Random batches of all types that pages support, determined by a seed.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use arrow_cast::cast;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit};
 
-/// A small generator of pseudo-random numbers (splitmix64).
+/// A generator of pseudo-random numbers (splitmix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -78,7 +78,7 @@ fn field(name: &str, data_type: DataType, nullable: bool) -> Arc<Field> {
     Arc::new(Field::new(name, data_type, nullable))
 }
 
-/// Types with others inside them.
+/// Nested types.
 pub(crate) fn nested_types() -> Vec<DataType> {
     use DataType::*;
     let map = |key, value| {
@@ -105,7 +105,7 @@ pub(crate) fn nested_types() -> Vec<DataType> {
     ]
 }
 
-/// Types that travel as others.
+/// Types that are sent in another type.
 pub(crate) fn packed_types() -> Vec<DataType> {
     use DataType::*;
     let dictionary = Dictionary(Box::new(Int32), Box::new(Utf8));
@@ -122,7 +122,7 @@ pub(crate) fn packed_types() -> Vec<DataType> {
     ]
 }
 
-/// The type in which a packed one travels.
+/// The type in which an encoded type is sent.
 pub(crate) fn plain(data_type: &DataType) -> DataType {
     use DataType::*;
     let inside =
@@ -139,7 +139,7 @@ pub(crate) fn plain(data_type: &DataType) -> DataType {
     }
 }
 
-/// The types that are written as `expected`.
+/// The types that can be written as `expected`.
 pub(crate) fn family(expected: &DataType) -> Vec<DataType> {
     use DataType::*;
     match expected {
@@ -198,7 +198,7 @@ fn array(
         let array = array(&plain(data_type), nullable, rows, max_bytes, random);
         return cast(&array, data_type).unwrap();
     }
-    // Some columns that may have nulls have none, and some have few.
+    // Some nullable columns have no nulls, and some have few.
     let nulls_in = if nullable { [0, 2, 1000][random.below(3)] } else { 0 };
     let valid: Vec<bool> = (0..rows).map(|_| nulls_in == 0 || random.below(nulls_in) > 0).collect();
     let strings = |random: &mut Random| -> Vec<Option<String>> {
@@ -241,7 +241,7 @@ fn array(
                 DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap(),
                 primitive => primitive.primitive_width().unwrap(),
             };
-            // The slots of nulls get random bytes too: they must not travel.
+            // The slots of nulls get random bytes, which must not be sent.
             let bytes: Vec<u8> =
                 (0..rows * width).map(|_| random.next().to_le_bytes()[0]).collect();
             let data = ArrayData::builder(fixed.clone())
@@ -255,7 +255,7 @@ fn array(
     }
 }
 
-/// The slots of nulls have something inside too: it must not travel.
+/// The slots of nulls have children too, which must not be sent.
 fn nested_array(
     data_type: &DataType,
     nulls: Option<NullBuffer>,

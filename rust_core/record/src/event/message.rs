@@ -1,29 +1,86 @@
-//! Events as bytes.
+//! The control messages, their encoding and decoding.
 
 use bytes::{BufMut, Bytes};
 
-use super::{
-    AlignmentType, CheckpointBarrier, CheckpointOptions, Event, EventError, SavepointFormat,
-    SnapshotType, StopMode,
+use super::checkpoint::{
+    AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType,
 };
+use super::error::EventError;
+
+/// A control message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The checkpoint is cancelled.
+    CancelCheckpointMarker {
+        /// Id of the checkpoint.
+        checkpoint_id: i64,
+    },
+    /// Records before the barrier belong to the checkpoint, records after it do not.
+    CheckpointBarrier(CheckpointBarrier),
+    /// An event of the user.
+    Custom {
+        /// Name of the kind of event, at most 65,535 bytes.
+        name: String,
+        /// Content.
+        body: Bytes,
+    },
+    /// End of the recovered state of a channel.
+    EndOfChannelState,
+    /// End of the user's records; more events can follow.
+    EndOfData(StopMode),
+    /// End of the partition.
+    EndOfPartition,
+    /// End of a segment of a tiered partition.
+    EndOfSegment,
+    /// End of a superstep of an iteration.
+    EndOfSuperstep,
+    /// Announces to the receiving channel an event that is still queued.
+    EventAnnouncement {
+        /// Sequence number of the announced event's buffer.
+        sequence_number: i32,
+        /// Announced event; must not be an announcement.
+        announced: Box<Self>,
+    },
+    /// Describes the buffers before it for recovery.
+    RecoveryMetadata {
+        /// Index of the last buffer.
+        final_buffer_index: i32,
+    },
+    /// Names the old channel of the recovered buffers that follow.
+    SubtaskConnectionDescriptor {
+        /// Sending subtask.
+        input_subtask: i32,
+        /// Receiving subtask.
+        output_subtask: i32,
+    },
+}
+
+/// Reason for the end of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// The input is exhausted; operators must send pending results.
+    Drain,
+    /// The job stops and will be resumed.
+    NoDrain,
+}
 
 impl Event {
-    /// The event's bytes, exactly as many as it needs.
+    /// Encodes the event without padding.
     ///
     /// # Errors
-    /// A custom name, a body or a location that is longer than its length field can say, and an
-    /// announcement of an announcement, options of a checkpoint that contradict each other.
+    /// A custom name, a body or a location is too long for its length field, an announcement
+    /// contains an announcement, or the options of a checkpoint contradict each other.
     pub fn encode(&self) -> Result<Bytes, EventError> {
         let mut out = Vec::new();
         self.put(&mut out)?;
         Ok(out.into())
     }
 
-    /// Reads an event; what follows it is ignored.
+    /// Decodes an event and ignores the bytes after it.
     ///
     /// # Errors
-    /// Too few bytes, unknown codes, invalid lengths, announcements of announcements, and options that
-    /// contradict each other.
+    /// The bytes are too few, a code is unknown, a length is invalid, an announcement contains an
+    /// announcement, or the options of a checkpoint contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Self, EventError> {
         let mut reader = Reader { bytes, at: 0 };
         match reader.i32()? {
@@ -241,5 +298,5 @@ const END_OF_DATA: i32 = 8;
 const END_OF_SEGMENT: i32 = 9;
 const RECOVERY: i32 = 10;
 
-/// Length of a location that is not given.
+/// Length that stands for the default location.
 const DEFAULT_LOCATION: i32 = -1;
