@@ -3,14 +3,15 @@
 import contextlib
 import json
 import socket
-from dataclasses import FrozenInstanceError, asdict
+from dataclasses import FrozenInstanceError, asdict, fields
 
 import pyarrow as pa
 import pytest
 from tests.driver.actors import Theatre
 
 from headgate.spark.progress.render import count, html, size
-from headgate.spark.progress.stats import SCHEMA_VERSION, ExchangeStats, snapshot
+from headgate.spark.progress.run_stats import SCHEMA_VERSION
+from headgate.spark.progress.stats import ExchangeStats, snapshot
 from headgate.spark.progress.task_stats import TaskStats
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
@@ -265,7 +266,7 @@ def test_json_and_arrow_have_everything(run):
     assert told["schema_version"] == SCHEMA_VERSION
     assert told["verdict"]["kind"] == "skew"
     assert told["tasks"] == [asdict(task) for task in stats.tasks]
-    assert set(told) == set(ExchangeStats.__slots__)
+    assert set(told) == {field.name for field in fields(ExchangeStats)}
     table = stats.to_arrow()
     assert table.sort_by([("role", "ascending"), ("task", "ascending")]).to_pylist() == [
         asdict(task) | {} for task in stats.tasks

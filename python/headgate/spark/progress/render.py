@@ -6,7 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.progress.run_stats import RunStats
     from headgate.spark.progress.task_stats import StageStats, TaskStats
 
 #: Most tasks in a table; the busiest come first.
@@ -31,7 +31,7 @@ def size(number: float) -> str:
     return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
 
 
-def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) -> str:
+def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> str:
     """Return one line of at most ``width`` characters; the rates are per second."""
     parts = [f"headgate {stats.exchange_id[:4]}/{stats.run}"]
     if stats.state != "running":
@@ -56,7 +56,7 @@ def line(stats: ExchangeStats, rows_rate: float, bytes_rate: float, width: int) 
     return _cut("  ".join(parts), width)
 
 
-def text(stats: ExchangeStats) -> str:
+def text(stats: RunStats) -> str:
     """Return a few lines: state and numbers, the stages, the verdict."""
     stages = [
         f"{stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
@@ -67,7 +67,7 @@ def text(stats: ExchangeStats) -> str:
     return "\n  ".join([_head(stats), *_numbers(stats), *stages, *_verdict(stats)])
 
 
-def html(stats: ExchangeStats) -> str:
+def html(stats: RunStats) -> str:
     """Return a piece of HTML: what :func:`text` says, a bar per stage, and the tasks."""
     share = stats.share_done
     done = "" if share is None else _bar([(share, _COLOURS[0][1])])
@@ -82,13 +82,13 @@ def html(stats: ExchangeStats) -> str:
     )
 
 
-def _head(stats: ExchangeStats) -> str:
+def _head(stats: RunStats) -> str:
     failure = f" [{stats.error}] {stats.error_summary}" if stats.error else ""
     name = f"headgate exchange {stats.exchange_id[:4]}, run {stats.run}"
     return f"{name}: {stats.state}{failure} after {stats.seconds:.1f} s"
 
 
-def _numbers(stats: ExchangeStats) -> list[str]:
+def _numbers(stats: RunStats) -> list[str]:
     found = [
         (
             f"{count(stats.rows)} rows  {size(stats.bytes)}"
@@ -103,16 +103,16 @@ def _numbers(stats: ExchangeStats) -> list[str]:
     return found
 
 
-def _verdict(stats: ExchangeStats) -> list[str]:
+def _verdict(stats: RunStats) -> list[str]:
     found = stats.verdict
     return [] if found is None else [f"slowest: {found.text}", f"may help: {found.advice}"]
 
 
-def _timed(stats: ExchangeStats) -> list[StageStats]:
+def _timed(stats: RunStats) -> list[StageStats]:
     return [stage for stage in stats.stages if _wall(stage)]
 
 
-def _task_table(stats: ExchangeStats) -> str:
+def _task_table(stats: RunStats) -> str:
     if not stats.tasks:
         return ""
     tasks = sorted(stats.tasks, key=lambda task: task.wall_ms - task.input_ms, reverse=True)

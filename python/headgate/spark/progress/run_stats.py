@@ -1,0 +1,79 @@
+"""The numbers of one run: plain values that the statistics hold and that all displays render."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headgate.spark.progress.task_stats import StageStats, TaskStats
+    from headgate.spark.progress.verdict import Verdict
+
+#: Version of the JSON form. It grows with each field that is added, removed or changed.
+SCHEMA_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunStats:
+    """Numbers of one run. Reports of tasks may be lost, so the times may lag behind.
+
+    Attributes:
+        exchange_id: id of the exchange, in hex.
+        run: number of the run in this application.
+        epoch: attempt of the run.
+        state: ``"running"`` until the run ends; then ``"done"``, ``"failed"`` or ``"cancelled"``.
+        error: code of the first cause, or ``""``.
+        seconds: from the arrival of the last consumer to the end of the run, or to now.
+        producers: producer tasks that are done.
+        consumers: consumer tasks; fewer than partitions if some were handed over.
+        rows: rows sent.
+        bytes: bytes of pages sent.
+        pages: buffers sent.
+        rows_received: rows read; fewer than sent after a LIMIT.
+        peak_bytes: peak pool usage of the process with the highest one.
+        splits_done: splits read to their end; 0 if Spark reads the input.
+        splits_total: all splits; None if the source does not know their number.
+        error_summary: text of the first cause, or ``""``.
+        tasks: state and times of each task.
+        stages: times of each stage, summed over its tasks, and its busiest task.
+        verdict: the slowest stage; None if no stage clearly is.
+        schema_version: version of the JSON form.
+    """
+
+    exchange_id: str
+    run: int
+    epoch: int
+    state: str
+    error: str
+    seconds: float
+    producers: int
+    consumers: int
+    rows: int
+    bytes: int
+    pages: int
+    rows_received: int
+    peak_bytes: int
+    splits_done: int = 0
+    splits_total: int | None = None
+    error_summary: str = ""
+    tasks: tuple[TaskStats, ...] = field(default=(), repr=False)
+    stages: tuple[StageStats, ...] = field(default=(), repr=False)
+    verdict: Verdict | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows sent per second since the start."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes sent per second since the start."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def share_done(self) -> float | None:
+        """The part of the splits that is done, 0 to 1; None where the total is not known."""
+        if not self.splits_total:
+            return None
+        return min(1.0, self.splits_done / self.splits_total)
