@@ -1,4 +1,4 @@
-"""Progress on the driver: what is shown where, and what is not, and that it cannot hurt."""
+"""Progress on the driver: the content of each surface, and surfaces that fail or block."""
 
 import io
 import logging
@@ -39,7 +39,7 @@ def run(theatre):
 
 @pytest.fixture
 def notebook(monkeypatch):
-    """Pretend that this process is a notebook's kernel."""
+    """Make this process look like the kernel of a notebook."""
     display = FakeDisplay()
     ipython = types.ModuleType("IPython")
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
@@ -196,7 +196,7 @@ def test_what_this_process_is(monkeypatch, notebook):
 
 
 class BrokenTerminal(FakeTerminal):
-    """A terminal whose reader went away."""
+    """A terminal whose reader has closed it."""
 
     def write(self, text):
         raise BrokenPipeError(text)
@@ -222,7 +222,7 @@ def test_a_notebook_that_breaks_is_left_alone(run, caplog, notebook, monkeypatch
 
 
 class StuckTerminal(FakeTerminal):
-    """A terminal that takes nothing until it is told to, as after Ctrl-S."""
+    """A terminal that blocks writes until ``go_on`` is set, as after Ctrl-S."""
 
     def __init__(self):
         super().__init__()
@@ -241,7 +241,7 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(run, monkeypatch):
     progress = Progress(plans("auto"))
     progress.show([run], run.started + 2.0)
     assert terminal.reached.wait(10)
-    for _ in range(1000):  # the thread is stuck; the caller is not
+    for _ in range(1000):  # the thread blocks, the caller does not
         progress.show([run], run.started + 2.0)
     progress.show([], run.started + 2.0)
     assert our_threads().count("headgate-progress") == 1

@@ -24,7 +24,7 @@ TIMES = ("input_ms", "function_ms", "emit_ms", "blocked_ms")
 
 
 class Time:
-    """A clock that goes when it is told to."""
+    """A clock that only a test advances."""
 
     def __init__(self):
         self.ns = 5
@@ -66,7 +66,7 @@ def test_what_emit_waited_for_segments_is_back_pressure(timed):
     clock.blocked_ns = lambda: 30_000_000
     now.wait(40)
     assert spent(clock) == (0, 0, 10, 30)
-    clock.blocked_ns = lambda: 50_000_000  # counted a little later than the clock was read
+    clock.blocked_ns = lambda: 50_000_000  # more than the clock: it was read a little later
     assert spent(clock) == (0, 0, 0, 40)
 
 
@@ -107,7 +107,7 @@ def test_the_times_of_a_consumer(timed):
     for _ in yielded(apply("reduce", function, Source(origin(), lambda _: None, clock)), clock):
         now.wait(1000)
     now.wait(7)
-    assert spent(clock) == (107, 10, 0, 2000), "after its end it is idle"
+    assert spent(clock) == (107, 10, 0, 2000), "after its end the consumer is idle"
 
 
 def test_an_origin_that_raises_is_not_waited_for_any_more(timed):

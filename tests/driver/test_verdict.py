@@ -1,4 +1,4 @@
-"""The slowest stage: a table of what is said, and that nothing is said when it is not clear."""
+"""The verdict on the slowest stage: a table of cases, with no verdict for each unclear one."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from headgate.spark.progress.verdict import BUSY, MIN_SECONDS, MOST, verdict
 
 
 def producer(task=0, source=0, map_=0, emit=0, blocked=0, state="running"):
-    """Ten seconds, in parts of a hundred."""
+    """A producer that ran for ten seconds. The arguments are percentages of that time."""
     times = (source, map_, emit, blocked)
     return TaskStats("map", task, state, 0, 0, 0, *(100 * part for part in times))
 
@@ -24,7 +24,7 @@ def consumer(task=0, idle=0, reduce=0, sink=0, rows=0, state="running"):
 IDLE = [consumer(0, idle=95, reduce=5), consumer(1, idle=97, reduce=3)]
 BLOCKED = [producer(0, 10, 20, 8, 62), producer(1, 10, 25, 10, 55)]
 
-#: name -> tasks, options, kind, task, what the sentence says; kind None: nothing is said.
+#: Name -> tasks, options, and the kind, task and text of the verdict. Kind None: no verdict.
 TABLE = {
     "no tasks": ([], {}, None, None, ""),
     "nobody waits for anybody": ([producer(0, 30, 40, 10, 20), *IDLE], {}, None, None, ""),
@@ -33,7 +33,7 @@ TABLE = {
         {},
         "jvm-feed",
         0,
-        "the JVM is waited for: 91 % of the time of producer 0",
+        "waiting for the JVM takes 91 % of the time of producer 0",
     ),
     "reading is slow": (
         [producer(0, source=91, map_=9), *IDLE],
@@ -68,7 +68,7 @@ TABLE = {
         {},
         "exchange",
         0,
-        "putting rows into pages takes 70 % of the time of producer 0",
+        "writing rows into pages takes 70 % of the time of producer 0",
     ),
     "the network is slow": (
         [*BLOCKED, *IDLE],
@@ -131,7 +131,7 @@ TABLE = {
         {},
         "sink",
         1,
-        "what follows the exchange lets consumer 1 wait 83 % of the time",
+        "consumer 1 waits 83 % of the time for the code after it",
     ),
     "a reduce that is neither busy nor blocked": (
         [*BLOCKED, consumer(0, 10, 48, 42)],
@@ -252,7 +252,7 @@ def test_what_is_said_has_its_evidence_in_a_task(tasks, seconds):
 
 @st.composite
 def halves_at_most(draw, number):
-    """Split ten seconds into parts of which none is more than half."""
+    """Split ten seconds into parts of at most five seconds."""
     times = []
     for left_over in range(number - 1, -1, -1):
         left = 10_000 - sum(times)

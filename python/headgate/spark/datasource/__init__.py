@@ -1,1 +1,1 @@
-"""Sources and sinks as Spark's Python Data Source API has them."""
+"""Sources and sinks behind Spark's Python Data Source API."""

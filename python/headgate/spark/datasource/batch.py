@@ -1,4 +1,4 @@
-"""``spark.read.format("headgate")``: a partition per split, within bounds."""
+"""``spark.read.format("headgate")``: a partition per split, up to ``maxPartitions``."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ if TYPE_CHECKING:
     from headgate.source import Source
 
 
-#: The option that bounds how many tasks read, and its default: a task costs Spark some 10 ms.
+#: Option for the maximum number of reading tasks. It has a default as a task costs Spark 10 ms.
 MAX_PARTITIONS: Final = "maxPartitions"
 DEFAULT_MAX_PARTITIONS: Final = 200
 
 
 @dataclass
 class SplitPartition(InputPartition):
-    """The splits of one task, read one after another."""
+    """The splits of one task, which reads them in turn."""
 
     splits: tuple[StoredSplit, ...]
 
 
 def partitions(splits: Sequence[StoredSplit], most: int) -> list[InputPartition]:
-    """Return a partition per split; where that were too many, several splits in each."""
+    """Return at most ``most`` partitions: one per split, or several splits in each."""
     number = min(most, len(splits))
     return [SplitPartition(tuple(splits[first::number])) for first in range(number)]
 
 
 def max_partitions(options: Mapping[str, str]) -> int:
-    """Return the option's value.
+    """Return the value of ``maxPartitions``.
 
     Raises:
-        OptionError: it is no whole number above 0.
+        OptionError: the value is not a whole number above 0.
     """
     return positive(options, MAX_PARTITIONS, DEFAULT_MAX_PARTITIONS)
 
 
 def positive(options: Mapping[str, str], name: str, default: int) -> int:
-    """Return an option that is a whole number above 0.
+    """Return the value of an option that must be a whole number above 0.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: the value is not a whole number above 0.
     """
     text = options.get(name, str(default))
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(
-            f"{name}={text!r} is no whole number above 0",
+            f"{name}={text!r} is not a whole number above 0",
             asked=f"{name}={text!r}",
-            remedy=f'option("{name}", "8") · leave it out: {default}',
+            remedy=f'option("{name}", "8") · leave it out for the default, {default}',
         )
     return int(text)
 
@@ -71,7 +71,7 @@ def positive(options: Mapping[str, str], name: str, default: int) -> int:
 def read(
     source: Source[Any, Any, Any], schema: StructType, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition's splits as batches of exactly Spark's schema."""
+    """Yield the rows of a partition's splits in batches with exactly Spark's schema."""
     if not isinstance(partition, SplitPartition):
         return
     convert = converter(schema)
@@ -83,12 +83,13 @@ def read(
 class BatchReader(DataSourceReader):
     """Plans and reads a bounded source.
 
-    Spark runs one task per split, as slots come free: a slow task takes fewer of them.
+    Spark starts the task of the next split in the first free slot, so a slot with a slow task gets
+    fewer splits.
 
     Args:
-        source: what is read.
-        schema: what Spark wants of it.
-        most: how many tasks there may be; with more splits each task gets several.
+        source: the source.
+        schema: the columns that Spark asks for.
+        most: maximum number of tasks. With more splits each task gets several.
 
     Raises:
         OptionError: the source never ends.
@@ -97,7 +98,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, source: Source[Any, Any, Any], schema: StructType, most: int) -> None:
         if source.boundedness is not Boundedness.BOUNDED:
             raise OptionError(
-                f"{source.name} never ends, and spark.read reads to the end",
+                f"{source.name} never ends, and spark.read reads a source to its end",
                 remedy='spark.readStream.format("headgate") · headgate.source.read()',
             )
         self.source = source.with_columns(schema.names) or source
@@ -105,25 +106,25 @@ class BatchReader(DataSourceReader):
         self.most = most
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the splits in partitions."""
+        """Plan the source and return its splits in partitions."""
         planned = plan_splits(self.source, None)
         splits = [StoredSplit(planned.version, name, data) for name, data in planned.splits]
         return partitions(splits, self.most)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split."""
+        """Yield the rows of a partition."""
         return read(self.source, self.schema, partition)
 
 
 class FilteringBatchReader(BatchReader):
-    """A reader to which Spark pushes filters.
+    """A reader that accepts filters from Spark.
 
-    A class of its own: Spark refuses a reader that has ``pushFilters`` where
+    It is a separate class because Spark rejects a reader with ``pushFilters`` if
     ``spark.sql.python.filterPushdown.enabled`` is false.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters that the source can apply exactly; return the others."""
+        """Apply the filters that the source evaluates exactly as Spark does; return the others."""
         left = []
         arrow = self.source.schema
         for pushed in filters:

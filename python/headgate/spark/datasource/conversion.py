@@ -1,4 +1,4 @@
-"""Schemas and batches between sources and Spark's Python Data Source API."""
+"""Conversion of schemas and batches between sources and Spark's Python Data Source API."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def spark_schema(source: Source[Any, Any, Any]) -> StructType:
-    """Return a source's schema as Spark's, as in an exchange of it.
+    """Return a source's schema as a Spark schema, the same as in an exchange of the source.
 
     Raises:
-        OptionError: the source has none.
+        OptionError: the source has no schema.
         UnsupportedTypeError: Spark has no type for a column.
     """
     from headgate.spark import source_schema  # noqa: PLC0415 - pyspark only where Spark is
@@ -29,15 +29,15 @@ def spark_schema(source: Source[Any, Any, Any]) -> StructType:
     if schema is None:
         raise OptionError(
             f"{source.name} has no schema, so its records cannot become rows",
-            remedy="a source whose records are batches of its schema",
+            remedy="a source whose schema property returns the Arrow schema of its batches",
         )
     return source_schema.spark_schema(schema)
 
 
 def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Return a function that gives batches exactly the Arrow schema that Spark expects.
+    """Return a function that converts batches to exactly the Arrow schema that Spark expects.
 
-    Columns are found by name; those that Spark did not ask for are left out.
+    It finds columns by name and leaves out those that Spark did not ask for.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
@@ -50,7 +50,7 @@ def converter(schema: StructType) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         for field in target:
             if field.name not in batch.schema.names:
                 raise SchemaMismatchError(
-                    f"the source gives no column {field.name!r}",
+                    f"a batch of the source has no column {field.name!r}",
                     asked=", ".join(target.names),
                     have=", ".join(batch.schema.names),
                 )

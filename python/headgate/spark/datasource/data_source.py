@@ -1,4 +1,4 @@
-"""The Python Data Source that Spark knows as ``headgate``."""
+"""The Python Data Source that Spark finds under the name ``headgate``."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
 
-#: Options that are ours and no source's.
+#: Options of the data source itself, which it does not pass to the source: lower case -> name.
 _OURS: Final = {name.lower(): name for name in ("maxPartitions", "maxSplitsPerTrigger")}
 _PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class HeadgateDataSource(DataSource):
-    """Any source by name, for ``spark.read`` and ``spark.readStream``; files for ``df.write``.
+    """Any source for ``spark.read`` and ``spark.readStream``, and files for ``df.write``.
 
-    The option ``source`` names it: one that ships (``parquet``, ``numbers``, ...), one that was
-    registered, or a class as ``"package.module:Class"``. Further options are the source's own;
-    ``maxPartitions`` bounds the tasks, ``maxSplitsPerTrigger`` a micro-batch.
+    The option ``source`` selects a built-in source (``parquet``, ``numbers``, ...), a registered
+    one, or a class as ``"package.module:Class"``. ``maxPartitions`` limits the number of tasks and
+    ``maxSplitsPerTrigger`` the splits of a micro-batch. All other options go to the source.
     """
 
-    #: Sources of the caller, by name; a subclass made by ``register`` has them.
+    #: The caller's sources by name. ``register`` sets them in a subclass.
     registered: ClassVar[Mapping[str, Registered]] = {}
 
     @classmethod
@@ -61,7 +61,7 @@ class HeadgateDataSource(DataSource):
         """Return the reader of a streaming query.
 
         Raises:
-            NotBuiltError: this version of Spark has no admission control for Python sources.
+            NotBuiltError: this Spark version has no admission control for Python sources.
         """
         _needs_admission_control()
         from headgate.spark.datasource.stream import stream_reader  # noqa: PLC0415
@@ -69,13 +69,13 @@ class HeadgateDataSource(DataSource):
         return stream_reader(self._source(), schema, self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return the writer of a batch job: files with a two-phase commit."""
+        """Return the writer of a batch job, which commits files in two phases."""
         from headgate.spark.datasource.writer import batch_writer  # noqa: PLC0415
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Return the writer of a streaming query: files, each batch once."""
+        """Return the writer of a streaming query, which commits the files of each batch once."""
         from headgate.spark.datasource.writer import stream_writer  # noqa: PLC0415
 
         return stream_writer(self.options, schema, overwrite)
@@ -97,10 +97,10 @@ class HeadgateDataSource(DataSource):
 
 
 def _filters_may_come() -> bool:
-    """Whether Spark's process for pushing filters asks, not the one that only plans.
+    """Return True if the caller of ``reader`` is Spark's process that pushes filters.
 
-    Spark refuses a reader that takes filters where ``spark.sql.python.filterPushdown.enabled`` is
-    false, and tells a data source nothing else of that setting.
+    Spark starts that process only if ``spark.sql.python.filterPushdown.enabled`` is true, and a
+    data source learns of the setting in no other way.
     """
     module = sys._getframe(2).f_globals  # noqa: SLF001 - the caller of reader()
     return _PUSHDOWN in {module.get("__name__"), getattr(module.get("__spec__"), "name", None)}
@@ -114,7 +114,7 @@ def _needs_admission_control() -> None:
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):
         raise NotBuiltError(
-            "spark.readStream needs Spark 4.2, where a Python source is told where a batch starts",
+            "spark.readStream needs Spark 4.2, which tells a Python source where a batch starts",
             have=f"Spark {pyspark.__version__}",
             remedy="Spark 4.2 or newer · spark.read in a loop · headgate.source.read()",
         )

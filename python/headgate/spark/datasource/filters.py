@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def expression(pushed: Filter, schema: pa.Schema) -> pc.Expression | None:
-    """Return the expression that is true for the rows for which ``pushed`` is true.
+    """Return the Arrow expression that is true for exactly the rows for which ``pushed`` is true.
 
-    None where it cannot be said in Arrow so that every row agrees: a nested column, a type whose
-    order or equality differs (floats: to Spark NaN equals NaN and is larger than anything), or a
-    filter that this version does not know. Spark then evaluates it itself.
+    Returns None if there is no such expression, and Spark evaluates the filter itself. This is so
+    for a nested column, for a type with another order or equality in Arrow (for floats, Spark's NaN
+    equals NaN and is the largest value), and for an unknown filter.
 
     Args:
-        pushed: one of ``pyspark.sql.datasource``'s filters.
-        schema: of the rows that the source reads.
+        pushed: a filter of ``pyspark.sql.datasource``.
+        schema: schema of the rows that the source reads.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
@@ -65,7 +65,7 @@ def _comparison(kind: str, field: pc.Expression, value: Any, type_: pa.DataType)
     try:
         if kind == "In":
             values = pa.array([v for v in value if v is not None], type_)
-            # What is not found is unknown to SQL, not false, where it or a value is null.
+            # SQL: IN is null, not false, if no value matches and the list or the row has a null.
             missing = pa.scalar(None if len(values) < len(value) else False, pa.bool_())
             found = pc.if_else(field.isin(values), pa.scalar(True), missing)
             return pc.if_else(field.is_valid(), found, pa.scalar(None, pa.bool_()))
@@ -78,7 +78,7 @@ def _comparison(kind: str, field: pc.Expression, value: Any, type_: pa.DataType)
             return match(field, pattern=value)
         scalar = pa.scalar(value, type_)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return None  # a value that the column's type cannot hold: Spark knows what that means
+        return None  # the column's type cannot hold the value, so Spark evaluates the filter
     compare = {
         "EqualTo": field == scalar,
         "GreaterThan": field > scalar,

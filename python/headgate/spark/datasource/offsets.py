@@ -1,8 +1,8 @@
-"""The offsets of a streaming query: an enumerator's checkpoint, and the splits that led to it.
+"""The offsets of a streaming query: an enumerator's checkpoint and the splits assigned before it.
 
-Spark writes an offset into its log before the batch runs, and after a crash asks for the partitions
-between two offsets again. So an offset carries the splits of its own batch: they are the same ones
-after any restart, whatever has been discovered meanwhile.
+Spark logs an offset before the batch runs, and after a crash asks again for the partitions between
+two offsets. An offset therefore carries the splits of its own batch, so that a restart reads the
+same splits even if more were discovered since.
 
 Decision: ADR 0009.
 """
@@ -16,18 +16,18 @@ from typing import Any, Final
 
 from headgate.errors import StateVersionError
 
-#: Of what :meth:`Offset.to_dict` writes.
+#: Version of the form that :meth:`Offset.to_dict` writes.
 VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSplit:
-    """A split as its source's serializer wrote it.
+    """A split in the serialized form of its source.
 
     Attributes:
-        version: of the serializer.
-        split_id: for errors.
-        data: the bytes.
+        version: version of the serializer.
+        split_id: id of the split, for error messages.
+        data: the serialized split.
     """
 
     version: int
@@ -35,26 +35,26 @@ class StoredSplit:
     data: bytes
 
     def to_list(self) -> list[Any]:
-        """Return plain values."""
+        """Return values that JSON can hold."""
         return [self.version, self.split_id, _text(self.data)]
 
     @staticmethod
     def from_list(stored: list[Any]) -> StoredSplit:
-        """Return the split of plain values."""
+        """Return the split that :meth:`to_list` wrote."""
         version, split_id, data = stored
         return StoredSplit(int(version), str(split_id), _bytes(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where a streaming query is.
+    """The position of a streaming query.
 
     Attributes:
-        number: of the batch that ends here; 0 is the beginning.
-        checkpoint: the enumerator's, after it gave away ``splits`` and ``pending``; None at the
-            beginning.
-        splits: of the batch that ends here.
-        pending: of later batches; what Trigger.AvailableNow found when it began is kept here.
+        number: number of the batch that ends here; 0 at the beginning.
+        checkpoint: state of the enumerator after it assigned ``splits`` and ``pending``; None at
+            the beginning.
+        splits: splits of the batch that ends here.
+        pending: splits of later batches, which Trigger.AvailableNow discovered at its start.
     """
 
     number: int = 0
@@ -63,7 +63,7 @@ class Offset:
     pending: tuple[StoredSplit, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as Spark stores them."""
+        """Return values that JSON can hold, for Spark's offset log."""
         return {
             "version": VERSION,
             "number": self.number,
@@ -74,10 +74,10 @@ class Offset:
 
     @staticmethod
     def from_dict(stored: Any) -> Offset:
-        """Return the offset of plain values.
+        """Return the offset that :meth:`to_dict` wrote.
 
         Raises:
-            StateVersionError: they are not what this version writes.
+            StateVersionError: another version or another program wrote ``stored``.
         """
         if isinstance(stored, dict) and stored.get("version", VERSION) != VERSION:
             raise StateVersionError(

@@ -1,4 +1,4 @@
-"""Makes sources known to a Spark session by names of the caller's choice."""
+"""Registers sources with a Spark session under names of the caller's choice."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession, **sources: Registered) -> None:
-    """Make the format ``headgate`` known to a session, with sources under names of your own.
+    """Register sources under names of your own for the format ``headgate``.
 
-    Sources that ship need no call: Spark finds the format by itself where the wheel is installed.
-    A later call replaces the names of an earlier one.
+    Built-in sources need no call: Spark finds the format in the installed wheel. A later call
+    replaces the names of an earlier one.
 
     Args:
         spark: the session.
-        sources: name -> a :class:`~headgate.source.Source` class with ``from_options``, or a source
-            as it is. ``spark.read.format("headgate").option("source", name)`` then reads it.
+        sources: name -> a :class:`~headgate.source.Source` class with ``from_options``, or an
+            instance. ``spark.read.format("headgate").option("source", name)`` then reads it.
 
     Raises:
-        OptionError: something that is no source.
+        OptionError: a value is not a source.
     """
     from headgate.source import Source  # noqa: PLC0415 - loads pyarrow
     from headgate.spark.datasource.data_source import HeadgateDataSource  # noqa: PLC0415
@@ -38,7 +38,7 @@ def register(spark: SparkSession, **sources: Registered) -> None:
                 remedy="a subclass of headgate.source.Source · an instance of one",
             )
 
-    # A class of this function travels by value, with what it names.
+    # Cloudpickle sends a class that is local to a function by value, together with its sources.
     class Registered(HeadgateDataSource):
         """The data source with a caller's own names."""
 

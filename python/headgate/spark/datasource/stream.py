@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
 
-#: The option that bounds a micro-batch.
+#: Option for the maximum number of splits in a micro-batch.
 MAX_SPLITS: Final = "maxSplitsPerTrigger"
-#: Its default: an offset holds its splits, and some sources never run dry.
+#: Default of :data:`MAX_SPLITS`. It bounds an offset, which holds the splits of its batch.
 DEFAULT_MAX_SPLITS: Final = 1000
-#: For numbers without end, of which any number of splits is there at once: some million rows.
+#: Default for unbounded numbers, whose splits are all available at once: some million rows.
 _NUMBERS_MAX_SPLITS: Final = 8
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro-batches.
 
-    Exactly once across restarts, with a sink that is: a batch's splits are in its end offset, which
-    Spark logs before it runs the batch.
+    Rows arrive exactly once across restarts if the sink writes each batch once: the end offset of a
+    batch has the batch's splits, and Spark logs it before it runs the batch.
 
     Args:
-        source: bounded or not; a bounded one is read once.
-        schema: what Spark wants of it.
-        max_splits: most splits in one micro-batch.
-        most: how many tasks a micro-batch may have; with more splits each task gets several.
+        source: a source. A bounded one is read once.
+        schema: the columns that Spark asks for.
+        max_splits: maximum number of splits in a micro-batch.
+        most: maximum number of tasks of a micro-batch. With more splits each task gets several.
     """
 
     def __init__(
@@ -57,38 +57,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.schema = schema
         self.max_splits = max_splits
         self.most = most
-        #: With Trigger.AvailableNow: False once what was there is in an offset's ``pending``.
+        #: True until Trigger.AvailableNow has discovered its splits; always true without it.
         self._discovers = True
         self._is_available_now = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return the beginning."""
+        """Return the offset at the beginning."""
         return Offset().to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return the limit that ``maxSplitsPerTrigger`` sets; a split counts as a file."""
+        """Return the limit of ``maxSplitsPerTrigger``. A split counts as one of Spark's files."""
         return ReadMaxFiles(self.max_splits)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is there now, and then no more.
+        """Discover the splits that exist now, and none after that.
 
         Raises:
-            OptionError: what is there now has no end.
+            OptionError: the source has splits without end already now.
         """
         if _is_never_dry(self.source):
             raise OptionError(
-                f"{self.source.name} has more at any time, and this trigger waits until it has not",
+                f"{self.source.name} always has more splits, so Trigger.AvailableNow never ends",
                 asked="Trigger.AvailableNow",
                 remedy='option("end", "1000000") · trigger(processingTime="1 second")',
             )
         self._is_available_now = True
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the offset after the next splits; ``start`` when there is none.
+        """Return the offset after the next splits, or ``start`` if there are none.
 
         Raises:
-            OptionError: a limit other than a number of splits.
-            StateVersionError: ``start`` was written by something else.
+            OptionError: the limit is not a number of splits.
+            StateVersionError: another version or another program wrote ``start``.
         """
         begin, most = Offset.from_dict(start), _most(limit)
         return self._next(begin, most).to_dict()
@@ -97,7 +97,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the splits of the batch between two offsets, in partitions.
 
         Raises:
-            SourceError: the offsets are not neighbours.
+            SourceError: the offsets are those of more than one batch.
         """
         begin, last = Offset.from_dict(start), Offset.from_dict(end)
         if last.number == begin.number:
@@ -106,12 +106,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise SourceError(
                 f"batch {last.number} does not follow batch {begin.number}",
                 have="an offset holds the splits of its own batch only",
-                remedy="the checkpointLocation of this query, with its whole offset log",
+                remedy="restore the checkpointLocation of this query with its whole offset log",
             )
         return partitions(last.splits, self.most)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a split."""
+        """Yield the rows of a partition."""
         return read(self.source, self.schema, partition)
 
     def _next(self, begin: Offset, most: int | None) -> Offset:
@@ -132,16 +132,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def stream_reader(
     source: Source[Any, Any, Any], schema: StructType, options: Mapping[str, str]
 ) -> StreamReader:
-    """Return the reader of a query, its options checked.
+    """Check the options and return the reader of a query.
 
     Raises:
-        OptionError: an option that is no whole number above 0.
-        NotBuiltError: a source whose split does not end, so that no micro-batch would.
+        OptionError: an option is not a whole number above 0.
+        NotBuiltError: the source is one endless split, so a micro-batch would never end.
     """
     if isinstance(source, SocketSource) and source.boundedness is not Boundedness.BOUNDED:
         raise NotBuiltError(
-            f"{source.name} is one split without end, so a micro-batch of it would have none either",
-            remedy='headgate.source.read() · option("reconnect", "false"), to its end',
+            f"{source.name} is one endless split, so a micro-batch of it would never end",
+            remedy='headgate.source.read() · option("reconnect", "false") reads one connection',
         )
     return StreamReader(
         source,
@@ -159,7 +159,7 @@ def _is_never_dry(source: Source[Any, Any, Any]) -> bool:
 def _default_splits(source: Source[Any, Any, Any]) -> int:
     if not _is_never_dry(source):
         return DEFAULT_MAX_SPLITS
-    # Each task keeps to the rate by itself: only one at a time keeps it for all.
+    # Each task limits its own rate, so only a single task keeps the rate of the whole query.
     has_rate = isinstance(source, NumberSequenceSource) and source.rows_per_second is not None
     return 1 if has_rate else _NUMBERS_MAX_SPLITS
 
@@ -170,6 +170,6 @@ def _most(limit: ReadLimit) -> int | None:
     if isinstance(limit, ReadMaxFiles):
         return limit.max_files
     raise OptionError(
-        f"Headgate bounds a micro-batch by splits, not by {type(limit).__name__}",
+        f"Headgate limits a micro-batch by splits, not by {type(limit).__name__}",
         remedy=f'option("{MAX_SPLITS}", "8")',
     )

@@ -1,7 +1,7 @@
-"""Files as Spark's Python Data Source API writes them: ``df.write`` and ``df.writeStream``.
+"""The file sink behind Spark's Python Data Source API: ``df.write`` and ``df.writeStream``.
 
-What crosses to the driver is a committable as JSON. A streaming query is known by the id in its
-checkpoint, which Spark tells the tasks, so that a batch that runs again is written once.
+Tasks send committables to the driver as JSON. Spark gives the tasks of a streaming query the id in
+the query's checkpoint, so a batch that runs again is written once.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: Options of the sink, by their names as Spark hands them over.
+#: Options of the sink that are texts, and those that are numbers.
 _TEXTS: Final = {
     name: name for name in ("format", "compression", "target_file_size", "stale_after")
 }
 _NUMBERS: Final = {"max_rows_per_file": "max_rows_per_file"}
-#: Options that Spark hands to every sink.
+#: Options that Spark passes to every sink.
 _SPARKS: Final = frozenset({"path", "checkpointlocation"})
 
-#: What Spark tells the tasks of a streaming query.
+#: Local properties that Spark sets in the tasks of a streaming query.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
-# Rows, not batches, are all that a streaming sink gets before Spark 4.1.
+# Before Spark 4.1 a streaming sink gets rows, not batches.
 _HAS_ARROW: Final = hasattr(api, "DataSourceStreamArrowWriter")
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
 else:
     _StreamBase = api.DataSourceStreamArrowWriter if _HAS_ARROW else api.DataSourceStreamWriter
-#: Rows that become one batch there.
+#: Number of such rows per batch.
 _ROWS: Final = 10_000
 
 
 @dataclass
 class FileCommitMessage(WriterCommitMessage):
-    """What one task staged, as JSON."""
+    """The committable of one task, as JSON."""
 
     committable: str
 
@@ -59,10 +59,10 @@ class FileCommitMessage(WriterCommitMessage):
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> FileBatchWriter:
-    """Return the writer of ``df.write``; called on the driver, when the job starts.
+    """Return the writer of ``df.write``. Spark calls it on the driver when the job starts.
 
     Raises:
-        OptionError: an unknown option, or a value that it does not take.
+        OptionError: an unknown option, or an invalid value.
         SinkError: the path cannot be written.
     """
     writer = FileBatchWriter(_sink(options, overwrite), schema)
@@ -73,32 +73,32 @@ def batch_writer(
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> FileStreamWriter:
-    """Return the writer of ``df.writeStream``; called on the driver, several times a batch.
+    """Return the writer of ``df.writeStream``. Spark calls it several times per batch.
 
     Raises:
-        OptionError: an unknown option, or a value that it does not take.
+        OptionError: an unknown option, or an invalid value.
     """
     known = {name.lower(): value for name, value in options.items()}
     return FileStreamWriter(_sink(options, overwrite), schema, known.get("checkpointlocation"))
 
 
 class FileBatchWriter(DataSourceArrowWriter):
-    """Writes one job.
+    """Writes the files of one job.
 
     Args:
-        sink: where to.
-        schema: Spark's, of the rows.
+        sink: the sink.
+        schema: Spark's schema of the rows.
     """
 
     def __init__(self, sink: FileSink, schema: StructType) -> None:
         self._sink = sink
         self._schema = schema
-        # The planner's Python process ends before the job does; the driver is the JVM above it.
+        # This process ends after planning. The driver's JVM, its ancestor, lasts for the whole job.
         self._owner = Owner.of_ancestor("java")
         self._job = sink.create_committer().job
 
     def start(self) -> None:
-        """Make the sink ready."""
+        """Prepare the sink for the job."""
         self._sink.create_committer(self._job, owner=self._owner).start()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> FileCommitMessage:
@@ -107,24 +107,24 @@ class FileBatchWriter(DataSourceArrowWriter):
         return _stage(self._sink, context, iterator, make_job=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make the job visible."""
+        """Commit the job, which makes its files visible."""
         found = _committables(messages)
         if not any(committable.files for committable in found):
             found.append(empty(self._sink, self._job, file_schema(self._schema)))
         self._sink.create_committer(self._job).commit(found)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Remove what the job staged; unless its commit is decided."""
+        """Remove the staged files of the job, unless its commit is already decided."""
         self._sink.create_committer(self._job).abort()
 
 
 class FileStreamWriter(_StreamBase):
-    """Writes the batches of a streaming query, each once.
+    """Writes each batch of a streaming query once.
 
     Args:
-        sink: where to.
-        schema: Spark's, of the rows.
-        checkpoint: the query's checkpoint, for its id where no task has told it.
+        sink: the sink.
+        schema: Spark's schema of the rows.
+        checkpoint: the query's checkpoint. It has the query's id if no task has reported it.
     """
 
     def __init__(self, sink: FileSink, schema: StructType, checkpoint: str | None) -> None:
@@ -147,7 +147,7 @@ class FileStreamWriter(_StreamBase):
         return _stage(self._sink, context, batches, make_job=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make the batch visible; nothing, where it is already."""
+        """Commit the batch. Do nothing if it is committed already."""
         committables = _committables(messages)
         queries = {found.job.rpartition("-")[0] for found in committables}
         if len(queries) > 1:
@@ -156,7 +156,10 @@ class FileStreamWriter(_StreamBase):
             self._sink.create_stream_committer(query).commit(batchId, committables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what the batch staged; where the query's id cannot be told, its next batch does."""
+        """Remove the staged files of the batch, or leave them to the next batch of the query.
+
+        It leaves them if neither a task nor the checkpoint has the query's id.
+        """
         queries = {found.job.rpartition("-")[0] for found in _committables(messages)}
         for query in queries or _query_of(self._checkpoint):
             self._sink.create_stream_committer(query).abort(batchId)
@@ -172,13 +175,17 @@ def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
         if option is None and name not in _SPARKS:
             near = close_matches(name, known) or sorted(known)
             raise OptionError(
-                f"{name!r} is no option of the sink",
+                f"{name!r} is not an option of the sink",
                 asked=f'.option("{name}", "{value}")',
                 remedy=" · ".join(f'.option("{n}", ...)' for n in near),
             )
         if option in _NUMBERS:
             if not value.isdecimal():
-                raise OptionError(f"{option}={value!r} is no whole number")
+                raise OptionError(
+                    f"{option}={value!r} is not a whole number",
+                    asked=f'.option("{name}", "{value}")',
+                    remedy=f'.option("{option}", "1000000")',
+                )
             chosen[option] = int(value)
         elif option is not None:
             chosen[option] = value
@@ -226,7 +233,7 @@ def _task() -> Any:
 
 
 def _query_of(checkpoint: str | None) -> list[str]:
-    """Return the id that Spark wrote into a checkpoint; nothing when it cannot be read from here."""
+    """Return the query's id in a checkpoint, or nothing if this process cannot read it."""
     import json  # noqa: PLC0415
 
     if checkpoint is None:
@@ -236,5 +243,5 @@ def _query_of(checkpoint: str | None) -> list[str]:
         text = storage.read(posixpath.join(storage.root, "metadata"))
         return [str(json.loads(text)["id"])] if text else []
     except (OSError, ValueError, KeyError, TypeError):
-        # What the aborted batch staged is invisible, and goes when the query commits its next one.
+        # The aborted batch's staged files are invisible, and the query's next commit removes them.
         return []

@@ -1,1 +1,1 @@
-"""How far a run is: statistics, the slowest stage, and the surfaces that show them."""
+"""Progress of runs: statistics, the slowest stage, and the displays that show them."""

@@ -1,4 +1,4 @@
-"""Progress on the driver: shown by a thread of its own, so that a slow terminal stops no exchange."""
+"""Progress on the driver. Its own thread draws it, so that a slow terminal blocks no exchange."""
 
 from __future__ import annotations
 
@@ -16,28 +16,30 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.progress.surfaces import Surface
 
-    #: Number of a run -> the run, and what is shown of it.
+    #: Run number -> the run and its drawn state.
     _Known = dict[int, tuple[Run, Shown]]
 
 _LOG: Final = logging.getLogger("headgate.spark")
-#: Seconds between two pictures.
+#: Seconds between two drawings.
 PERIOD: Final = 0.5
-#: Seconds of a run before it is shown at all.
+#: Seconds a run must last before it is drawn.
 _FIRST: Final = 1.0
-#: Seconds without news of the coordinator after which the thread ends.
+#: Seconds without an update from the coordinator after which the thread ends.
 _QUIET: Final = 2.0
 
 
 class HasProgress(Protocol):
-    """A plan, as far as progress needs it."""
+    """The part of a plan that progress uses."""
 
     @property
     def progress(self) -> str:
-        """The option's value."""
+        """Value of the option ``progress``."""
 
 
 class Screen:
-    """Draws runs where their exchanges want it. What raises is not asked again, and said once.
+    """Draws each run on the surface that its exchange chose.
+
+    A surface that raises is not used again. Its failure is logged once.
 
     Args:
         plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
@@ -50,11 +52,11 @@ class Screen:
         self._runs: dict[str, _Known] = {"auto": {}, "log": {}}
 
     def wants(self, run: Run, now: float) -> bool:
-        """Whether a run is old enough, and its exchange wants it to be shown."""
+        """Return True if the run is old enough to be drawn and its exchange does not say "off"."""
         return now - run.started >= _FIRST and self._mode(run) in self._runs
 
     def draw(self, runs: list[Run], now: float) -> None:
-        """Draw these runs, and for the last time those that were drawn and are not among them."""
+        """Draw these runs, and once more the runs that were drawn before and have ended since."""
         for mode, known in self._runs.items():
             live = {r.number: r for r in runs if self._mode(r) == mode and self.wants(r, now)}
             if (not live and not known) or mode in self._failed:
@@ -87,10 +89,10 @@ class Screen:
 
 
 class Progress:
-    """Shows how far the runs of the exchanges that want it have come.
+    """Shows the progress of runs.
 
-    The coordinator's thread only leaves the runs here; a thread that lives as long as there is
-    something to show draws them.
+    The coordinator's thread only hands the runs over. Another thread draws them and ends when no
+    run is left to draw.
 
     Args:
         plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
@@ -105,7 +107,7 @@ class Progress:
         self._is_off = False
 
     def show(self, runs: list[Run], now: float) -> None:
-        """Leave the runs that go on; never blocks and never raises."""
+        """Hand over the runs that are active. Never block and never raise."""
         wanted = [run for run in runs if self._screen.wants(run, now)]
         if not wanted and not self._runs:
             return

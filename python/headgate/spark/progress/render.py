@@ -1,4 +1,7 @@
-"""A snapshot as one line, a few lines, or HTML. Pure functions; what users named is escaped."""
+"""Render the numbers of a run as one line, a few lines, or HTML. Pure functions.
+
+HTML escapes every text that may come from a user.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,30 @@ if TYPE_CHECKING:
     from headgate.spark.progress.run_stats import RunStats
     from headgate.spark.progress.task_stats import StageStats, TaskStats
 
-#: Most tasks in a table; the busiest come first.
+#: Maximum number of tasks in a table. The busiest come first.
 MAX_TASKS: Final = 64
 _BAR: Final = 8
-#: Columns from which a line has a bar.
+#: Minimum width, in columns, of a line with a bar.
 _WIDE: Final = 100
-#: Part of a task's time below which it is no news that it is the busiest.
+#: Minimum busy share of the busiest task, for the stage's line to name it.
 _WORTH_SAYING: Final = 0.1
-#: Flink's colours, and the words beside them for who does not see these.
+#: Flink's colours. Each stands beside its word, for readers who cannot tell colours apart.
 _COLOURS: Final = (("idle", "#5db1ff"), ("busy", "#ee6464"), ("blocked", "#333333"))
 _CELL: Final = "padding:1px 8px;text-align:left"
 
 
 def count(number: float) -> str:
-    """Return a number of rows for people: ``950``, ``12.3K``, ``4.0M``."""
+    """Return a number of rows with a unit: ``950``, ``12.3K``, ``4.0M``."""
     return _scaled(number, ("", "K", "M", "G", "T"))
 
 
 def size(number: float) -> str:
-    """Return a number of bytes for people: ``950 B``, ``12.3 kB``, ``4.0 GB``."""
+    """Return a number of bytes with a unit: ``950 B``, ``12.3 kB``, ``4.0 GB``."""
     return _scaled(number, (" B", " kB", " MB", " GB", " TB"))
 
 
 def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> str:
-    """Return one line of at most ``width`` characters; the rates are per second."""
+    """Return one line of at most ``width`` characters. The rates are per second."""
     parts = [f"headgate {stats.exchange_id[:4]}/{stats.run}"]
     if stats.state != "running":
         parts.append(stats.state)
@@ -57,7 +60,7 @@ def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> st
 
 
 def text(stats: RunStats) -> str:
-    """Return a few lines: state and numbers, the stages, the verdict."""
+    """Return a few lines: state and numbers, stages, verdict."""
     stages = [
         f"{stage.name:<8} idle {_share(stage.idle_ms, stage):>5}"
         f"  busy {_share(stage.busy_ms, stage):>5}"
@@ -68,7 +71,7 @@ def text(stats: RunStats) -> str:
 
 
 def html(stats: RunStats) -> str:
-    """Return a piece of HTML: what :func:`text` says, a bar per stage, and the tasks."""
+    """Return an HTML fragment: the content of :func:`text`, a bar per stage, and the tasks."""
     share = stats.share_done
     done = "" if share is None else _bar([(share, _COLOURS[0][1])])
     rows = "".join(_stage_row(stage) for stage in _timed(stats))
@@ -178,7 +181,7 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
 
 
 def _fitting(sentence: str, width: int) -> str:
-    """Return the first clauses of a sentence that fit; at least one."""
+    """Return as many leading clauses of a sentence as fit, but at least one."""
     while len(sentence) > width and (end := max(sentence.rfind(", "), sentence.rfind("; "))) > 0:
         sentence = sentence[:end]
     return sentence

@@ -1,4 +1,4 @@
-"""Where progress is shown: a terminal's line, an output of a notebook, the log. One thread's."""
+"""Surfaces for progress: a terminal line, a notebook output, the log. One thread uses them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two lines in the log about a run.
 LOG_PERIOD: Final = 10.0
-#: Seconds over which a rate is taken.
+#: Seconds over which a rate is averaged.
 _WINDOW: Final = 5.0
-#: Most columns of a terminal's line, and of a log line.
+#: Maximum width of a terminal line and of a log line, in columns.
 _MAX_WIDTH: Final = 140
 _LOG_WIDTH: Final = 400
 _DEFAULT_WIDTH: Final = 100
 
 
 class Shown:
-    """A run that is shown: its latest snapshot, and its rates over the last seconds.
+    """The drawn state of a run: its latest snapshot, and its rates over the last seconds.
 
     Args:
         stats: the first snapshot.
@@ -42,7 +42,7 @@ class Shown:
         self.update(stats, now)
 
     def update(self, stats: ExchangeStats, now: float) -> None:
-        """Take a newer snapshot."""
+        """Replace the snapshot by a newer one."""
         self.stats = stats
         self._marks.append((now, stats.rows, stats.bytes))
         while len(self._marks) > 1 and now - self._marks[0][0] > _WINDOW:
@@ -50,28 +50,28 @@ class Shown:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Rows and bytes per second of the last seconds; of all of them at first."""
+        """Rows and bytes per second over the last seconds, or since the start for a new run."""
         (then, rows, size), (now, more_rows, more_size) = self._marks[0], self._marks[-1]
         if now - then < 1.0:
             return self.stats.rows_per_second, self.stats.bytes_per_second
         return max(0, more_rows - rows) / (now - then), max(0, more_size - size) / (now - then)
 
     def line(self, width: int) -> str:
-        """Return one line about it."""
+        """Return the run's line of at most ``width`` characters."""
         return line(self.stats, *self.rates, width)
 
 
 class Surface(Protocol):
-    """Something that runs are drawn on."""
+    """A place where runs are drawn."""
 
     name: str
 
     def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
-        """Show the live runs; show those that have ended for the last time."""
+        """Draw the live runs, and for the last time the runs that ended."""
 
 
 class Terminal:
-    """One line on a terminal, gone when no run goes on.
+    """One line on a terminal. It is erased when no run is live.
 
     Args:
         stream: the terminal.
@@ -84,7 +84,7 @@ class Terminal:
         self._written = 0
 
     def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
-        """Write the line over the last one; it tells of the newest run."""
+        """Overwrite the line with the state of the newest run."""
         shown = list(live)
         if not shown:
             self._write("")
@@ -110,7 +110,7 @@ class Terminal:
 
 
 class Notebook:
-    """One output per run, updated in place; a run that has ended keeps its last state.
+    """One output per run, updated in place. After the run it shows the final state.
 
     Args:
         display: the module ``IPython.display``.
@@ -140,7 +140,7 @@ class Notebook:
 
 
 class Log:
-    """A line in the log ``headgate.spark`` each ten seconds of a run, at INFO."""
+    """A line in the log ``headgate.spark`` every ten seconds of a run, at INFO."""
 
     name = "progress in the log"
 
@@ -159,8 +159,8 @@ class Log:
 
 
 def of_this_process() -> Surface:
-    """Return what ``auto`` means here: a notebook, a terminal, or the log."""
-    # Who runs in a notebook has IPython already: it is looked for, never imported first.
+    """Return the surface that ``auto`` selects here: notebook, terminal, or log."""
+    # A notebook's kernel has loaded IPython already, so it is never imported only to ask.
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:

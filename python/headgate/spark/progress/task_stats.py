@@ -1,4 +1,4 @@
-"""What each task and each stage of a run spent its time on: plain values."""
+"""Times and counts of each task and each stage of a run: plain values."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Role = Literal["map", "reduce"]
-#: The stages of an exchange, downstream.
+#: The stages of an exchange, from upstream to downstream.
 STAGES: Final = ("source", "map", "exchange", "reduce", "sink")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStats:
-    """One task of a run. The four times are of one thread, and their sum is its time so far.
+    """One task of a run. The four times are those of one thread; their sum is its time so far.
 
     Attributes:
         role: ``"map"`` for a producer, ``"reduce"`` for a consumer.
-        task: Spark's partition of a producer, subpartition of a consumer.
+        task: number of a producer's Spark partition, or of a consumer's subpartition.
         state: ``"running"``, ``"done"``, ``"stopped"``, ``"failed"``, ``"lost"`` or ``"parked"``.
-        rows: sent by a producer, read by a consumer.
-        bytes: of these rows in memory; of a producer that is done, of its pages.
-        peak_bytes: the largest use of its pool, known at the end.
-        input_ms: ms in which it waited for input: the source, or the producers.
-        function_ms: ms in the user's function.
-        emit_ms: ms in which a producer put rows into pages.
-        blocked_ms: ms in which it waited for whoever takes what it made.
+        rows: rows that a producer sent or a consumer read.
+        bytes: bytes of these rows in memory; for a producer that is done, bytes of its pages.
+        peak_bytes: peak usage of its pool, known at the end.
+        input_ms: ms spent waiting for input from the source or the producers.
+        function_ms: ms spent in the user's function.
+        emit_ms: ms a producer spent writing rows into pages.
+        blocked_ms: ms spent waiting for downstream to take its output.
     """
 
     role: Role
@@ -43,29 +43,29 @@ class TaskStats:
 
     @property
     def idle_ms(self) -> int:
-        """Ms in which it waited for its input: Flink's accumulateIdleTimeMs."""
+        """Ms spent waiting for input: Flink's accumulateIdleTimeMs."""
         return self.input_ms
 
     @property
     def busy_ms(self) -> int:
-        """Ms in which it worked: Flink's accumulateBusyTimeMs."""
+        """Ms spent working: Flink's accumulateBusyTimeMs."""
         return self.function_ms + self.emit_ms
 
     @property
     def back_pressured_ms(self) -> int:
-        """Ms in which it waited for whoever takes what it made: Flink's accumulateBackPressuredTimeMs."""
+        """Ms spent waiting for downstream: Flink's accumulateBackPressuredTimeMs."""
         return self.blocked_ms
 
     @property
     def wall_ms(self) -> int:
-        """The time that its clock has seen."""
+        """Ms that the task's clock has measured."""
         return self.idle_ms + self.busy_ms + self.back_pressured_ms
 
     def of(self, stage: str) -> tuple[int, int, int]:
-        """Return idle, busy and back-pressured ms of the stage's part of this task.
+        """Return the idle, busy and back-pressured ms of one stage in this task.
 
-        A task is one thread, so what it does for one stage is idle time of the stages below and
-        back-pressure of those above.
+        A task is one thread. The time it works for one stage is idle time of the stages
+        downstream and back-pressure of the stages upstream.
         """
         feed, work, emit, blocked = (
             self.input_ms,
@@ -92,12 +92,12 @@ class StageStats:
 
     Attributes:
         name: one of :data:`STAGES`.
-        tasks: how many tasks work for it.
-        idle_ms: ms in which they waited for what comes from above.
-        busy_ms: ms in which they worked; of the source and the sink, ms in which these were waited for.
-        back_pressured_ms: ms in which they waited for what is below.
-        busiest: the task with the largest part of its time busy; None where no task has a time.
-        busiest_share: that part, 0 to 1.
+        tasks: number of tasks that work for the stage.
+        idle_ms: ms the tasks spent waiting for the upstream stages.
+        busy_ms: ms the tasks worked; for source and sink, ms the tasks waited for these.
+        back_pressured_ms: ms the tasks spent waiting for the downstream stages.
+        busiest: the task with the largest busy share of its time; None if no task has a time.
+        busiest_share: its busy share, 0 to 1.
     """
 
     name: str
@@ -110,7 +110,7 @@ class StageStats:
 
 
 def stages(tasks: Iterable[TaskStats]) -> tuple[StageStats, ...]:
-    """Return the stages of these tasks, downstream; a stage without tasks is left out."""
+    """Return the stages of these tasks, upstream first. A stage without tasks is left out."""
     tasks = list(tasks)
     found = []
     for name in STAGES:

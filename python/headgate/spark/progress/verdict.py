@@ -1,7 +1,7 @@
-"""Which stage of an exchange is the slowest, in one sentence; or nothing when that is not sure.
+"""Name the slowest stage of an exchange in one sentence, or nothing if no stage clearly is.
 
-The rule is Flink's, as its web interface teaches it: the cause is not who is back-pressured, but
-the first busy one downstream of it. The worst task decides, never the mean.
+The rule is that of Flink's web interface: the cause is not a back-pressured task, but the first
+busy task downstream of it. The worst task decides, never the mean.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Kind = Literal[
     "waiting-for-slots",
 ]
 
-#: Seconds of a run below which nothing is said.
+#: Minimum seconds of a run for a verdict.
 MIN_SECONDS: Final = 2.0
-#: Part of its time from which a task counts as back-pressured, or a producer as one stage's.
+#: Share of its time above which a task counts as back-pressured, or as busy in one stage.
 MOST: Final = 0.5
-#: Part of its time from which a consumer counts as busy.
+#: Share of its time from which a consumer counts as busy.
 BUSY: Final = 0.6
-#: A single consumer is busy, and the others at most this part of it: skew.
+#: It is skew if all other consumers are busy for at most this share of the busiest one's time.
 SKEW: Final = 0.5
-#: ms of a task below which its parts say nothing.
+#: Minimum ms of a task for its shares to count.
 _MIN_TASK_MS: Final = 1000
-#: The same where both halves wait for each other: that may be the start of a run, too.
+#: Minimum ms if both halves wait for each other, which also happens at the start of a run.
 _MIN_EXCHANGE_MS: Final = 5000
-#: Of two stages that are the slowest in different tasks, the one with so much more time in all.
+#: If tasks disagree on the slowest stage, the first must have so many times the second's total.
 _CLEARLY: Final = 1.5
-#: The producers were done, and the consumers went on for so many times their time.
+#: The reduce side is the tail if consumers run this many times as long as the finished producers.
 _TAIL: Final = 2.0
-#: Stands for all producers.
+#: Task number that stands for all producers.
 _ALL: Final = -1
 
 _ADVICE: Final[dict[str, str]] = {
@@ -51,7 +51,7 @@ _ADVICE: Final[dict[str, str]] = {
     "exchange": "send fewer or narrower columns",
     "reduce-busy": "make reduce faster, or use more partitions",
     "skew": "more partitions will not help; split the hot key, or aggregate in map first",
-    "sink": "make faster what comes after the exchange",
+    "sink": "make the code after the exchange faster",
     "waiting-for-slots": "fewer partitions, or more slots",
 }
 
@@ -61,12 +61,12 @@ class Verdict:
     """The slowest stage of a run.
 
     Attributes:
-        kind: what it is.
+        kind: kind of the cause.
         stage: ``"source"``, ``"map"``, ``"exchange"``, ``"reduce"`` or ``"sink"``.
-        task: the task that shows it best; None where it is no single task.
-        share: the part of its time that this task spent on it, 0 to 1.
+        task: the task with the strongest evidence; None if it is not a single task.
+        share: share of the task's time spent in the stage, 0 to 1.
         text: the sentence, with its evidence.
-        advice: what may help.
+        advice: a change that may help.
     """
 
     kind: Kind
@@ -84,13 +84,13 @@ def verdict(
     reads_splits: bool = False,
     waits_for_slots: bool = False,
 ) -> Verdict | None:
-    """Name the slowest stage of a run, or None when it is too early or not clear.
+    """Return the slowest stage of a run, or None if it is too early or not clear.
 
     Args:
-        tasks: of the run.
-        seconds: since its start.
-        reads_splits: whether producers read a source themselves, instead of the JVM's rows.
-        waits_for_slots: whether consumers hold all slots, and no producer can start.
+        tasks: the tasks of the run.
+        seconds: seconds since the start of the run.
+        reads_splits: True if producers read a source themselves instead of rows of the JVM.
+        waits_for_slots: True while consumers hold all slots and no producer can start.
     """
     if seconds < MIN_SECONDS:
         return None
@@ -107,12 +107,12 @@ def verdict(
         if are_blocked or found is not None:
             return found
     if longest and max(map(_load, consumers)) / longest > MOST:
-        return None  # both halves work: neither clearly waits for the other
+        return None  # both halves are busy: neither clearly waits for the other
     return _upstream(producers, reads_splits=reads_splits)
 
 
 def _telling(producers: list[TaskStats]) -> list[TaskStats]:
-    """Return the tasks that ran long enough; their sum where many short ones came in waves."""
+    """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
     long = [task for task in producers if task.wall_ms >= _MIN_TASK_MS]
     if long:
         return long
@@ -122,7 +122,7 @@ def _telling(producers: list[TaskStats]) -> list[TaskStats]:
 
 
 def _is_tail(tasks: list[TaskStats], longest: int) -> bool:
-    """Tell whether producers were done early, and consumers went on."""
+    """Return True if the producers were done early and the consumers run on."""
     producers = [task for task in tasks if task.role == "map"]
     needed = max((task.wall_ms for task in producers), default=0)
     over = all(task.state != "running" for task in producers)
@@ -135,8 +135,8 @@ def _downstream(consumers: list[TaskStats], longest: int, blocked: list[float]) 
     worst = max(consumers, key=_load)
     busy, taken = worst.function_ms / longest, worst.blocked_ms / longest
     if taken > MOST:
-        text = f"what follows the exchange lets consumer {worst.task} wait {_percent(taken)}"
-        return _made("sink", "sink", worst.task, taken, f"{text} of the time")
+        text = f"consumer {worst.task} waits {_percent(taken)} of the time for the code after it"
+        return _made("sink", "sink", worst.task, taken, text)
     if busy >= BUSY:
         return _reduce(consumers, worst, longest, blocked)
     both_wait = blocked and min(blocked) > MOST and _load(worst) / longest < MOST
@@ -183,15 +183,15 @@ def _upstream(producers: list[TaskStats], *, reads_splits: bool) -> Verdict | No
     who = "the producers" if number == _ALL else f"producer {number}"
     task = None if number == _ALL else number
     if stage == "source" and not reads_splits:
-        text = f"the JVM is waited for: {_percent(share)} of the time of {who}"
+        text = f"waiting for the JVM takes {_percent(share)} of the time of {who}"
         return _made("jvm-feed", stage, task, share, text)
     kinds: dict[str, tuple[Kind, str]] = {
         "source": ("source-busy", "reading the source"),
         "map": ("map-busy", "map"),
-        "exchange": ("exchange", "putting rows into pages"),
+        "exchange": ("exchange", "writing rows into pages"),
     }
-    kind, what = kinds[stage]
-    return _made(kind, stage, task, share, f"{what} takes {_percent(share)} of the time of {who}")
+    kind, work = kinds[stage]
+    return _made(kind, stage, task, share, f"{work} takes {_percent(share)} of the time of {who}")
 
 
 def _load(task: TaskStats) -> int:
