@@ -244,7 +244,7 @@ def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_
     ("options", "said"),
     [
         ({}, "needs a path"),
-        ({"path": "/tmp/x", "max_rows_per_file": "many"}, "no whole number"),
+        ({"path": "/tmp/x", "max_rows_per_file": "many"}, "not a whole number"),
         ({"path": "/tmp/x", "format": "csv"}, "format='csv'"),
         ({"path": "/tmp/x", "partitionOverwriteMode": "dynamic"}, "partitionoverwritemode"),
     ],

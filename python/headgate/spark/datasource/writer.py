@@ -175,7 +175,7 @@ def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:
         if option is None and name not in _SPARKS:
             near = close_matches(name, known) or sorted(known)
             raise OptionError(
-                f"{name!r} is not an option of the sink",
+                f"{name!r} is no option of the sink",
                 asked=f'.option("{name}", "{value}")',
                 remedy=" · ".join(f'.option("{n}", ...)' for n in near),
             )
