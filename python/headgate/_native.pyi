@@ -167,6 +167,38 @@ class BufferReader:
     def close_descriptor(self) -> None: ...
 
 @final
+class ControlKey:
+    """The key of an exchange's control connections, derived from its secret of 32 bytes."""
+
+    def __new__(cls, secret: bytes, exchange_id: bytes) -> ControlKey: ...
+
+@final
+class ControlHandshake:
+    """One end of the handshake of a control connection, without I/O."""
+
+    @staticmethod
+    def dial(key: ControlKey, exchange_id: bytes, max_message: int) -> ControlHandshake:
+        """Start the worker's end; its HELLO is the first output."""
+
+    @staticmethod
+    def accept(key: ControlKey, exchange_id: bytes, max_message: int) -> ControlHandshake:
+        """Start the coordinator's end, for the exchange that the HELLO requests."""
+
+    @staticmethod
+    def requested_exchange(data: bytes) -> bytes | None:
+        """Return the exchange that a HELLO requests, or None if more bytes are needed."""
+
+    def handle(self, data: bytes) -> int:
+        """Take bytes of the peer; return how many of them belong to the handshake."""
+
+    def take_output(self) -> bytes:
+        """Return the bytes to write, once; after an error, the rejection."""
+
+    @property
+    def session(self) -> bytes | None:
+        """The session key of 32 bytes, once the peer has proved itself."""
+
+@final
 class HeartbeatManager:
     """A thread that sends and receives heartbeats on sockets, and never needs the GIL."""
 

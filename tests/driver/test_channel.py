@@ -1,6 +1,11 @@
-"""The control connection: both ends prove the exchange's key, and no frame can be tampered with."""
+"""The control connection: both ends prove that they know the secret, and no frame can be altered."""
 
+import socket
+
+import pyarrow as pa
 import pytest
+
+import headgate as hg
 
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError, VersionError
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
@@ -8,6 +13,10 @@ from headgate.spark.wire.messages import MAX_MESSAGE, Message
 
 EXCHANGE, SECRET = b"e" * 16, b"s" * 32
 KEY = control_key(SECRET, EXCHANGE)
+#: The bytes before the proof in a PROOF message.
+PROOF = b"HDGT\x03"
+#: Positions in a HELLO: the lowest and highest version, the role.
+VERSION, ROLE = 5, 9
 
 
 def pair(worker_key=KEY, exchange=EXCHANGE, keys=None):
@@ -22,9 +31,8 @@ def drain(link):
 
 
 def shake(worker, coordinator):
-    coordinator.receive(drain(worker))
-    worker.receive(drain(coordinator))
-    coordinator.receive(drain(worker))
+    for sender, receiver in ((worker, coordinator), (coordinator, worker)) * 2:
+        receiver.receive(drain(sender))
 
 
 def established():
@@ -48,7 +56,7 @@ def test_messages_pass_both_ways_once_both_have_proved_themselves():
 def test_one_byte_at_a_time():
     worker, coordinator = pair()
     got = []
-    for sender, receiver in ((worker, coordinator), (coordinator, worker), (worker, coordinator)):
+    for sender, receiver in ((worker, coordinator), (coordinator, worker)) * 2:
         for byte in drain(sender):
             got += receiver.receive(bytes([byte]))
     worker.send(Message("END"))
@@ -79,14 +87,14 @@ def test_a_wrong_key_is_refused_by_both():
         worker.receive(drain(coordinator))
     # A worker that does not check still cannot get in.
     with pytest.raises(HandshakeError):
-        coordinator.receive(b"\0" * 32)
+        coordinator.receive(PROOF + b"\0" * 32)
     assert not coordinator.established
 
 
 def test_another_exchange_with_its_own_key_is_refused():
     other = b"o" * 16
     worker, coordinator = pair(
-        exchange=other, keys={EXCHANGE: KEY, other: control_key(b"y", other)}
+        exchange=other, keys={EXCHANGE: KEY, other: control_key(b"y" * 32, other)}
     )
     coordinator.receive(drain(worker))
     with pytest.raises(HandshakeError):
@@ -97,7 +105,7 @@ def test_an_unknown_exchange_looks_like_a_wrong_key():
     worker, coordinator = pair(exchange=b"u" * 16)
     coordinator.receive(drain(worker))
     challenge = drain(coordinator)
-    assert len(challenge) == 66
+    assert len(challenge) == 91
     with pytest.raises(HandshakeError):
         worker.receive(challenge)
 
@@ -119,23 +127,47 @@ def test_a_reflected_proof_is_refused():
     coordinator.receive(drain(worker))
     challenge = drain(coordinator)
     with pytest.raises(HandshakeError):
-        coordinator.receive(challenge[-32:])
+        coordinator.receive(PROOF + challenge[-32:])
+
+
+def test_a_data_connection_is_refused_by_the_coordinator():
+    worker, coordinator = pair()
+    hello = bytearray(drain(worker))
+    hello[ROLE] = 1
+    with pytest.raises(HandshakeError):
+        coordinator.receive(bytes(hello))
+    assert not coordinator.established
+
+
+def test_a_control_connection_is_refused_by_a_producer():
+    with hg.ShuffleEnvironment(memory="8MiB", secret=SECRET, exchange_id=EXCHANGE) as environment:
+        partition = environment.create_result_partition(1, schema=pa.schema([("a", "int64")]))
+        address = partition.address(0)
+        worker, _ = pair()
+        with socket.create_connection((address.host, address.port), timeout=20) as sock:
+            sock.sendall(drain(worker))
+            with pytest.raises(HandshakeError):
+                worker.receive(sock.recv(100))
+    assert not worker.established
 
 
 def test_another_version_is_named():
     worker, coordinator = pair()
     hello = bytearray(drain(worker))
-    hello[4:6] = b"\0\x63"
-    with pytest.raises(VersionError, match="99"):
+    hello[VERSION : VERSION + 4] = b"\0\x63" * 2
+    with pytest.raises(VersionError, match="99") as caught:
         coordinator.receive(bytes(hello))
-    fresh, _ = pair()
+    assert "different versions" in str(caught.value)
+    with pytest.raises(VersionError, match="99"):
+        worker.receive(b"HDGT\x02\0\x63" + bytes(84))
+    rejected, _ = pair()
     with pytest.raises(VersionError, match="different versions"):
-        fresh.receive(b"\0\x02" + bytes(64))
+        rejected.receive(b"HDGT\x05\x01" + b"\0\x63" * 2)
 
 
 def test_garbage_is_no_control_connection():
     with pytest.raises(ProtocolError):
-        CoordinatorLink({}.get).receive(b"GET / HTTP/1.1\r\n" + b"x" * 64)
+        CoordinatorLink({}.get).receive(b"G")
 
 
 @pytest.mark.parametrize("position", [4, 10, -1, -16])

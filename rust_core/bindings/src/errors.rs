@@ -1,6 +1,6 @@
 //! Conversion of the exchange's errors to the exceptions of `headgate.errors`, by their codes.
 
-use headgate_exchange::ExchangeError;
+use headgate_exchange::{ExchangeError, HandshakeError};
 use headgate_record::{HashError, PageError, SelectError, SourceError, UnsupportedType};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -50,6 +50,19 @@ impl Report {
 
 pub(crate) fn to_py(py: Python<'_>, error: &ExchangeError) -> PyErr {
     report(error).into_py(py)
+}
+
+/// The error of a control handshake; the caller knows the remedy.
+pub(crate) fn handshake_to_py(py: Python<'_>, error: HandshakeError) -> PyErr {
+    let code = match error {
+        HandshakeError::Refused { .. } => 3002,
+        HandshakeError::Version { .. } => 3003,
+        HandshakeError::BadMagic
+        | HandshakeError::OutOfTurn { .. }
+        | HandshakeError::Over
+        | HandshakeError::ZeroSegment => 3004,
+    };
+    Report::new(code, error).into_py(py)
 }
 
 fn report(error: &ExchangeError) -> Report {

@@ -4,6 +4,7 @@
 //! blocking lock is taken while the GIL is held.
 
 mod batches;
+mod control;
 mod environment;
 mod errors;
 #[cfg(feature = "failpoints")]
@@ -25,6 +26,8 @@ use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::control::{ControlHandshake, ControlKey};
     #[pymodule_export]
     use crate::environment::Environment;
     #[cfg(feature = "failpoints")]

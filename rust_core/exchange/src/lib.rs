@@ -15,6 +15,7 @@ mod address;
 mod aligned;
 mod checksum;
 mod config;
+mod control;
 mod copies;
 mod counters;
 mod descriptors;
@@ -50,6 +51,7 @@ mod writer;
 
 pub use address::Address;
 pub use config::{BufferDebloatOptions, BufferOptions, Config};
+pub use control::ControlHandshake;
 pub use copies::Copies;
 pub use counters::Counters;
 pub use environment::ShuffleEnvironment;
@@ -73,5 +75,5 @@ pub use stats::{
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 
 pub use headgate_memory::{Buffer, PoolStats};
-pub use headgate_protocol::{DataType, PartitionId, Sequence};
+pub use headgate_protocol::{DataType, HandshakeError, Key, PartitionId, Sequence};
 pub use headgate_record::Codec;

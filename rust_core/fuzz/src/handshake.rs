@@ -1,4 +1,4 @@
-//! Both sides of the handshake.
+//! Both sides of the handshake, on data connections and on control connections.
 
 use headgate_protocol::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, ServerHandshake,
@@ -16,32 +16,39 @@ const CLIENT: HandshakeConfig = HandshakeConfig {
 const SERVER: HandshakeConfig =
     HandshakeConfig { process: [0x51; 16], max_segment: 32_768, ..CLIENT };
 
-/// The same steps however the bytes are cut; nothing after the end; no more than the limit is read.
+/// Checks that the steps do not depend on how the bytes are cut, that nothing follows the end, and
+/// that no side reads more than the limit.
 ///
-/// The bytes: 1 for the client, how many sizes follow, sizes of pieces, stream.
+/// The bytes: flags (1 for the client, 2 for a control connection), number of sizes, sizes of pieces,
+/// stream.
 pub fn handshake(data: &[u8]) {
     let ([flags, sizes], rest) = crate::take(data);
     let (sizes, stream) = rest.split_at(usize::from(sizes).min(rest.len()));
-    let side: fn() -> Handle = if flags & 1 == 0 { server } else { client };
-    let whole = steps(side(), std::iter::once(stream));
-    assert_eq!(steps(side(), crate::pieces(stream, sizes)), whole);
+    let key = if flags & 2 == 0 { data_key } else { control_key };
+    let side: fn(Key) -> Handle = if flags & 1 == 0 { server } else { client };
+    let whole = steps(side(key()), std::iter::once(stream));
+    assert_eq!(steps(side(key()), crate::pieces(stream, sizes)), whole);
+    let requested = ServerHandshake::requested_exchange(stream, VersionRange::SUPPORTED);
+    if let Ok(Some(exchange)) = requested {
+        assert_eq!(exchange, stream[10..26]);
+    }
 }
 
-/// What an honest client sends.
+/// The bytes that an honest client sends.
 #[must_use]
 pub fn client_session() -> Vec<u8> {
-    let (mut client, hello) = start_client();
-    let mut server = start_server();
+    let (mut client, hello) = start_client(data_key());
+    let mut server = start_server(data_key());
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let proof = sent(client.handle(&mut challenge.as_slice()));
     [hello, proof].concat()
 }
 
-/// What an honest server sends.
+/// The bytes that an honest server sends.
 #[must_use]
 pub fn server_session() -> Vec<u8> {
-    let (mut client, hello) = start_client();
-    let mut server = start_server();
+    let (mut client, hello) = start_client(data_key());
+    let mut server = start_server(data_key());
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let proof = sent(client.handle(&mut challenge.as_slice()));
     let accept = sent(server.handle(&mut proof.as_slice()));
@@ -50,7 +57,7 @@ pub fn server_session() -> Vec<u8> {
 
 type Handle = Box<dyn FnMut(&mut &[u8]) -> Result<Step, HandshakeError>>;
 
-/// Everything said by one side, and how it ended.
+/// Returns the steps of one side and the error that ended them.
 fn steps<'a>(
     mut handle: Handle,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -83,25 +90,29 @@ fn steps<'a>(
     (steps, None)
 }
 
-fn key() -> Key {
+fn data_key() -> Key {
     Key::derive(&[7; 32], &CLIENT.exchange, CLIENT.run, CLIENT.epoch)
 }
 
-fn start_client() -> (ClientHandshake, Vec<u8>) {
-    ClientHandshake::start(key(), CLIENT, [0xC2; 32])
+fn control_key() -> Key {
+    Key::control(&[7; 32], &CLIENT.exchange)
 }
 
-fn start_server() -> ServerHandshake {
-    ServerHandshake::new(key(), SERVER, [0x52; 32])
+fn start_client(key: Key) -> (ClientHandshake, Vec<u8>) {
+    ClientHandshake::start(key, CLIENT, [0xC2; 32])
 }
 
-fn client() -> Handle {
-    let (mut client, _) = start_client();
+fn start_server(key: Key) -> ServerHandshake {
+    ServerHandshake::new(key, SERVER, [0x52; 32])
+}
+
+fn client(key: Key) -> Handle {
+    let (mut client, _) = start_client(key);
     Box::new(move |input| client.handle(input))
 }
 
-fn server() -> Handle {
-    let mut server = start_server();
+fn server(key: Key) -> Handle {
+    let mut server = start_server(key);
     Box::new(move |input| server.handle(input))
 }
 

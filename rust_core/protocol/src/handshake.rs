@@ -12,10 +12,12 @@
 //! | 4 | ACCEPT | s->c | | 5 |
 //! | 5 | REJECT | s->c | reason 1, lowest version 2, highest version 2 | 10 |
 //!
-//! A proof is an HMAC-SHA256 over a label of its side and all earlier bytes of both directions. The
-//! mask of the connection's frames is one over all bytes up to the server's proof, with a label of its
-//! own. HELLO and REJECT keep their layout in every version, so that processes without a common
-//! version can report it.
+//! A proof is an HMAC-SHA256 over a label of its plane and side and all earlier bytes of both
+//! directions. The mask of the connection's frames and the session key are HMACs over all bytes up to
+//! the server's proof, with labels of their own. HELLO and REJECT keep their layout in every version,
+//! so that processes without a common version can report it.
+//!
+//! Data connections and control connections (the planes) have keys, roles and proofs of their own.
 
 mod client;
 mod config;
@@ -29,6 +31,6 @@ mod server;
 pub use client::ClientHandshake;
 pub use config::{HandshakeConfig, Peer, Step, VERSION, VersionRange};
 pub use error::{HandshakeError, Refusal};
-pub use key::Key;
+pub use key::{Key, SessionKey};
 pub use kind::MAX_HANDSHAKE_LEN;
 pub use server::ServerHandshake;

@@ -49,7 +49,7 @@ pub use frame_kind::{
 };
 pub use handshake::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer, Refusal,
-    ServerHandshake, Step, VERSION, VersionRange,
+    ServerHandshake, SessionKey, Step, VERSION, VersionRange,
 };
 pub use header::{BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET, TaskEventHeader};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};

@@ -25,9 +25,11 @@ from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
 
 #: A HELLO of a worker that knows the exchange's name but not its secret.
-HELLO = bytes(WorkerLink(b"?" * 32, EXCHANGE).output())
+HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())
 #: Bytes that a stranger may be sent: one challenge.
-CHALLENGE = 66
+CHALLENGE = 91
+#: The bytes before the proof in a PROOF message.
+PROOF = b"HDGT\x03"
 
 
 @contextlib.contextmanager
@@ -156,7 +158,7 @@ def test_no_forged_proof_is_taken():
         link.receive(HELLO)
         assert link.pending == CHALLENGE
         with pytest.raises(HandshakeError):
-            link.receive(os.urandom(32))
+            link.receive(PROOF + os.urandom(32))
         assert not link.established
 
 
@@ -171,6 +173,10 @@ def record(server):
         while not link.established:
             got.append(sock.recv(1000))
             link.receive(got[-1])
+            if link.pending:
+                sent.append(bytes(link.output()))
+                sock.sendall(sent[-1])
+                link.written(len(sent[-1]))
         fields = {"stage": 1, "partition": 0, "attempt": 1, "index": 0}
         link.send(Message("CONSUMER", fields=fields))
         sent.append(bytes(link.output()))
@@ -193,7 +199,7 @@ def test_a_recorded_session_opens_nothing_a_second_time(server):
     sent, got = record(server)
     with dial(server.port, sent[0]) as sock:
         time.sleep(0.1)
-        sock.sendall(sent[1])
+        sock.sendall(b"".join(sent[1:]))
         said = answer(sock)
     assert len(said) in {0, CHALLENGE}
     assert said != got[0]
@@ -208,8 +214,8 @@ def test_a_challenge_sent_back_opens_nothing(server):
     # Nor does one end's challenge, as the other end's answer to the same HELLO.
     with dial(server.port, HELLO) as one, dial(server.port, HELLO) as other:
         proofs = [one.recv(1000)[-32:], other.recv(1000)[-32:]]
-        one.sendall(proofs[1])
-        other.sendall(proofs[0])
+        one.sendall(PROOF + proofs[1])
+        other.sendall(PROOF + proofs[0])
         assert answer(one) == answer(other) == b""
     assert not server.coordinator.members
 
@@ -218,7 +224,7 @@ def test_a_coordinator_that_is_a_worker_is_refused():
     key = control_key(SECRET, EXCHANGE)
     one, other = WorkerLink(key, EXCHANGE), WorkerLink(key, EXCHANGE)
     with pytest.raises(HeadgateError):
-        one.receive(bytes(other.output()) + bytes(66))
+        one.receive(bytes(other.output()) + bytes(CHALLENGE))
     assert not one.established
 
 
@@ -252,7 +258,7 @@ def test_frames_of_one_session_are_refused_in_another():
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
     pairs = [(WorkerLink(keys[EXCHANGE], EXCHANGE), CoordinatorLink(keys.get)) for _ in range(2)]
     for worker, coordinator in pairs:
-        for source, sink in ((worker, coordinator), (coordinator, worker), (worker, coordinator)):
+        for source, sink in ((worker, coordinator), (coordinator, worker)) * 2:
             data = bytes(source.output())
             source.written(len(data))
             sink.receive(data)

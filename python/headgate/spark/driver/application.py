@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
+    from headgate._native import ControlKey
     from headgate.spark.driver.formation import ExchangeFacts
     from headgate.spark.progress.stats import ExchangeStats
 
@@ -38,7 +39,7 @@ class Application:
     def __init__(self, context: SparkContext) -> None:
         conf = context.getConf()
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
-        self._keys: dict[bytes, bytes] = {}
+        self._keys: dict[bytes, ControlKey] = {}
         self._plans: dict[bytes, Plan] = {}
         self._jobs: Jobs
         self._id = context.applicationId

@@ -33,6 +33,7 @@ from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate._native import ControlKey
     from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
@@ -105,7 +106,7 @@ class Server:
     def __init__(
         self,
         bind_host: str,
-        keys: Callable[[bytes], bytes | None],
+        keys: Callable[[bytes], ControlKey | None],
         make_side: Callable[[Server], SparkSide],
         retries: Retries = Retries(),  # noqa: B008 - frozen
     ) -> None:

@@ -74,7 +74,7 @@ class WorkerConnection:
             self._flush()
             while not self._link.established:
                 self._early += self._link.receive(self._read())
-            self._flush()
+                self._flush()
             self.sock.settimeout(None)
         except BaseException:
             self.sock.close()

@@ -1,17 +1,13 @@
 """The authenticated connection between a worker and the coordinator, without any I/O.
 
-Both ends prove that they know the key of the exchange before anything else is read::
+The handshake is the data plane's, with a key, a role and proofs of its own: see ``docs/protocol.md``
+and ``docs/adr/0005-json-control-messages.md``. Both ends prove that they know the exchange's secret
+before either reads anything else. Frames follow in both directions::
 
-    worker                               coordinator
-    HELLO   magic, version, exchange, nonce  ->
-                                         <-  CHALLENGE  version, nonce, proof
-    PROOF   proof                            ->
-    then frames both ways: u32 length, message, 16-byte tag
+    u32 length, message, 16-byte tag
 
-Behind a HEARTBEAT message there are no more frames, only bytes of any value.
-
-A proof is an HMAC-SHA256 over the whole transcript with a label of its own for each side. The tag of
-a frame covers its direction and number, so that frames cannot be altered, dropped or repeated.
+The tag of a frame covers its direction and its number, so that no frame can be altered, dropped or
+repeated. After a HEARTBEAT message there are no more frames, only bytes of any value.
 """
 
 from __future__ import annotations
@@ -22,59 +18,61 @@ import os
 import struct
 from typing import TYPE_CHECKING, Final
 
+from headgate._native import ControlHandshake, ControlKey
 from headgate.errors import HandshakeError, ProtocolError, VersionError
 from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION: Final = 1
-_MAGIC: Final = b"HDGC"
-_HELLO: Final = struct.Struct(">4sH16s32s")
-_CHALLENGE: Final = struct.Struct(">H32s32s")
-_PROOF: Final = 32
 _LENGTH: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 _TAG: Final = 16
 
 
-def control_key(secret: bytes, exchange_id: bytes) -> bytes:
-    """Return the key of an exchange's control connections, 32 bytes."""
-    return _mac(secret, b"headgate control v1" + exchange_id)
+def control_key(secret: bytes, exchange_id: bytes) -> ControlKey:
+    """Return the key of an exchange's control connections."""
+    return ControlKey(secret, exchange_id)
 
 
 class Link:
-    """One end of a connection: bytes in, messages out, and the other way round.
+    """One end of a connection: turns bytes into messages and messages into bytes.
 
-    Subclasses do the handshake; ``established`` turns true when the peer has proved itself.
+    ``established`` turns true once the peer has proved that it knows the secret.
+
+    Args:
+        labels: of the direction to the peer and the direction from it, in the tags of frames.
+        refusal: the summary of the error for a peer that does not know the secret.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, labels: tuple[bytes, bytes], refusal: str) -> None:
         self.established = False
+        self._handshake: ControlHandshake | None = None
+        self._refusal = refusal
         self._input = bytearray()
         self._output = bytearray()
         self._session = b""
-        self._labels = (b"", b"")
+        self._labels = labels
         self._sent = 0
-        self._seen = 0
+        self._received = 0
         self._is_heartbeat = False
 
     @property
     def token(self) -> str:
-        """What only the two ends of this connection know of it; once established."""
+        """A name of this connection that only its two ends can know; once established."""
         return _mac(self._session, b"heartbeat")[:16].hex()
 
     @property
     def pending(self) -> int:
-        """How many bytes wait to be written."""
+        """Number of bytes to write."""
         return len(self._output)
 
     def output(self) -> memoryview:
-        """Return the bytes to write; tell :meth:`written` how many of them were."""
+        """Return the bytes to write; report written ones with :meth:`written`."""
         return memoryview(bytes(self._output))
 
     def written(self, count: int) -> None:
-        """Forget the first ``count`` bytes of the output."""
+        """Drop the first ``count`` bytes of the output."""
         del self._output[:count]
 
     def send(self, message: Message) -> None:
@@ -88,29 +86,43 @@ class Link:
         """Take bytes from the peer, cut anywhere; return the messages that are complete.
 
         Raises:
-            HandshakeError: the peer does not know the key.
+            HandshakeError: the peer does not know the secret.
             VersionError: the peer speaks another version.
-            ProtocolError: what came is no frame, too large, or not what the peer sent.
+            ProtocolError: the bytes are no frame, or not the frame that the peer sent; or the frame
+                is too large.
         """
         self._input += data
+        if not self.established:
+            self._shake_hands()
         messages: list[Message] = []
-        while not self.established:
-            if not self._handshake():
-                return messages
-        while not self._is_heartbeat and (body := self._frame()) is not None:
+        while self.established and not self._is_heartbeat and (body := self._frame()) is not None:
             messages.append(decode(body))
             self._is_heartbeat = messages[-1].kind == "HEARTBEAT"
         return messages
 
-    def _handshake(self) -> bool:
-        raise NotImplementedError
+    def _shake_hands(self) -> None:
+        try:
+            self._advance()
+        except HandshakeError as error:
+            raise HandshakeError(self._refusal) from error
+        except VersionError as error:
+            raise VersionError(
+                "worker and driver have different versions of headgate", have=error.summary
+            ) from error
 
-    def _take(self, count: int) -> bytes | None:
-        if len(self._input) < count:
-            return None
-        data = bytes(self._input[:count])
-        del self._input[:count]
-        return data
+    def _advance(self) -> None:
+        """Give the input to the handshake, and take its output."""
+        handshake = self._handshake
+        if handshake is None:
+            return
+        try:
+            used = handshake.handle(bytes(self._input))
+        finally:
+            self._output += handshake.take_output()
+        del self._input[:used]
+        if (session := handshake.session) is not None:
+            self._session = session
+            self.established = True
 
     def _frame(self) -> bytes | None:
         if len(self._input) < _LENGTH.size:
@@ -118,50 +130,29 @@ class Link:
         (length,) = _LENGTH.unpack_from(self._input)
         if length > MAX_MESSAGE:
             raise ProtocolError(f"a control frame of {length} bytes, above {MAX_MESSAGE}")
-        frame = self._take(_LENGTH.size + length + _TAG)
-        if frame is None:
+        end = _LENGTH.size + length + _TAG
+        if len(self._input) < end:
             return None
-        body, tag = frame[_LENGTH.size : -_TAG], frame[-_TAG:]
-        if not hmac.compare_digest(tag, self._tag(self._labels[1], self._seen, body)):
+        body, tag = bytes(self._input[_LENGTH.size : end - _TAG]), self._input[end - _TAG : end]
+        if not hmac.compare_digest(tag, self._tag(self._labels[1], self._received, body)):
             raise ProtocolError("a control frame was altered, dropped or repeated on its way")
-        self._seen += 1
+        del self._input[:end]
+        self._received += 1
         return body
 
     def _tag(self, label: bytes, number: int, body: bytes) -> bytes:
         return _mac(self._session, label + _NUMBER.pack(number) + body)[:_TAG]
 
-    def _establish(self, key: bytes, transcript: bytes, ours: bytes, theirs: bytes) -> None:
-        self._session = _mac(key, b"session" + transcript)
-        self._labels = (ours, theirs)
-        self.established = True
-
 
 class WorkerLink(Link):
-    """The worker's end: it dials and speaks first."""
+    """The worker's end: it dials and sends the first message of the handshake."""
 
-    def __init__(self, key: bytes, exchange_id: bytes, nonce: bytes | None = None) -> None:
-        super().__init__()
-        self._key = key
-        self._hello = _HELLO.pack(_MAGIC, VERSION, exchange_id, nonce or os.urandom(32))
-        self._output += self._hello
-
-    def _handshake(self) -> bool:
-        challenge = self._take(_CHALLENGE.size)
-        if challenge is None:
-            return False
-        version, _, proof = _CHALLENGE.unpack(challenge)
-        if version != VERSION:
-            raise VersionError(
-                "worker and driver have different versions of headgate",
-                asked=f"control version {VERSION}",
-                have=f"the driver speaks {version}",
-            )
-        transcript = self._hello + challenge[:-_PROOF]
-        if not hmac.compare_digest(proof, _mac(self._key, b"coordinator" + transcript)):
-            raise HandshakeError("the coordinator could not prove that it belongs to this exchange")
-        self._output += _mac(self._key, b"worker" + transcript)
-        self._establish(self._key, transcript, b"w", b"c")
-        return True
+    def __init__(self, key: ControlKey, exchange_id: bytes) -> None:
+        super().__init__(
+            (b"w", b"c"), "the coordinator could not prove that it belongs to this exchange"
+        )
+        self._handshake = ControlHandshake.dial(key, exchange_id, MAX_MESSAGE)
+        self._output += self._handshake.take_output()
 
 
 class CoordinatorLink(Link):
@@ -169,46 +160,25 @@ class CoordinatorLink(Link):
 
     Args:
         keys: returns the key of an exchange, or None for an unknown one.
-        nonce: 32 fresh bytes; from the operating system when not given.
     """
 
-    def __init__(self, keys: Callable[[bytes], bytes | None], nonce: bytes | None = None) -> None:
-        super().__init__()
+    def __init__(self, keys: Callable[[bytes], ControlKey | None]) -> None:
+        super().__init__(
+            (b"c", b"w"), "a worker could not prove that it belongs to its exchange"
+        )
         self._keys = keys
-        self._nonce = nonce or os.urandom(32)
-        self._key = b""
-        self._transcript = b""
         self.exchange_id = b""
 
-    def _handshake(self) -> bool:
-        return self._answer() if not self._transcript else self._verify()
-
-    def _answer(self) -> bool:
-        hello = self._take(_HELLO.size)
-        if hello is None:
-            return False
-        magic, version, exchange_id, _ = _HELLO.unpack(hello)
-        if magic != _MAGIC:
-            raise ProtocolError("not a control connection")
-        if version != VERSION:
-            self._output += _CHALLENGE.pack(VERSION, self._nonce, bytes(_PROOF))
-            raise VersionError(f"a worker speaks control version {version}, not {VERSION}")
-        # An unknown exchange gets a key that nobody has: it looks like a wrong secret from outside.
-        self._key = self._keys(exchange_id) or os.urandom(32)
-        self.exchange_id = exchange_id
-        unproved = _CHALLENGE.pack(VERSION, self._nonce, bytes(_PROOF))[:-_PROOF]
-        self._transcript = hello + unproved
-        self._output += unproved + _mac(self._key, b"coordinator" + self._transcript)
-        return True
-
-    def _verify(self) -> bool:
-        proof = self._take(_PROOF)
-        if proof is None:
-            return False
-        if not hmac.compare_digest(proof, _mac(self._key, b"worker" + self._transcript)):
-            raise HandshakeError("a worker could not prove that it belongs to its exchange")
-        self._establish(self._key, self._transcript, b"c", b"w")
-        return True
+    def _advance(self) -> None:
+        if self._handshake is None:
+            exchange_id = ControlHandshake.requested_exchange(bytes(self._input))
+            if exchange_id is None:
+                return
+            # An unknown exchange gets a random key, so that it looks like a wrong secret.
+            key = self._keys(exchange_id) or control_key(os.urandom(32), exchange_id)
+            self.exchange_id = exchange_id
+            self._handshake = ControlHandshake.accept(key, exchange_id, MAX_MESSAGE)
+        super()._advance()
 
 
 def _mac(key: bytes, data: bytes) -> bytes:

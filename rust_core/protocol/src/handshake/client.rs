@@ -4,7 +4,7 @@ use super::config::{HandshakeConfig, Peer, Step, VersionRange};
 use super::error::{HandshakeError, Refusal};
 use super::key::{Key, Prover};
 use super::kind::Kind;
-use super::message::{Challenge, Hello, Inbox, MAC_LEN, ROLE_CONSUMER, encode_proof};
+use super::message::{Challenge, Hello, Inbox, MAC_LEN, encode_proof};
 
 /// The handshake of the side that dials.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl ClientHandshake {
     pub fn start(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> (Self, Vec<u8>) {
         let hello = Hello {
             versions: config.versions,
-            role: ROLE_CONSUMER,
+            role: key.client_role(),
             exchange: config.exchange,
             run: config.run,
             epoch: config.epoch,
@@ -76,8 +76,9 @@ impl ClientHandshake {
         }
         transcript.extend_from_slice(&proof);
         let mask = self.key.mask(&transcript);
+        let session = self.key.session(&transcript);
         let (process, version) = (challenge.process, challenge.version);
-        let peer = Peer { process, version, max_segment, mask };
+        let peer = Peer { process, version, max_segment, mask, session };
         self.state = State::AwaitAccept { peer };
         Ok(Step::Send(encode_proof(&self.key.prove(Prover::Client, &transcript))))
     }

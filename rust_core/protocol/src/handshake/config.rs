@@ -1,5 +1,6 @@
 //! The identity of a process in the handshake, and the handshake's result.
 
+use super::key::SessionKey;
 use crate::FrameMask;
 
 /// The version of handshake and frames that this build speaks.
@@ -57,6 +58,8 @@ pub struct Peer {
     pub max_segment: u32,
     /// Mask of the checksums of this connection's frames.
     pub mask: FrameMask,
+    /// Known to the two ends of this connection only.
+    pub session: SessionKey,
 }
 
 /// The driver's next step.

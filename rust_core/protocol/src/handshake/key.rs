@@ -1,4 +1,4 @@
-//! The key of one attempt, and the proofs made with it.
+//! The keys of connections and the proofs made with them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,30 +10,67 @@ use zeroize::Zeroizing;
 
 use crate::FrameMask;
 
-/// The key of one (exchange, run, epoch). Clones share one copy, which is zeroed on drop.
+/// Role of the side that dials a data connection.
+const ROLE_CONSUMER: u8 = 1;
+/// Role of the side that dials a control connection.
+const ROLE_WORKER: u8 = 2;
+
+/// The key of the data connections of one (exchange, run, epoch), or of the control connections of
+/// one exchange. Clones share one copy, which is zeroed on drop.
 #[derive(Clone)]
-pub struct Key(Arc<Zeroizing<[u8; 32]>>);
+pub struct Key {
+    bytes: Arc<Zeroizing<[u8; 32]>>,
+    plane: Plane,
+}
+
+/// The kind of connection that a key is for. Keys, roles and proofs of one plane are worthless on
+/// the other.
+#[derive(Clone, Copy)]
+enum Plane {
+    Control,
+    Data,
+}
 
 impl Key {
-    /// Derives the key from the exchange's secret by HKDF-SHA256, without salt and with the info
+    /// Derives the key of data connections from the exchange's secret by HKDF-SHA256, without salt and
+    /// with the info
     /// `"headgate v1" || exchange || run || epoch`.
     #[must_use]
     pub fn derive(secret: &[u8; 32], exchange: &[u8; 16], run: u32, epoch: u32) -> Self {
-        let mut key = Zeroizing::new([0; 32]);
         let info: [&[u8]; 4] = [b"headgate v1", exchange, &run.to_be_bytes(), &epoch.to_be_bytes()];
+        Self::expand(Plane::Data, secret, &info)
+    }
+
+    /// Derives the key of control connections in the same way, with the info
+    /// `"headgate control v2" || exchange`.
+    #[must_use]
+    pub fn control(secret: &[u8; 32], exchange: &[u8; 16]) -> Self {
+        Self::expand(Plane::Control, secret, &[b"headgate control v2", exchange])
+    }
+
+    fn expand(plane: Plane, secret: &[u8; 32], info: &[&[u8]]) -> Self {
+        let mut key = Zeroizing::new([0; 32]);
         Hkdf::<Sha256>::new(None, secret)
-            .expand_multi_info(&info, key.as_mut_slice())
+            .expand_multi_info(info, key.as_mut_slice())
             .expect("32 bytes are far below the limit of HKDF-SHA256");
-        Self(Arc::new(key))
+        Self { bytes: Arc::new(key), plane }
+    }
+
+    /// The role that a client names in its HELLO.
+    pub(super) const fn client_role(&self) -> u8 {
+        match self.plane {
+            Plane::Data => ROLE_CONSUMER,
+            Plane::Control => ROLE_WORKER,
+        }
     }
 
     pub(super) fn prove(&self, prover: Prover, transcript: &[u8]) -> [u8; 32] {
-        self.mac(prover.label(), transcript).finalize().into_bytes().into()
+        self.mac(prover.label(self.plane), transcript).finalize().into_bytes().into()
     }
 
     /// Checks a proof, in constant time.
     pub(super) fn verify(&self, prover: Prover, transcript: &[u8], proof: &[u8; 32]) -> bool {
-        self.mac(prover.label(), transcript).verify_slice(proof).is_ok()
+        self.mac(prover.label(self.plane), transcript).verify_slice(proof).is_ok()
     }
 
     /// Derives the mask of a connection's frames from its handshake up to the server's proof.
@@ -42,8 +79,13 @@ impl Key {
         FrameMask::new([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 
+    /// Derives the session key of a connection from its handshake up to the server's proof.
+    pub(super) fn session(&self, transcript: &[u8]) -> SessionKey {
+        SessionKey(self.mac(SESSION, transcript).finalize().into_bytes().into())
+    }
+
     fn mac(&self, label: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice())
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.bytes.as_slice())
             .expect("HMAC takes keys of any length");
         mac.update(label);
         mac.update(transcript);
@@ -57,8 +99,28 @@ impl fmt::Debug for Key {
     }
 }
 
+/// A key that only the two ends of one connection know.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub struct SessionKey([u8; 32]);
+
+impl SessionKey {
+    /// Returns the bytes of the key.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey")
+    }
+}
+
 /// The label of the mask of a connection's frames.
 const FRAMES: &[u8] = b"headgate frame mask\0";
+/// The label of the session key of a connection.
+const SESSION: &[u8] = b"headgate session\0";
 
 /// The side that makes a proof. Its label makes the proof invalid for the other side.
 #[derive(Clone, Copy, Debug)]
@@ -68,11 +130,18 @@ pub(super) enum Prover {
 }
 
 impl Prover {
-    /// Contains the kind of link, so that a proof for one kind is invalid on another.
-    const fn label(self) -> &'static [u8] {
-        match self {
-            Self::Client => b"headgate client proof, link tcp, tls none\0",
-            Self::Server => b"headgate server proof, link tcp, tls none\0",
+    /// The label names the plane and the link too, so that a proof for one kind of connection is
+    /// worthless on another.
+    const fn label(self, plane: Plane) -> &'static [u8] {
+        match (self, plane) {
+            (Self::Client, Plane::Control) => {
+                b"headgate client proof, control, link tcp, tls none\0"
+            }
+            (Self::Server, Plane::Control) => {
+                b"headgate server proof, control, link tcp, tls none\0"
+            }
+            (Self::Client, Plane::Data) => b"headgate client proof, link tcp, tls none\0",
+            (Self::Server, Plane::Data) => b"headgate server proof, link tcp, tls none\0",
         }
     }
 }

@@ -8,8 +8,6 @@ use crate::wire::{fill, take, take_u8, take_u16, take_u32};
 
 /// Length of a proof, the last field of CHALLENGE and PROOF.
 pub(super) const MAC_LEN: usize = 32;
-/// Role of the client.
-pub(super) const ROLE_CONSUMER: u8 = 1;
 
 /// Collects one message at a time from pieces of any length.
 #[derive(Debug, Default)]

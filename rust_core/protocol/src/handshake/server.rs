@@ -1,10 +1,10 @@
 //! The server: the producer, which listens.
 
-use super::config::{HandshakeConfig, Peer, Step};
+use super::config::{HandshakeConfig, Peer, Step, VersionRange};
 use super::error::{HandshakeError, Refusal};
 use super::key::{Key, Prover};
 use super::kind::Kind;
-use super::message::{Challenge, Hello, Inbox, ROLE_CONSUMER, decode_proof, encode_accept};
+use super::message::{Challenge, Hello, Inbox, decode_proof, encode_accept};
 
 /// The handshake of the side that listens.
 #[derive(Debug)]
@@ -21,6 +21,16 @@ impl ServerHandshake {
     #[must_use]
     pub fn new(key: Key, config: HandshakeConfig, nonce: [u8; 32]) -> Self {
         Self { key, config, nonce, inbox: Inbox::default(), state: State::AwaitHello }
+    }
+
+    /// Returns the exchange that the HELLO at the start of `input` asks for, or `None` if more bytes
+    /// are needed. A server of many exchanges finds its key by it.
+    pub fn requested_exchange(
+        input: &[u8],
+        versions: VersionRange,
+    ) -> Result<Option<[u8; 16]>, HandshakeError> {
+        let hello = Inbox::default().receive(Kind::Hello, versions, &mut &*input)?;
+        Ok(hello.map(|message| Hello::decode(&message).exchange))
     }
 
     /// Consumes bytes of the peer. After an error or [`Step::Done`] every further call returns
@@ -69,14 +79,15 @@ impl ServerHandshake {
         transcript.extend_from_slice(&proof);
         send.extend_from_slice(&proof);
         let mask = self.key.mask(&transcript);
-        let peer = Peer { process: hello.process, version, max_segment, mask };
+        let session = self.key.session(&transcript);
+        let peer = Peer { process: hello.process, version, max_segment, mask, session };
         self.state = State::AwaitProof { transcript, peer };
         Ok(Step::Send(send))
     }
 
     fn refusal(&self, hello: &Hello) -> Option<Refusal> {
         let config = &self.config;
-        if hello.role != ROLE_CONSUMER {
+        if hello.role != self.key.client_role() {
             Some(Refusal::Role)
         } else if hello.exchange != config.exchange {
             Some(Refusal::Exchange)

@@ -10,12 +10,12 @@ use sha2::Sha256;
 use super::{CLIENT, EXCHANGE, REFUSED, SERVER, client, key, proof_message, sent, server, session};
 use crate::hex;
 
-fn refused(cause: Refusal) -> Result<Step, HandshakeError> {
+pub(super) fn refused(cause: Refusal) -> Result<Step, HandshakeError> {
     Err(HandshakeError::Refused { cause })
 }
 
 /// Computes the proof of a holder of `key`, without the crate under test.
-fn forge(key: &[u8], label: &str, transcript: &[&[u8]]) -> Vec<u8> {
+pub(super) fn forge(key: &[u8], label: &str, transcript: &[&[u8]]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
     mac.update(label.as_bytes());
     transcript.iter().for_each(|part| mac.update(part));

@@ -1,6 +1,7 @@
 //! Only a holder of the key of this exchange, run and epoch completes the handshake.
 
 mod attacks;
+mod control;
 
 use headgate_protocol::{
     ClientHandshake, FrameMask, HandshakeConfig, HandshakeError, Key, MAX_HANDSHAKE_LEN, Peer,
@@ -13,6 +14,8 @@ use crate::hex;
 const REFUSED: &str = "48444754 05 02 0000 0000";
 /// Mask of the frames after this handshake, computed by another implementation of HMAC.
 const MASK: FrameMask = FrameMask::new([0xD8, 0x4B, 0xF4, 0x0D]);
+/// The session key of this handshake; from another implementation of HMAC.
+const SESSION: &str = "5ad4694ccac54c9dc84a8cfca678be4db01870fa59a0810fa4a823f39452b94f";
 const EXCHANGE: [u8; 16] = [0x11; 16];
 const CLIENT: HandshakeConfig = HandshakeConfig {
     exchange: EXCHANGE,
@@ -65,7 +68,8 @@ fn session() -> Session {
         panic!("the server does not accept");
     };
     let (process, max_segment) = (CLIENT.process, 32768);
-    assert_eq!(peer, Peer { process, version: 2, max_segment, mask: MASK });
+    assert_eq!(peer, Peer { process, version: 2, max_segment, mask: MASK, session: peer.session });
+    assert_eq!(peer.session.as_bytes().as_slice(), hex(SESSION));
     let peer = Peer { process: SERVER.process, ..peer };
     let done = client.handle(&mut accept.as_slice());
     assert_eq!(done, Ok(Step::Done { peer, send: Vec::new() }));
