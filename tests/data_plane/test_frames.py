@@ -308,16 +308,16 @@ def test_a_consumer_with_altered_bytes_gets_an_error_frame(served, at):
         sock.sendall(request)
         channel, code, text = receive_error(sock)
         assert (channel, code) == (ALL_CHANNELS, 3005)
-        assert text.startswith("what came from here: ")
+        assert text.startswith("the producer refused bytes of this consumer: ")
         assert wire.is_closed(sock, 5)
 
 
 def test_a_producer_that_complains_is_not_called_lost(environment):
-    text = b"what came from here: a checksum is wrong"
+    text = b"the producer refused bytes of this consumer: a checksum is wrong"
     body = struct.pack(">IHH", ALL_CHANNELS, 3005, len(text)) + text
     error = play(environment, sender(wire.frame(1, body)))
     assert type(error) is errors.IntegrityError
-    assert "what came from here: a checksum is wrong" in str(error)
+    assert "the producer refused bytes of this consumer: a checksum is wrong" in str(error)
 
 
 def test_two_requests_for_one_channel(served):

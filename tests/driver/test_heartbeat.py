@@ -1,4 +1,4 @@
-"""Heartbeats: who is silent is lost, soon and by name; who is only busy or slow is not."""
+"""Heartbeats: a silent process is lost within the timeout; a busy or slow one is not."""
 
 import contextlib
 import ctypes
@@ -27,7 +27,7 @@ from headgate.spark.wire.heartbeat import Heartbeats
 from headgate.spark.wire.messages import Message
 
 SECRET = b"s" * 32
-#: Seconds: the shortest that the option takes, to keep the tests short.
+#: Seconds; the smallest value of the option, which keeps the tests short.
 TIMEOUT = 2.0
 
 WORKER = """
@@ -60,7 +60,7 @@ with serve(timeout=2.0) as (server, side):
 
 @contextlib.contextmanager
 def serve(timeout=TIMEOUT, partitions=2):
-    """A coordinator behind its socket, without Spark."""
+    """Serve a coordinator on a socket, without Spark."""
     side = Side()
     server = Server("127.0.0.1", {EXCHANGE: control_key(SECRET, EXCHANGE)}.get, lambda _: side)
     server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(partitions, True, timeout)
@@ -73,7 +73,7 @@ def serve(timeout=TIMEOUT, partitions=2):
 
 @contextlib.contextmanager
 def process(script, *args):
-    """A Python process of ours; resumed and ended at the end."""
+    """Run a Python process; resume and kill it at the end."""
     command = [sys.executable, "-c", script, *map(str, args)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with subprocess.Popen(command, **pipes) as child:
@@ -90,7 +90,7 @@ def say(child, word):
 
 
 def started(server, side, count=2):
-    """Wait until the workers' run goes on, with all heartbeats heard; return it."""
+    """Wait until the run has started and all its workers send heartbeats; return the run."""
     wait_until(lambda: side.submitted, "runs to submit", 30)
     wait_until(lambda: len(beating(server)) == count, "heartbeats", 30)
     (run,) = side.submitted
@@ -138,7 +138,7 @@ def test_a_stopped_worker_is_lost_by_name_and_stays_lost():
         ((member, reason),) = side.killed
         assert (member.attempt, reason) == (70, cause.summary)
         assert not side.asked
-        # It comes back from the dead, and nobody listens.
+        # A lost worker stays lost after it resumes.
         say(stopped, "wait")
         stopped.send_signal(signal.SIGCONT)
         assert "cannot be reached" in stopped.stdout.readline()
@@ -200,7 +200,7 @@ def test_a_silent_driver_fails_its_workers():
             assert [message.kind for message in heard] == ["ABORT"]
 
 
-def test_a_worker_that_never_gave_a_sign_of_life_is_lost_too():
+def test_a_worker_that_never_sends_a_heartbeat_is_lost_too():
     with serve() as (server, side):
         connection = WorkerConnection(Place("127.0.0.1", server.port, EXCHANGE, SECRET))
         with connection.sock:
@@ -214,7 +214,7 @@ def test_a_worker_that_never_gave_a_sign_of_life_is_lost_too():
                 connection.receive()
 
 
-def test_heartbeats_for_nobody_are_hung_up_on():
+def test_heartbeats_of_an_unknown_worker_are_refused():
     with serve() as (server, side):
         place = Place("127.0.0.1", server.port, EXCHANGE, SECRET)
         for kind in ("HEARTBEAT", "CONSUMER"):
@@ -234,7 +234,7 @@ def test_heartbeats_for_nobody_are_hung_up_on():
 def test_a_forked_child_leaves_its_parents_heartbeats_alone():
     heartbeats = Heartbeats()
     ours, theirs = socket.socketpair()
-    target = heartbeats.hand_over(ours, TIMEOUT)
+    target = heartbeats.monitor(ours, TIMEOUT)
     child = os.fork()
     if child == 0:
         status = 1
@@ -246,13 +246,13 @@ def test_a_forked_child_leaves_its_parents_heartbeats_alone():
         os._exit(0 if status == 1 else status)
     assert os.waitpid(child, 0)[1] == 0
     with theirs:
-        # The parent's thread still beats after the child has ended.
+        # The parent's thread still sends heartbeats after the child has ended.
         assert theirs.recv(100)
         for _ in range(2):
             assert theirs.recv(1) == b"\0"
     heartbeats.close()
     with pytest.raises(OSError, match="closed"):
-        heartbeats.let_go(target)
+        heartbeats.unmonitor(target)
 
 
 def test_a_silent_consumer_that_waits_for_its_run_makes_room_for_the_next_attempt():
@@ -268,7 +268,7 @@ def test_a_silent_consumer_that_waits_for_its_run_makes_room_for_the_next_attemp
     assert not theatre.ended
 
 
-def test_a_silent_producer_ends_the_epoch_and_says_who_it_was():
+def test_a_silent_producer_ends_the_epoch_and_is_named():
     theatre = Theatre()
     consumers = [theatre.consumer(index) for index in range(2)]
     theatre.stage(1, 2)
@@ -281,12 +281,12 @@ def test_a_silent_producer_ends_the_epoch_and_says_who_it_was():
     assert "heartbeat_timeout" in cause.remedy
     assert [theatre.last(c)["summary"] for c in consumers] == [cause.summary] * 2
     assert theatre.kinds(producer) == ["GO"]
-    # What it says later is refused.
+    # Its later messages are refused.
     with pytest.raises(Exception, match="unexpected DONE"):
         theatre.done(producer, run.number)
 
 
-def test_who_has_said_its_last_word_is_killed_and_nothing_else_happens():
+def test_a_silent_producer_that_was_done_is_killed_and_ends_nothing():
     theatre = Theatre()
     for index in range(2):
         theatre.consumer(index)
@@ -316,7 +316,7 @@ def test_a_silent_reader_that_gave_nothing_yet_is_replaced_and_a_later_one_ends_
 
 
 def silent(theatre, connection):
-    """Let a worker fall silent; return whose tasks are to be ended."""
+    """Let a worker fall silent; return the members whose tasks are to be killed."""
     theatre.coordinator.silent(connection, "h", 10.0)
     theatre.settle()
     killed, theatre.killed = theatre.killed, []

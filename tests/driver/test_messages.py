@@ -1,4 +1,4 @@
-"""Messages: what fits its row travels, everything else is refused by name."""
+"""Messages: one that fits its row of the table is accepted, any other is refused by name."""
 
 import json
 
@@ -84,7 +84,7 @@ def test_round_trip(kind):
         ({"index": 1 << 63}, "no valid index"),
     ],
 )
-def test_what_does_not_fit_its_row_is_refused(change, said):
+def test_a_message_that_does_not_fit_its_row_is_refused(change, said):
     body = {"kind": "CONSUMER_GONE", "run": 1, "epoch": 0, "index": 1, **change}
     with pytest.raises(ProtocolError, match=said):
         decode(json.dumps(body).encode())
@@ -100,12 +100,12 @@ def test_a_place_is_checked(name, value):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 50_000, b"nul"])
-def test_what_is_no_json_object_is_refused(data):
+def test_bytes_that_are_no_json_object_are_refused(data):
     with pytest.raises(ProtocolError):
         decode(data)
 
 
-def test_too_large_is_refused_before_it_is_parsed():
+def test_a_message_that_is_too_large_is_refused_before_it_is_parsed():
     with pytest.raises(ProtocolError, match="above"):
         decode(b" " * (MAX_MESSAGE + 1))
     with pytest.raises(ProtocolError, match="no valid wanted"):
@@ -129,7 +129,7 @@ def test_a_long_text_loses_its_middle():
     assert cut("short") == "short"
 
 
-def test_a_cause_comes_back_as_its_error():
+def test_a_cause_becomes_its_error_again():
     error = Cause.from_fields(CAUSE).error()
     assert error.code == "HG-6001"
     assert error.cause_text == "Traceback ..."

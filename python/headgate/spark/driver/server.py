@@ -259,7 +259,7 @@ class Server:
         self._forget(number)
         try:
             timeout = connection.heartbeat_timeout
-            connection.target = self._heartbeats.hand_over(beside.sock, timeout)
+            connection.target = self._heartbeats.monitor(beside.sock, timeout)
         except OSError as error:
             say(
                 logging.ERROR,
@@ -347,7 +347,7 @@ class Server:
             if connection.link.established:
                 self._tokens.pop(connection.link.token, None)
             if connection.target is not None:
-                self._heartbeats.let_go(connection.target)
+                self._heartbeats.unmonitor(connection.target)
         return connection
 
     def _close_all(self) -> None:

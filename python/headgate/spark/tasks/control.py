@@ -204,6 +204,6 @@ class Control:
             self._heartbeats = Heartbeats()
             try:
                 timeout = self._place.heartbeat_timeout
-                self._driver = self._heartbeats.hand_over(beside.sock, timeout)
+                self._driver = self._heartbeats.monitor(beside.sock, timeout)
             except OSError as error:
                 raise beside.unreachable(error) from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
-from headgate.spark.wire.cause import one_line, said, sendable, traceback_of
+from headgate.spark.wire.cause import message_of, one_line, sendable, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,7 @@ class UserFunctionFailed(Exception):
     def __init__(self, name: str, error: BaseException) -> None:
         super().__init__(name)
         self.name = name
-        line = one_line(said(error), _SUMMARY)
+        line = one_line(message_of(error), _SUMMARY)
         self.summary = f"{name} raised {type(error).__name__}" + (f": {line}" if line else "")
         text = _own_traceback(error)
         self.text = sendable(text, MAX_TEXT)

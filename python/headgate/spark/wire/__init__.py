@@ -1,4 +1,4 @@
-"""What driver and tasks say to each other: messages, the channel they travel on, heartbeats.
+"""The protocol between driver and tasks: messages, their channel, and heartbeats.
 
 Decision: ADR 0005.
 """

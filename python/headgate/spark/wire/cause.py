@@ -1,4 +1,4 @@
-"""The first cause of a failed run: made where it happened, sent as text, raised everywhere else."""
+"""The first cause of a failed run: recorded where it happened, sent as text, raised elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-#: Most characters of each text of a cause that travels.
+#: Most characters of each field of a cause in a message.
 LIMITS: Final = {
     "code": 20,
     "summary": 1000,
@@ -25,8 +25,8 @@ LIMITS: Final = {
 }
 
 
-def said(error: BaseException) -> str:
-    """Return what an exception says; what its class is called where saying it raises."""
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception; never raises, even if its ``__str__`` does."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 - a user's class may do anything
@@ -37,25 +37,25 @@ def traceback_of(error: BaseException, frames: TracebackType | None = None) -> s
     """Return an exception as Python prints it, with its notes and causes; never raises.
 
     Args:
-        error: of any class.
-        frames: where the traceback begins; where the exception was caught when not given.
+        error: an exception of any class.
+        frames: the traceback to print; that of the exception if not given.
     """
     frames = error.__traceback__ if frames is None else frames
     try:
         lines = traceback.format_exception(type(error), error, frames)
     except Exception as failure:  # noqa: BLE001 - a user's class may do anything
         name = type(failure).__name__
-        return f"{type(error).__name__}: {said(error)}\n(its traceback cannot be printed: {name})"
+        return f"{type(error).__name__}: {message_of(error)}\n(its traceback cannot be printed: {name})"
     return "".join(lines).rstrip("\n")
 
 
 def sendable(text: str, limit: int) -> str:
-    """Return at most ``limit`` characters that UTF-8 can encode, whatever a user put into them."""
+    """Return a text cut to ``limit`` characters, with those that UTF-8 cannot encode escaped."""
     return cut(cut(text, limit).encode("utf-8", "backslashreplace").decode(), limit)
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return the first line of a text, at most ``limit`` characters that UTF-8 can encode."""
+    """Return the first line of a text, cut to ``limit`` characters, those of no UTF-8 escaped."""
     line = next(iter(text[: 2 * limit].splitlines()), "")
     line = line.encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= limit else line[: limit - 4] + " ..."
@@ -63,16 +63,16 @@ def one_line(text: str, limit: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a run ended before its time.
+    """The reason why a run ended early.
 
     Attributes:
-        code: of the error, as ``"HG-6001"``.
+        code: the code of the error, such as ``"HG-6001"``.
         summary: one line.
-        asked: as in every error of Headgate.
-        have: as in every error of Headgate.
-        remedy: as in every error of Headgate.
-        text: the original traceback, or what Spark said.
-        where: the task it happened in.
+        asked: see :class:`~headgate.errors.HeadgateError`.
+        have: see :class:`~headgate.errors.HeadgateError`.
+        remedy: see :class:`~headgate.errors.HeadgateError`.
+        text: the original traceback, or Spark's message.
+        where: the task in which the error happened.
     """
 
     code: str
@@ -85,21 +85,22 @@ class Cause:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether this is the consequence of a cancellation, never itself a cause."""
+        """True if the run was cancelled, which is a consequence and never a first cause."""
         return self.code == errors.CancelledError.code
 
     @property
     def is_second_hand(self) -> bool:
-        """Whether a worker heard of it from a peer: the peer, or Spark, will know better.
+        """True if the error reports the failure of a peer, whose own report is more exact.
 
-        Such a cause ends an epoch; any other one ends the run. Another version stays another one.
+        Such a cause ends only the epoch; any other one ends the run, as does a peer of another
+        version, since a retry would meet it again.
         """
         if self.code == errors.VersionError.code:
             return False
         return self.code.startswith("HG-3") or self.code == errors.ProducerFailedError.code
 
     def fields(self) -> dict[str, str]:
-        """Return the fields of an ABORT or FAILED message: long ones cut, all of them UTF-8."""
+        """Return the fields of an ABORT or FAILED message, cut to their limits and in UTF-8."""
         fields = {name: sendable(text, LIMITS[name]) for name, text in asdict(self).items()}
         return {**fields, "summary": one_line(self.summary, LIMITS["summary"])}
 
@@ -110,7 +111,7 @@ class Cause:
 
     @classmethod
     def of(cls, error: BaseException, text: str = "", where: str = "") -> Cause:
-        """Return the cause that an exception stands for, with what raised it."""
+        """Return the cause for an exception, with the traceback of the original error."""
         if isinstance(error, errors.HeadgateError):
             origin = error.__cause__
             return cls(
@@ -122,12 +123,12 @@ class Cause:
                 text or error.cause_text or ("" if origin is None else traceback_of(origin)),
                 where,
             )
-        summary = f"{type(error).__name__}: {said(error)}"
+        summary = f"{type(error).__name__}: {message_of(error)}"
         text = text or traceback_of(error)
         return cls(errors.InternalError.code, summary, text=text, where=where)
 
     def error(self) -> errors.HeadgateError:
-        """Return the error to raise; the original traceback is its note, once."""
+        """Return the error to raise, with the original traceback as its note."""
         have = self.have or self.where
         error = errors.from_code(self.code, self.summary, self.asked, have, self.remedy)
         return error.caused_by(self.text)

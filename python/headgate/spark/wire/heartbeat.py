@@ -1,8 +1,8 @@
 """Heartbeats between a worker and the coordinator.
 
-They come from native threads on both ends: a program or a function that holds Python's lock for a
-minute is busy, not lost; a process that is stopped, or whose host is gone, is silent. Each control
-connection has a second one beside it, which carries a HEARTBEAT message and then nothing but beats.
+Native threads send them on both ends. So a program or a function that holds the GIL for a minute is
+not taken for lost, but a stopped process or a lost host is. A worker opens a second connection beside
+its control connection; it carries one HEARTBEAT message and then only beats.
 See ``docs/adr/0007-heartbeats.md``.
 
 Decision: ADR 0007.
@@ -16,27 +16,27 @@ from typing import Final
 
 from headgate._native import HeartbeatManager
 
-#: Unanswered probes of an idle connection before the kernel gives it up.
+#: Unanswered keepalive probes after which the kernel closes a connection.
 _PROBES: Final = 4
 
 
 class Heartbeats:
-    """One end of some heartbeats, and the native thread that sends and hears them."""
+    """The native thread that sends heartbeats to other processes and watches theirs."""
 
     def __init__(self) -> None:
         self._native = HeartbeatManager()
-        # A descriptor that passes through a Unix socket changes hands without unsafe code.
+        # Passing descriptors through a Unix socket gives the thread its own, without unsafe code.
         self._door = socket.socket(fileno=self._native.door())
 
-    def hand_over(self, sock: socket.socket, timeout: float) -> int:
-        """Beat on a connected socket and listen to it; ``sock`` itself is closed.
+    def monitor(self, sock: socket.socket, timeout: float) -> int:
+        """Exchange heartbeats on a connected socket; closes this process's ``sock``.
 
         Args:
-            sock: on which both ends have proved themselves.
-            timeout: seconds of silence after which the other end is taken for lost.
+            sock: a socket on which both ends have proved themselves.
+            timeout: seconds of silence after which the peer counts as lost.
 
         Returns:
-            The number of the other end, for the other methods.
+            The number of the peer, for the other methods.
 
         Raises:
             OSError: this process has too many open files.
@@ -46,11 +46,11 @@ class Heartbeats:
             return self._native.monitor(timeout)
 
     def silence(self, target: int) -> float | None:
-        """Return for how many seconds another end has been silent, if it is taken for lost."""
+        """Return the seconds for which a peer has been silent, or None if it is not lost."""
         return self._native.silence(target) if self._native.num_silent else None
 
-    def let_go(self, target: int) -> None:
-        """Listen to another end no longer, and hang up."""
+    def unmonitor(self, target: int) -> None:
+        """Stop watching a peer and close its connection."""
         self._native.unmonitor(target)
 
     def close(self) -> None:
@@ -60,16 +60,16 @@ class Heartbeats:
 
 
 def keep_alive(sock: socket.socket, timeout: float) -> None:
-    """Let the kernel find out about a host that is gone, soon after heartbeats would have.
+    """Let the kernel detect a lost host, soon after the heartbeats would.
 
-    There is no ``TCP_USER_TIMEOUT``: it would also end a connection whose other end is alive and
-    does not come to read.
+    ``TCP_USER_TIMEOUT`` is not set: it would also end a connection to a peer that is alive but does
+    not read.
 
     Args:
         sock: a TCP socket.
-        timeout: seconds of the heartbeats.
+        timeout: seconds of silence after which heartbeats take the peer for lost.
     """
-    idle = min(32_767, max(1, math.ceil(timeout)))  # what Linux takes
+    idle = min(32_767, max(1, math.ceil(timeout)))  # the limit of Linux
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)

@@ -1,8 +1,8 @@
-"""The fixed messages between the coordinator on the driver and the workers, as bounded JSON.
+"""The messages between the coordinator on the driver and the workers, as bounded JSON.
 
-Nothing here is a pickle: the driver never runs what a worker sends. Each message has a kind, the run
-and epoch it belongs to, and the fields of its row in :data:`FIELDS`, no more and no less. Bytes of a
-source (splits, payloads of events) travel as base64.
+No message is a pickle, so the driver never runs code that a worker sends. Each message has a kind, a
+run and an epoch, and exactly the fields of its row in :data:`FIELDS`. Bytes of a source (splits,
+payloads of events) travel as base64. See ``docs/adr/0005-json-control-messages.md``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 #: Most bytes of one encoded message.
 MAX_MESSAGE: Final = 64 * 1024
-#: Most characters of a text that travels in a message; six bytes each at worst, JSON's escapes.
+#: Most characters of a text in a message. JSON's escapes take up to six bytes per character.
 MAX_TEXT: Final = 9_000
-#: Most partitions that a message can name.
+#: Most partitions that one message can name.
 MAX_INDEXES: Final = 8_000
-#: Most bytes of one split, and of the payload of one event of a source.
+#: Most bytes of a split, and of the payload of a source's event.
 MAX_BYTES: Final = 32 * 1024
-#: Most characters of a split's id, and of an event's name.
+#: Most characters of a split's id.
 MAX_SPLIT_ID: Final = 2_000
+#: Most characters of an event's name.
 MAX_EVENT_NAME: Final = 200
-#: Most splits, or ids of splits, that one message can name.
+#: Most splits, or ids of splits, in one message.
 MAX_SPLITS: Final = 500
 
 
@@ -40,10 +41,10 @@ class Message:
     """One message.
 
     Attributes:
-        kind: the row of :data:`FIELDS`.
-        run: number of the run, 0 where none is known yet.
+        kind: the key of its row in :data:`FIELDS`.
+        run: number of the run, 0 while none is known.
         epoch: attempt of the run, 0 for the first.
-        fields: the values of the row.
+        fields: the values of its fields.
     """
 
     kind: str
@@ -123,7 +124,7 @@ _TOTALS: Final[Checks] = {
     "pages": _is_count,
     "peak": _is_count,
 }
-#: ms of a task's thread by state, see timing.py; a message may lack them.
+#: Milliseconds of a task's thread by state, see timing.py; all optional.
 _TIMES: Final[Checks] = dict.fromkeys(
     ("input_ms", "function_ms", "emit_ms", "blocked_ms"), _is_count
 )
@@ -149,13 +150,14 @@ FIELDS: Final[dict[str, Checks]] = {
     "DONE": _TOTALS,
     "STOPPED": _TOTALS,
     "FAILED": _CAUSE,
-    # after EPOCH_ENDED, from a consumer: it waits for START; from a producer: its task is about to fail
+    # after EPOCH_ENDED: a consumer waits for START, a producer's task is about to fail
     "READY": {},
-    # rows have left the consumer, so its task fails
+    # after EPOCH_ENDED: the consumer has yielded rows, so its task fails
     "YIELDED": {},
-    # worker -> coordinator, the only message of its connection; the token of the control connection
+    # worker -> coordinator: the only message of a heartbeat connection, with the token of the
+    # control connection that it belongs to
     "HEARTBEAT": {"control": _is_id},
-    # reader (a producer that reads a source) -> coordinator
+    # reader (a producer of a source) -> coordinator
     "READER": {"host": _is_text},
     "SPLIT_REQUEST": {"host": _is_text},
     "SPLITS_FINISHED": {"ids": _is_split_ids},
@@ -187,7 +189,7 @@ def encode(message: Message) -> bytes:
     """Return the bytes of a message, at most :data:`MAX_MESSAGE`.
 
     Raises:
-        ProtocolError: the message does not fit its row of the table, or is too large.
+        ProtocolError: the message does not fit its row, or is too large.
     """
     _check(message.kind, message.run, message.epoch, message.fields)
     body = {"kind": message.kind, "run": message.run, "epoch": message.epoch, **message.fields}
@@ -201,10 +203,10 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes) -> Message:
     """Return the message in ``data``.
 
-    Of a PROGRESS message only what is valid: it must never cost a task its connection.
+    Drops invalid fields of a PROGRESS message, which must never end a task's connection.
 
     Raises:
-        ProtocolError: it is too large, no JSON object, or does not fit its row of the table.
+        ProtocolError: the message is too large, is no JSON object, or does not fit its row.
     """
     if len(data) > MAX_MESSAGE:
         raise ProtocolError(f"a message has {len(data)} bytes, above {MAX_MESSAGE}")
@@ -225,7 +227,7 @@ def decode(data: bytes) -> Message:
 
 
 def cut(text: str, limit: int = MAX_TEXT) -> str:
-    """Return ``text`` of at most ``limit`` characters, cut out of its middle."""
+    """Return ``text`` with its middle left out, if it has more than ``limit`` characters."""
     if len(text) <= limit:
         return text
     gap = f"\n... {len(text) - limit} characters left out ...\n"

@@ -1,4 +1,4 @@
-"""What a source's readers and enumerator say to each other, as fields of bounded messages.
+"""The messages between a source's readers and its enumerator, as fields of bounded messages.
 
 Decision: ADR 0008.
 """
@@ -22,17 +22,17 @@ from headgate.spark.wire.messages import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-#: Bytes of a message that are left for its splits.
+#: Bytes of a message that its splits may fill.
 _ROOM: Final = MAX_MESSAGE - 1024
 
 
 def assignments(
     source: str, version: int, splits: Iterable[tuple[str, bytes]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the fields of as few ASSIGN messages as hold these splits.
+    """Yield the fields of as few ASSIGN messages as these splits need.
 
     Raises:
-        SourceError: a split that no message can hold.
+        SourceError: a split does not fit a message.
     """
     rows = [_split(source, split_id, data) for split_id, data in splits]
     for chunk in _chunks(rows):
@@ -45,7 +45,7 @@ def assigned(splits: Iterable[Sequence[str]]) -> list[tuple[str, bytes]]:
 
 
 def finished(ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of as few SPLITS_FINISHED messages as name these splits."""
+    """Yield the fields of as few SPLITS_FINISHED messages as these ids need."""
     for chunk in _chunks(list(ids)):
         yield {"ids": chunk}
 
@@ -54,7 +54,7 @@ def event_fields(source: str, event: SourceEvent) -> dict[str, str]:
     """Return the fields of a SOURCE_EVENT message.
 
     Raises:
-        SourceError: an event that no message can hold.
+        SourceError: the event does not fit a message.
     """
     if len(event.name) > MAX_EVENT_NAME:
         raise _too_large(source, f"an event's name of {len(event.name)} characters", MAX_EVENT_NAME)
