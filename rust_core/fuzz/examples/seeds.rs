@@ -1,6 +1,6 @@
-//! Writes the files that fuzzing begins with, one folder per target, into the folder that is the argument.
+//! Writes the seeds of all fuzz targets into the folder given as the argument, one folder per target.
 //!
-//! They are what honest peers send; what fuzzing finds beyond them is minimised and kept beside them.
+//! Seeds are bytes that honest peers send. Inputs that fuzzing finds are minimised and kept beside them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use headgate_record::event::{
 use headgate_record::{Codec, Compressor, Event, Source, encode_rows};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let root = PathBuf::from(std::env::args().nth(1).ok_or("which folder?")?);
+    let root = PathBuf::from(std::env::args().nth(1).ok_or("name the folder to write into")?);
     write(&root, "compression", compression())?;
     write(&root, "events", events()?)?;
     write(&root, "frames", frames()?)?;
@@ -148,7 +148,10 @@ fn frames() -> Result<Vec<Vec<u8>>, std::num::TryFromIntError> {
 
 fn handshake() -> Vec<Vec<u8>> {
     let side = |flags, session: Vec<u8>| [vec![flags, 2, 3, 80], session].concat();
-    vec![side(0, client_session()), side(1, server_session())]
+    let plane = |flags, is_control| {
+        [side(flags, client_session(is_control)), side(flags + 1, server_session(is_control))]
+    };
+    [plane(0, false), plane(2, true)].concat()
 }
 
 fn pages() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
@@ -175,7 +178,7 @@ fn pages() -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
             let nullable = Arc::new(arrow_schema::Schema::new(fields.collect::<Vec<_>>()));
             let batch = RecordBatch::try_new_with_options(nullable, columns, &options)?;
             let source = Source::try_new(schema, &batch);
-            // Where a column takes no nulls, the page without rows has to do.
+            // A column without nulls gets only the page without rows.
             let Ok(source) = source else { continue };
             let numbers: Vec<u32> = (0..u32::try_from(rows)?).collect();
             let Ok(page) = encode_rows(schema, &source, &numbers) else { continue };

@@ -1,4 +1,4 @@
-//! Fuzzes `compression`; without the flags of scripts/fuzz.sh it runs the files that are its arguments.
+//! Fuzzes `compression`; built without `--cfg fuzzing`, runs the files given as arguments.
 
 #![cfg_attr(fuzzing, no_main)]
 

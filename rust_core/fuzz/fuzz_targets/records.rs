@@ -1,4 +1,4 @@
-//! Fuzzes `records`; without the flags of scripts/fuzz.sh it runs the files that are its arguments.
+//! Fuzzes `records`; built without `--cfg fuzzing`, runs the files given as arguments.
 
 #![cfg_attr(fuzzing, no_main)]
 

@@ -2,11 +2,11 @@
 
 use headgate_record::compression::{Codec, Compressor, Decompressor, plain_len};
 
-/// Room for a plain form: a small segment.
+/// Size of the segment that is decompressed into.
 const SEGMENT: usize = 4096;
 
-/// What comes out does not depend on what was there before, and is as long as it says; what a compressor
-/// makes of it is shorter and gives the same again.
+/// Checks that the plain form has the length that is claimed and does not depend on the old content of
+/// the segment, and that compressing it again makes it shorter and loses nothing.
 ///
 /// The bytes: a compressed form.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]

@@ -5,10 +5,11 @@ use headgate_protocol::{Frame, FrameDecoder, FrameError, FrameMask, Limits, MAGI
 const LIMITS: Limits = Limits::for_segment(256);
 const MASK: FrameMask = FrameMask::new([1, 2, 3, 4]);
 
-/// The same frames and the same error however the bytes are cut; each frame is written as one that is read.
+/// Checks that frames and error do not depend on how the bytes are cut, and that each frame is decoded
+/// again after it was encoded.
 ///
-/// The bytes: 1 for the producer's side, 2 to set magic and checksum of what looks like frames; how many
-/// sizes follow, sizes of pieces, stream.
+/// The bytes: flags (1 for the producer's side, 2 to correct magic and checksum of the frames), number of
+/// sizes, sizes of pieces, stream.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn frames(data: &[u8]) {
     let ([flags, sizes], rest) = crate::take(data);
@@ -29,7 +30,7 @@ pub fn frames(data: &[u8]) {
     }
 }
 
-/// All frames of a stream, and the error that ends it.
+/// Returns all frames of a stream, and the error that ends it.
 fn decode<'a>(
     side: Side,
     pieces: impl Iterator<Item = &'a [u8]>,
@@ -55,7 +56,7 @@ fn decode<'a>(
                     frames.push(frame);
                 }
                 Ok(None) => {
-                    assert!(piece.is_empty(), "it wants more and leaves some");
+                    assert!(piece.is_empty(), "the decoder needs more bytes and left some");
                     break;
                 }
                 Err(error) => {
@@ -68,7 +69,7 @@ fn decode<'a>(
     (frames, None)
 }
 
-/// Makes magic and checksum right, from frame to frame as the lengths say.
+/// Corrects magic and checksum of each frame.
 fn repair(mut stream: &mut [u8]) {
     while let Some(length) = stream.first_chunk() {
         let length = u32::from_be_bytes(*length) as usize;
@@ -77,7 +78,7 @@ fn repair(mut stream: &mut [u8]) {
         }
         let (frame, rest) = stream.split_at_mut(length);
         frame[4..8].copy_from_slice(&MAGIC.to_be_bytes());
-        // The checksum of a buffer is in its header, and not the decoder's to compare.
+        // The checksum of a buffer is in its header and is not checked by the decoder.
         if frame[8] != 0 {
             let (body, crc) = frame.split_at_mut(length - 4);
             crc.copy_from_slice(&MASK.apply(crc32c(body)).to_be_bytes());

@@ -24,31 +24,33 @@ const SERVER: HandshakeConfig =
 pub fn handshake(data: &[u8]) {
     let ([flags, sizes], rest) = crate::take(data);
     let (sizes, stream) = rest.split_at(usize::from(sizes).min(rest.len()));
-    let key = if flags & 2 == 0 { data_key } else { control_key };
+    let key = key_of(flags & 2 != 0);
     let side: fn(Key) -> Handle = if flags & 1 == 0 { server } else { client };
-    let whole = steps(side(key()), std::iter::once(stream));
-    assert_eq!(steps(side(key()), crate::pieces(stream, sizes)), whole);
+    let whole = steps(side(key.clone()), std::iter::once(stream));
+    assert_eq!(steps(side(key), crate::pieces(stream, sizes)), whole);
     let requested = ServerHandshake::requested_exchange(stream, VersionRange::SUPPORTED);
     if let Ok(Some(exchange)) = requested {
         assert_eq!(exchange, stream[10..26]);
     }
 }
 
-/// The bytes that an honest client sends.
+/// The bytes that an honest client sends, on a data or a control connection.
 #[must_use]
-pub fn client_session() -> Vec<u8> {
-    let (mut client, hello) = start_client(data_key());
-    let mut server = start_server(data_key());
+pub fn client_session(is_control: bool) -> Vec<u8> {
+    let key = key_of(is_control);
+    let (mut client, hello) = start_client(key.clone());
+    let mut server = start_server(key);
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let proof = sent(client.handle(&mut challenge.as_slice()));
     [hello, proof].concat()
 }
 
-/// The bytes that an honest server sends.
+/// The bytes that an honest server sends, on a data or a control connection.
 #[must_use]
-pub fn server_session() -> Vec<u8> {
-    let (mut client, hello) = start_client(data_key());
-    let mut server = start_server(data_key());
+pub fn server_session(is_control: bool) -> Vec<u8> {
+    let key = key_of(is_control);
+    let (mut client, hello) = start_client(key.clone());
+    let mut server = start_server(key);
     let challenge = sent(server.handle(&mut hello.as_slice()));
     let proof = sent(client.handle(&mut challenge.as_slice()));
     let accept = sent(server.handle(&mut proof.as_slice()));
@@ -71,7 +73,7 @@ fn steps<'a>(
             assert!(read <= MAX_HANDSHAKE_LEN, "{read} bytes were read");
             match step {
                 Ok(Step::NeedMore) => {
-                    assert!(piece.is_empty(), "it wants more and leaves some");
+                    assert!(piece.is_empty(), "the handshake needs more bytes and left some");
                     break;
                 }
                 Ok(Step::Send(bytes)) => steps.push(Step::Send(bytes)),
@@ -90,12 +92,12 @@ fn steps<'a>(
     (steps, None)
 }
 
-fn data_key() -> Key {
-    Key::derive(&[7; 32], &CLIENT.exchange, CLIENT.run, CLIENT.epoch)
-}
-
-fn control_key() -> Key {
-    Key::control(&[7; 32], &CLIENT.exchange)
+fn key_of(is_control: bool) -> Key {
+    if is_control {
+        Key::control(&[7; 32], &CLIENT.exchange)
+    } else {
+        Key::derive(&[7; 32], &CLIENT.exchange, CLIENT.run, CLIENT.epoch)
+    }
 }
 
 fn start_client(key: Key) -> (ClientHandshake, Vec<u8>) {
@@ -119,6 +121,6 @@ fn server(key: Key) -> Handle {
 fn sent(step: Result<Step, HandshakeError>) -> Vec<u8> {
     match step {
         Ok(Step::Send(bytes) | Step::Done { send: bytes, .. }) => bytes,
-        other => panic!("an honest session sends something: {other:?}"),
+        other => panic!("an honest session sends bytes, not {other:?}"),
     }
 }

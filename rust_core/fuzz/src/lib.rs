@@ -1,7 +1,7 @@
-//! What is done with bytes that nobody vouches for: one function per target.
+//! The fuzz targets, one function each, for the decoders of untrusted bytes.
 //!
-//! Each takes any bytes, and panics if what they go through breaks a promise. libFuzzer calls them through
-//! `fuzz_targets/`; `tests/corpus.rs` calls them with every file of `corpus/`.
+//! A target takes any bytes and panics if the code under test breaks an invariant. libFuzzer calls the
+//! targets through `fuzz_targets/`; `tests/corpus.rs` calls them with every file of `corpus/`.
 
 #![forbid(unsafe_code)]
 
@@ -19,10 +19,10 @@ pub use handshake::{client_session, handshake, server_session};
 pub use pages::{page_schemas, pages};
 pub use records::records;
 
-/// One target.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
-/// All targets by the names of their folders in `corpus/`.
+/// All targets, by the name of their folder in `corpus/`.
 pub const TARGETS: [(&str, Target); 6] = [
     ("compression", compression),
     ("events", events),
@@ -32,10 +32,10 @@ pub const TARGETS: [(&str, Target); 6] = [
     ("records", records),
 ];
 
-/// Calls a target with each file that is an argument of this program.
+/// Calls a target with each file given as an argument of this program.
 ///
 /// # Errors
-/// A file that cannot be read.
+/// When a file cannot be read.
 pub fn replay(target: Target) -> std::io::Result<()> {
     for path in std::env::args().skip(1) {
         println!("{path}");
@@ -44,7 +44,7 @@ pub fn replay(target: Target) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Pieces of `bytes`, of lengths that `sizes` say in turn; 0 stands for 256.
+/// Cuts `bytes` into pieces of the given sizes, in turn; 0 stands for 256.
 fn pieces<'a>(mut bytes: &'a [u8], sizes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
     let mut sizes = sizes.iter().copied().cycle();
     std::iter::from_fn(move || {
@@ -55,7 +55,7 @@ fn pieces<'a>(mut bytes: &'a [u8], sizes: &'a [u8]) -> impl Iterator<Item = &'a 
     })
 }
 
-/// The first `N` bytes, zeros where there are none, and the rest.
+/// Splits off the first `N` bytes, filled up with zeros.
 fn take<const N: usize>(data: &[u8]) -> ([u8; N], &[u8]) {
     let (head, rest) = data.split_at(N.min(data.len()));
     let mut taken = [0; N];

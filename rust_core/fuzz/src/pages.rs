@@ -6,9 +6,10 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use headgate_record::{PageSchema, Source, encode_rows, read_page};
 
-/// What is read as a batch is a valid one, and written and read again the same.
+/// Checks that a page is read as a valid batch, and that the batch is the same after it was written and
+/// read again.
 ///
-/// The bytes: which schema, 1 to set what says whose page it is and how long; page.
+/// The bytes: number of the schema, 1 to correct the page's header, page.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn pages(data: &[u8]) {
     let ([schema, flags], page) = crate::take(data);
@@ -24,18 +25,18 @@ pub fn pages(data: &[u8]) {
     assert_eq!(batch.schema(), *schema.schema());
     for column in batch.columns() {
         assert_eq!(column.len(), batch.num_rows());
-        column.to_data().validate_full().expect("it is a valid array");
+        column.to_data().validate_full().expect("a column is a valid array");
     }
-    // Rows without any bytes may be many.
+    // A small page can hold many rows that take no bytes.
     if batch.num_rows() <= 1000 {
         let rows: Vec<_> = (0..u32::try_from(batch.num_rows()).unwrap_or(0)).collect();
         let again = encode(schema, &batch, &rows);
-        let again = read_page(schema, again.into()).expect("what was written can be read");
+        let again = read_page(schema, again.into()).expect("an encoded page can be read");
         assert_eq!(again, batch);
     }
 }
 
-/// Schemas with every layout there is.
+/// Schemas that cover every layout of a column.
 pub fn page_schemas() -> &'static [Arc<PageSchema>] {
     static SCHEMAS: LazyLock<Vec<Arc<PageSchema>>> = LazyLock::new(|| {
         types().into_iter().map(|columns| Arc::new(page_schema(&columns))).collect()
@@ -45,7 +46,7 @@ pub fn page_schemas() -> &'static [Arc<PageSchema>] {
 
 fn encode(schema: &Arc<PageSchema>, batch: &RecordBatch, rows: &[u32]) -> Vec<u8> {
     let source = Source::try_new(schema, batch).expect("the batch has the page's schema");
-    encode_rows(schema, &source, rows).expect("it was small enough before")
+    encode_rows(schema, &source, rows).expect("the rows fitted a page before")
 }
 
 /// Copies magic, version, counts and fingerprint from a page without rows, and sets the length.

@@ -1,15 +1,15 @@
-//! The deserializer of records, against a parser that has all bytes at once.
+//! The deserializer of records, compared with a parser that has all bytes at once.
 
 use std::cell::Cell;
 
 use bytes::Bytes;
 use headgate_record::{DeserializeError, SpanningDeserializer, SpanningError, SpillStore};
 
-/// The same records and the same error however the bytes are cut and wherever records are put together;
-/// after each piece, what was not consumed is what was not returned.
+/// Checks that records and error do not depend on how the bytes are cut or where records are assembled,
+/// and that the unconsumed bytes are those not returned yet.
 ///
-/// The bytes: limit / 16, threshold / 8, after how many calls the store fails once, how many sizes
-/// follow, sizes of pieces, stream.
+/// The bytes: limit / 16, threshold / 8, number of calls until the store fails once, number of sizes,
+/// sizes of pieces, stream.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn records(data: &[u8]) {
     let ([limit, threshold, fails_after, sizes], rest) = crate::take(data);
@@ -22,12 +22,14 @@ pub fn records(data: &[u8]) {
     let (mut records, mut taken, mut returned) = (Vec::new(), 0, 0);
     let mut error = None;
     'stream: for piece in crate::pieces(stream, sizes) {
-        deserializer.set_next_buffer(Bytes::copy_from_slice(piece)).expect("the last is consumed");
+        deserializer
+            .set_next_buffer(Bytes::copy_from_slice(piece))
+            .expect("the last buffer is consumed");
         taken += piece.len();
         loop {
             let result = match deserializer.next_record() {
                 Ok(result) => result,
-                // The store fails once only.
+                // The store fails only once.
                 Err(DeserializeError::Spill(Failed)) => continue,
                 Err(DeserializeError::Record(cause)) => {
                     error = Some(cause);
@@ -80,7 +82,7 @@ fn parse(mut stream: &[u8], limit: usize) -> (Vec<Bytes>, Option<SpanningError>)
 }
 
 struct Store {
-    /// At 0 a call fails, and none after it.
+    /// Calls until one fails; the later ones succeed.
     calls_left: Cell<usize>,
 }
 

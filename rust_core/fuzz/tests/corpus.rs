@@ -1,13 +1,13 @@
-//! Everything that fuzzing kept, once more.
+//! Replays the corpora.
 
-#![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#![allow(clippy::unwrap_used, reason = "a panic reports the failure of a test")]
 
 use std::path::Path;
 
 use headgate_fuzz::TARGETS;
 
 #[test]
-fn no_file_of_any_corpus_breaks_a_promise() {
+fn no_file_of_a_corpus_breaks_an_invariant() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (name, target) in TARGETS {
         let mut files: Vec<_> = std::fs::read_dir(corpus.join(name))
@@ -20,7 +20,7 @@ fn no_file_of_any_corpus_breaks_a_promise() {
             println!("{}", file.display());
             let bytes = std::fs::read(&file).unwrap();
             target(&bytes);
-            // Whatever is cut off or changed anywhere in it.
+            // Cut off or with one bit changed, at each position.
             for at in 0..bytes.len().min(300) {
                 target(&bytes[..at]);
                 let mut changed = bytes.clone();
