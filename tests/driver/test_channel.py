@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-
 from headgate.errors import HandshakeError, HeadgateError, ProtocolError, VersionError
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import MAX_MESSAGE, Message

@@ -7,12 +7,12 @@ import time
 import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS
 
-from headgate.errors import CoordinatorError, HandshakeError
+from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver import server as server_module
 from headgate.spark.driver.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control, Counts, Place
-from headgate.spark.wire.channel import control_key
+from headgate.spark.wire.channel import WorkerLink, control_key
 
 SECRET = b"s" * 32
 
@@ -215,3 +215,13 @@ def test_a_failing_coordinator_says_so_and_ends(server, side, caplog):
     with pytest.raises(CoordinatorError):
         control.receive()
     control.close()
+
+
+def test_a_worker_of_another_version_is_told_so(server):
+    link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE)
+    hello = bytearray(link.output())
+    hello[5:9] = b"\0\x63" * 2
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        sock.sendall(hello)
+        with pytest.raises(VersionError, match="different versions"):
+            link.receive(sock.recv(100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import selectors
@@ -222,9 +223,16 @@ class Server:
             if self._refused <= _NAMED or self._refused % _COUNTED == 0:
                 words = "a control connection was closed, number %d of its kind: %s"
                 say(logging.WARNING, words, self._refused, error.summary)
+            if not connection.link.established:
+                self._reject(connection)
             self._close(number, error)
         except OSError:
             self._close(number)
+
+    def _reject(self, connection: _Connection) -> None:
+        """Tell a peer why its handshake failed, if its socket takes the bytes at once."""
+        with contextlib.suppress(OSError):  # the peer may have hung up
+            connection.sock.send(connection.link.output())
 
     def _read(self, number: int, connection: _Connection) -> None:
         data = connection.sock.recv(_CHUNK)

@@ -163,9 +163,7 @@ class CoordinatorLink(Link):
     """
 
     def __init__(self, keys: Callable[[bytes], ControlKey | None]) -> None:
-        super().__init__(
-            (b"c", b"w"), "a worker could not prove that it belongs to its exchange"
-        )
+        super().__init__((b"c", b"w"), "a worker could not prove that it belongs to its exchange")
         self._keys = keys
         self.exchange_id = b""
 
