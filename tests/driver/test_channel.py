@@ -139,7 +139,7 @@ def test_a_data_connection_is_refused_by_the_coordinator():
 
 
 def test_a_control_connection_is_refused_by_a_producer():
-    with hg.ShuffleEnvironment(memory="8MiB", secret=SECRET, exchange_id=EXCHANGE) as environment:
+    with hg.ShuffleEnvironment(memory="8m", secret=SECRET, exchange_id=EXCHANGE) as environment:
         partition = environment.create_result_partition(1, schema=pa.schema([("a", "int64")]))
         address = partition.address(0)
         worker, _ = pair()

@@ -1,5 +1,6 @@
 //! The handshake of a control connection between the Spark driver and a worker.
-//! See docs/adr/0005-json-control-messages.md.
+//!
+//! Decision: ADR 0005.
 
 use headgate_protocol::{
     ClientHandshake, HandshakeConfig, HandshakeError, Key, ServerHandshake, SessionKey, Step,

@@ -1,5 +1,4 @@
 //! A thread that sends and receives heartbeats, independent of the Python interpreter.
-//! See docs/adr/0007-heartbeats.md.
 //!
 //! A user's function may hold the GIL for minutes, so a Python thread can neither send heartbeats in
 //! time nor receive them. A beat is one byte of any value. The peer has been authenticated before its

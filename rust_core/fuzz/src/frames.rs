@@ -2,6 +2,8 @@
 
 use headgate_protocol::{Frame, FrameDecoder, FrameError, FrameMask, Limits, MAGIC, Side, crc32c};
 
+use crate::input::{pieces, take};
+
 const LIMITS: Limits = Limits::for_segment(256);
 const MASK: FrameMask = FrameMask::new([1, 2, 3, 4]);
 
@@ -12,7 +14,7 @@ const MASK: FrameMask = FrameMask::new([1, 2, 3, 4]);
 /// sizes, sizes of pieces, stream.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn frames(data: &[u8]) {
-    let ([flags, sizes], rest) = crate::take(data);
+    let ([flags, sizes], rest) = take(data);
     let (sizes, stream) = rest.split_at(usize::from(sizes).min(rest.len()));
     let side = if flags & 1 == 0 { Side::Consumer } else { Side::Producer };
     let mut stream = stream.to_vec();
@@ -20,7 +22,7 @@ pub fn frames(data: &[u8]) {
         repair(&mut stream);
     }
     let whole = decode(side, std::iter::once(stream.as_slice()));
-    assert_eq!(decode(side, crate::pieces(&stream, sizes)), whole);
+    assert_eq!(decode(side, pieces(&stream, sizes)), whole);
     assert_eq!(decode(side, stream.chunks(1)), whole);
     for frame in whole.0 {
         let mut bytes = Vec::new();

@@ -5,6 +5,8 @@ use headgate_protocol::{
     Step, VersionRange,
 };
 
+use crate::input::{pieces, take};
+
 const CLIENT: HandshakeConfig = HandshakeConfig {
     exchange: [0x11; 16],
     run: 3,
@@ -22,12 +24,12 @@ const SERVER: HandshakeConfig =
 /// The bytes: flags (1 for the client, 2 for a control connection), number of sizes, sizes of pieces,
 /// stream.
 pub fn handshake(data: &[u8]) {
-    let ([flags, sizes], rest) = crate::take(data);
+    let ([flags, sizes], rest) = take(data);
     let (sizes, stream) = rest.split_at(usize::from(sizes).min(rest.len()));
     let key = key_of(flags & 2 != 0);
     let side: fn(Key) -> Handle = if flags & 1 == 0 { server } else { client };
     let whole = steps(side(key.clone()), std::iter::once(stream));
-    assert_eq!(steps(side(key), crate::pieces(stream, sizes)), whole);
+    assert_eq!(steps(side(key), pieces(stream, sizes)), whole);
     let requested = ServerHandshake::requested_exchange(stream, VersionRange::SUPPORTED);
     if let Ok(Some(exchange)) = requested {
         assert_eq!(exchange, stream[10..26]);

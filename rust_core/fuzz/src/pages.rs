@@ -6,13 +6,15 @@ use arrow_array::{Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use headgate_record::{PageSchema, Source, encode_rows, read_page};
 
+use crate::input::take;
+
 /// Checks that a page is read as a valid batch, and that the batch is the same after it was written and
 /// read again.
 ///
 /// The bytes: number of the schema, 1 to correct the page's header, page.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn pages(data: &[u8]) {
-    let ([schema, flags], page) = crate::take(data);
+    let ([schema, flags], page) = take(data);
     let schemas = page_schemas();
     let schema = &schemas[usize::from(schema) % schemas.len()];
     let mut page = page.to_vec();

@@ -5,6 +5,8 @@ use std::cell::Cell;
 use bytes::Bytes;
 use headgate_record::{DeserializeError, SpanningDeserializer, SpanningError, SpillStore};
 
+use crate::input::{pieces, take};
+
 /// Checks that records and error do not depend on how the bytes are cut or where records are assembled,
 /// and that the unconsumed bytes are those not returned yet.
 ///
@@ -12,7 +14,7 @@ use headgate_record::{DeserializeError, SpanningDeserializer, SpanningError, Spi
 /// sizes of pieces, stream.
 #[expect(clippy::missing_panics_doc, reason = "a finding is a panic")]
 pub fn records(data: &[u8]) {
-    let ([limit, threshold, fails_after, sizes], rest) = crate::take(data);
+    let ([limit, threshold, fails_after, sizes], rest) = take(data);
     let (limit, threshold) = (usize::from(limit) * 16, usize::from(threshold) * 8);
     let (sizes, stream) = rest.split_at(usize::from(sizes).min(rest.len()));
     let (expected, end) = parse(stream, limit);
@@ -21,7 +23,7 @@ pub fn records(data: &[u8]) {
     let mut deserializer = SpanningDeserializer::spilling(limit, threshold, store);
     let (mut records, mut taken, mut returned) = (Vec::new(), 0, 0);
     let mut error = None;
-    'stream: for piece in crate::pieces(stream, sizes) {
+    'stream: for piece in pieces(stream, sizes) {
         deserializer
             .set_next_buffer(Bytes::copy_from_slice(piece))
             .expect("the last buffer is consumed");

@@ -1,13 +1,15 @@
 """The authenticated connection between a worker and the coordinator, without any I/O.
 
-The handshake is the data plane's, with a key, a role and proofs of its own: see ``docs/protocol.md``
-and ``docs/adr/0005-json-control-messages.md``. Both ends prove that they know the exchange's secret
-before either reads anything else. Frames follow in both directions::
+The handshake is the data plane's, with a key, a role and proofs of its own: see ``docs/protocol.md``.
+Both ends prove that they know the exchange's secret before either reads anything else. Frames follow
+in both directions::
 
     u32 length, message, 16-byte tag
 
 The tag of a frame covers its direction and its number, so that no frame can be altered, dropped or
 repeated. After a HEARTBEAT message there are no more frames, only bytes of any value.
+
+Decision: ADR 0005.
 """
 
 from __future__ import annotations

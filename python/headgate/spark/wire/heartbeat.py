@@ -3,7 +3,6 @@
 Native threads send them on both ends. So a program or a function that holds the GIL for a minute is
 not taken for lost, but a stopped process or a lost host is. A worker opens a second connection beside
 its control connection; it carries one HEARTBEAT message and then only beats.
-See ``docs/adr/0007-heartbeats.md``.
 
 Decision: ADR 0007.
 """

@@ -2,7 +2,9 @@
 
 No message is a pickle, so the driver never runs code that a worker sends. Each message has a kind, a
 run and an epoch, and exactly the fields of its row in :data:`FIELDS`. Bytes of a source (splits,
-payloads of events) travel as base64. See ``docs/adr/0005-json-control-messages.md``.
+payloads of events) travel as base64.
+
+Decision: ADR 0005.
 """
 
 from __future__ import annotations

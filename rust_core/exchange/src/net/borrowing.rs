@@ -1,4 +1,6 @@
-//! Buffers lent by another process of this host (consumer's end). See docs/adr/0019-lending-pages-within-a-host.md.
+//! Buffers lent by another process of this host (consumer's end).
+//!
+//! Decision: ADR 0019.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

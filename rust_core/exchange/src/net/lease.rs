@@ -1,5 +1,6 @@
 //! The sign that no buffer lent over a connection is read any more.
-//! See docs/adr/0019-lending-pages-within-a-host.md.
+//!
+//! Decision: ADR 0019.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;

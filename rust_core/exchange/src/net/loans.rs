@@ -1,5 +1,6 @@
 //! Buffers lent to other processes of this host (producer's end).
-//! See docs/adr/0019-lending-pages-within-a-host.md.
+//!
+//! Decision: ADR 0019.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

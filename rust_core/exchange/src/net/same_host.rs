@@ -1,9 +1,10 @@
 //! Connections between processes of one host and one user: Unix sockets, which carry descriptors.
-//! See docs/adr/0019-lending-pages-within-a-host.md.
 //!
 //! A process that listens on a TCP address also listens on a Unix socket in the abstract namespace that
 //! is named after the address. The abstract namespace belongs to the network namespace, as the address
 //! does, so the name always leads to the same process as the address. It leaves nothing on disk.
+//!
+//! Decision: ADR 0019.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
