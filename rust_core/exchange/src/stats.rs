@@ -30,25 +30,26 @@ pub struct LentStats {
     pub bytes: u64,
 }
 
-/// Buffers that wait somewhere.
+/// Buffers that wait in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queued {
-    /// Their number, with events and the one that is still written.
+    /// Number of buffers, including events and the buffer that is still written.
     pub buffers: usize,
-    /// Bytes of data in them.
+    /// Bytes of their data.
     pub bytes: u64,
 }
 
-/// Segments that somebody may use, and uses.
+/// The use of a number of segments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// In use.
+    /// Segments in use.
     pub used: usize,
-    /// At hand; fewer than in use where some are overdrawn, or were lent and are wanted back.
+    /// Segments available in total. Less than `used` if segments are overdrawn, or are lent and
+    /// requested back.
     pub size: usize,
 }
 
-/// How one subpartition is doing.
+/// A snapshot of one subpartition.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SubpartitionStats {
     /// Data buffers waiting for the consumer.
@@ -59,26 +60,26 @@ pub struct SubpartitionStats {
     pub bytes: u64,
     /// Buffers taken.
     pub buffers: u64,
-    /// Everything that waits for the consumer, or for the disk.
+    /// Buffers that wait for the consumer, or for the disk.
     pub queue: Queued,
     /// Data buffers that the writer finished.
     pub finished: Passed,
 }
 
-/// How one partition is doing.
+/// A snapshot of one partition.
 #[derive(Debug, Clone)]
 pub struct PartitionStats {
     /// Its name.
     pub id: PartitionId,
-    /// Of its pool.
+    /// Use of its pool.
     pub pool: Usage,
-    /// How long its writer waited for output.
+    /// Time that its writer waited for output.
     pub times: TaskTimes,
-    /// In order.
+    /// Its subpartitions, in order.
     pub subpartitions: Vec<SubpartitionStats>,
 }
 
-/// Where a channel's data comes from.
+/// The producer of a channel's data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Origin {
     /// A partition of this process.
@@ -90,55 +91,55 @@ pub enum Origin {
     Unknown,
 }
 
-/// How one channel is doing.
+/// A snapshot of one channel.
 #[derive(Debug, Clone, Default)]
 pub struct ChannelStats {
     /// Its name in errors.
     pub name: String,
-    /// Where its data comes from.
+    /// The producer of its data.
     pub origin: Origin,
     /// Segments the producer may still fill; `None` for a local channel, which needs none.
     pub credit: Option<u32>,
-    /// What waits for the reader; of a local channel, in the subpartition.
+    /// Buffers that wait for the reader; for a local channel, those in the subpartition.
     pub queue: Queued,
     /// Data buffers that the reader took.
     pub taken: Passed,
-    /// Its exclusive segments: none of a local channel, or of one that was read to its end.
+    /// Its exclusive segments; none for a local channel, or one that was read to its end.
     pub exclusive: Usage,
-    /// Its segments that are free, of either kind.
+    /// Its free segments of either kind.
     pub free: usize,
 }
 
-/// How one gate is doing.
+/// A snapshot of one gate.
 #[derive(Debug, Clone, Default)]
 pub struct GateStats {
     /// Exclusive segments of all its channels.
     pub exclusive: Usage,
-    /// Segments that go where the backlog is.
+    /// Floating segments of the gate.
     pub floating: Usage,
-    /// How long its reader found nothing.
+    /// Time that its reader found nothing to read.
     pub times: TaskTimes,
-    /// What its buffers are to be; none without debloating.
+    /// The debloated buffer size; `None` without debloating.
     pub debloating: Option<DebloatStats>,
-    /// In order.
+    /// Its channels, in order.
     pub channels: Vec<ChannelStats>,
 }
 
-/// How large the buffers of a gate are to be.
+/// A snapshot of a gate's buffer debloating.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DebloatStats {
-    /// Bytes that the producers were told last.
+    /// The last announced buffer size, in bytes.
     pub buffer_size: u32,
-    /// How long the reader would take for all buffers in use, if they were full.
+    /// Time that the reader would need for all buffers in use, if they were full.
     pub time_to_consume: Duration,
 }
 
-/// What went to disk.
+/// Data spilled to disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpillStats {
     /// Bytes written to files, of all partitions so far.
     pub bytes_written: u64,
-    /// Bytes read back; what is read twice counts twice.
+    /// Bytes read back. Bytes that are read twice count twice.
     pub bytes_read: u64,
     /// Files that are open now.
     pub files: u64,
@@ -153,9 +154,9 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Bytes read from sockets.
     pub bytes_received: u64,
-    /// Connections that proved themselves and are open.
+    /// Open and authenticated connections.
     pub connections: Connections,
-    /// What processes of this host read in its segments.
+    /// Buffers that other processes of this host read in the environment's segments.
     pub lent: LentStats,
     /// Payload bytes gathered into pages.
     pub copied_scatter: u64,
@@ -167,29 +168,29 @@ pub struct Stats {
     pub copied_spanning: u64,
     /// Payload bytes of lent buffers that could not be read in place.
     pub copied_unmapped: u64,
-    /// Payload bytes of slices that were gathered into pages rather than keep what they are of.
+    /// Payload bytes of slices that were copied so that the batches they belong to can be freed.
     pub copied_compacted: u64,
-    /// Payload bytes of buffers in pieces that were read in one.
+    /// Payload bytes of buffers in pieces that were joined for a reader.
     pub copied_joined: u64,
     /// Bytes of large records written to files until they were complete.
     pub copied_spilled: u64,
-    /// Bytes of buffers that were to be compressed.
+    /// Bytes of buffers before compression.
     pub compressed_in: u64,
-    /// Bytes of the same buffers afterwards.
+    /// Bytes of the same buffers after compression.
     pub compressed_out: u64,
-    /// What went to disk.
+    /// Data spilled to disk.
     pub spilled: SpillStats,
-    /// Data buffers that its readers took from channels of this process, so far.
+    /// Data buffers that readers took from channels of this process, so far.
     pub in_local: Passed,
-    /// The same, from channels of other processes.
+    /// Data buffers that readers took from channels of other processes, so far.
     pub in_remote: Passed,
-    /// Data buffers that its writers finished so far, once for each subpartition that gets them.
+    /// Data buffers that writers finished so far, once for each subpartition that gets them.
     pub out: Passed,
-    /// What it spends its time on, as one task.
+    /// Times of the environment, counted as one task.
     pub times: TaskTimes,
-    /// Those that are open.
+    /// Open partitions.
     pub partitions: Vec<PartitionStats>,
-    /// Those that are open.
+    /// Open gates.
     pub gates: Vec<GateStats>,
 }
 
