@@ -9,7 +9,7 @@ use headgate_exchange::{
     ArrowWriter, BufferTimeout, BytesWriter, Counters, DataType, Emitted, ExchangeError, Interrupt,
     Result, ResultPartition as Partition, ShuffleEnvironment,
 };
-use headgate_record::{Event, HashError, SelectError, Selector, SplitMix64, StopMode};
+use headgate_record::{Event, HashError, SelectError, Selector, StopMode};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -300,7 +300,7 @@ fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> P
         }
         "shuffle" => {
             let (seed, by_rows) = values.extract::<(u64, bool)>()?;
-            Selector::Shuffle { random: SplitMix64::new(seed), by_rows }
+            Selector::shuffle(seed, by_rows)
         }
         _ => return Err(PyTypeError::new_err(format!("{kind} is no selector"))),
     })

@@ -1,24 +1,19 @@
-//! Where files for what does not fit memory are made: several directories, used in turn (spec 6.3).
+//! Directories for spill files, used in turn (spec 6.3).
 
-use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 
 use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
-use crate::random::random;
 
-/// Makes files without a name in several directories, in turn.
+/// Creates nameless files in several directories, in turn.
 ///
-/// Such a file is gone with its last descriptor, also when the process is killed. A directory in which
-/// no file can be made is not asked again, as long as there is another one.
+/// The kernel deletes such a file with its last descriptor, also when the process is killed. A directory
+/// in which no file can be created is not tried again, as long as there is another one.
 #[derive(Debug)]
 pub struct SpillDirectories {
     rotation: Mutex<Rotation>,
@@ -26,33 +21,32 @@ pub struct SpillDirectories {
 
 #[derive(Debug)]
 struct Rotation {
-    /// Never empty: the last one stays even if it is bad, so that its error can be told.
+    /// Never empty: the last one stays even if it is bad, so that its error can be returned.
     candidates: Vec<PathBuf>,
-    /// Taken modulo the number of candidates.
+    /// Index of the next candidate, modulo their number.
     next: usize,
-    /// What was wrong with the directories that are no candidates any more.
+    /// The errors of directories that are no candidates any more.
     dropped: Vec<String>,
 }
 
 impl SpillDirectories {
-    /// Uses these directories, from a random one on; none of them means the system's for temporary files.
-    /// They must exist: none is made. Nothing is opened before the first [`create`](Self::create).
+    /// Uses these directories, from a random one on; an empty list means the system's directory for
+    /// temporary files. They must exist. Opens nothing before the first [`create`](Self::create).
     #[must_use]
     pub fn new(mut directories: Vec<PathBuf>) -> Self {
         if directories.is_empty() {
             directories.push(std::env::temp_dir());
         }
-        // The hasher's key is random, and so is what it makes of nothing.
-        let start = RandomState::new().hash_one(()) as usize % directories.len();
-        let rotation = Rotation { candidates: directories, next: start, dropped: Vec::new() };
+        let next = fastrand::usize(..directories.len());
+        let rotation = Rotation { candidates: directories, next, dropped: Vec::new() };
         Self { rotation: Mutex::new(rotation) }
     }
 
-    /// A new empty file without a name, to be read and written, of mode 0600, in the next directory.
+    /// Creates an empty nameless file of mode 0600 in the next directory, open for reading and writing.
     ///
     /// # Errors
-    /// [`ExchangeError::SpillDirectories`] with what was wrong with each directory when none takes a
-    /// file, or 10 in a row do not; [`ExchangeError::Descriptors`] when the process has too many open.
+    /// [`ExchangeError::SpillDirectories`] with the error of each directory when no file can be created in
+    /// any of them, or in 10 in a row; [`ExchangeError::Descriptors`] when the process has too many open.
     pub fn create(&self) -> Result<File> {
         let mut attempts = 1;
         loop {
@@ -61,15 +55,15 @@ impl SpillDirectories {
                 Ok(file) => return Ok(file),
                 Err(error) => error,
             };
-            // That is nothing against the directory.
-            if let Some(exhausted) = descriptors::exhausted("cannot make a spill file", &error) {
+            // Too many open files say nothing about the directory.
+            if let Some(exhausted) = descriptors::exhausted("cannot create a spill file", &error) {
                 return Err(exhausted);
             }
             let mut rotation = lock(&self.rotation);
             if !rotation.drop_candidate(&directory, &error) || attempts == MAX_ATTEMPTS {
                 let mut tried = rotation.dropped.clone();
                 if rotation.candidates == [directory.as_path()] {
-                    tried.push(complaint(&directory, &error));
+                    tried.push(describe(&directory, &error));
                 }
                 let tried = tried.join("; ");
                 return Err(ExchangeError::SpillDirectories { tried, source: Arc::new(error) });
@@ -86,7 +80,7 @@ impl Rotation {
         self.candidates[index].clone()
     }
 
-    /// Whether another one is left, and this one is none any more.
+    /// Removes a directory in which no file can be created. False if it is the last candidate, which stays.
     fn drop_candidate(&mut self, directory: &Path, error: &io::Error) -> bool {
         let Some(index) = self.candidates.iter().position(|candidate| candidate == directory)
         else {
@@ -96,39 +90,25 @@ impl Rotation {
             return false;
         }
         self.candidates.remove(index);
-        // The one behind it has taken its place and is the next.
+        // The directory behind it moved into its place and is tried next.
         self.next = index;
-        self.dropped.push(complaint(directory, error));
+        self.dropped.push(describe(directory, error));
         true
     }
 }
 
-fn complaint(directory: &Path, error: &io::Error) -> String {
+fn describe(directory: &Path, error: &io::Error) -> String {
     format!("{}: {error}", directory.display())
 }
 
 fn nameless_file(directory: &Path) -> io::Result<File> {
-    // Exclusive: such a file can never be given a name.
-    let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
-        Ok(descriptor) => Ok(descriptor.into()),
-        // The answers of file systems that know no such files, network ones above all.
-        Err(Errno::INVAL | Errno::ISDIR | Errno::OPNOTSUPP) => unlinked_file(directory),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// A file whose name is taken away at once; a kill in between leaves an empty file.
-fn unlinked_file(directory: &Path) -> io::Result<File> {
-    let number = u128::from_ne_bytes(random().map_err(io::Error::other)?);
-    let path = directory.join(format!("headgate-{number:032x}.spill"));
-    let file =
-        OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-    std::fs::remove_file(path)?;
+    // Where the file system knows no nameless files, tempfile creates one with a name and removes the name.
+    let file = tempfile::tempfile_in(directory)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Attempts of one call, in as many directories.
+/// Directories that one call tries.
 const MAX_ATTEMPTS: usize = 10;
 
 #[cfg(test)]
@@ -136,37 +116,25 @@ mod tests {
     use std::io::{Read, Seek, Write};
     use std::os::unix::fs::MetadataExt;
 
+    use tempfile::TempDir;
+
     use super::*;
 
-    /// A directory of this test alone, gone with it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new() -> Self {
-            let name = format!("headgate-test-{:032x}", u128::from_ne_bytes(random().unwrap()));
-            let path = std::env::temp_dir().join(name);
-            std::fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn folder(&self, name: &str) -> PathBuf {
-            let path = self.0.join(name);
-            std::fs::create_dir(&path).unwrap();
-            path
-        }
-
-        /// A path that no file can be made in: it is a file itself.
-        fn no_folder(&self, name: &str) -> PathBuf {
-            let path = self.0.join(name);
-            File::create(&path).unwrap();
-            path
-        }
+    fn scratch() -> TempDir {
+        TempDir::new().unwrap()
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.0).unwrap();
-        }
+    fn folder(scratch: &TempDir, name: &str) -> PathBuf {
+        let path = scratch.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    }
+
+    /// A path in which no file can be created: it is a file itself.
+    fn no_folder(scratch: &TempDir, name: &str) -> PathBuf {
+        let path = scratch.path().join(name);
+        File::create(&path).unwrap();
+        path
     }
 
     fn device_and_entries(folder: &Path) -> (u64, usize) {
@@ -176,26 +144,24 @@ mod tests {
 
     #[test]
     fn files_have_no_name_and_keep_what_is_written() {
-        let scratch = Scratch::new();
-        for make in [nameless_file, unlinked_file] {
-            let mut file = make(&scratch.0).unwrap();
-            let metadata = file.metadata().unwrap();
-            assert_eq!(metadata.nlink(), 0);
-            assert_eq!(metadata.mode() & 0o777, 0o600);
-            assert_eq!((metadata.dev(), 0), device_and_entries(&scratch.0));
-            file.write_all(b"abc").unwrap();
-            file.rewind().unwrap();
-            let mut text = String::new();
-            file.read_to_string(&mut text).unwrap();
-            assert_eq!(text, "abc");
-        }
+        let scratch = scratch();
+        let mut file = nameless_file(scratch.path()).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.nlink(), 0);
+        assert_eq!(metadata.mode() & 0o777, 0o600);
+        assert_eq!((metadata.dev(), 0), device_and_entries(scratch.path()));
+        file.write_all(b"abc").unwrap();
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "abc");
     }
 
     #[test]
     fn spec_6_07_the_one_directory_of_three_that_can_be_written_is_used() {
-        let scratch = Scratch::new();
-        let missing = scratch.0.join("missing");
-        let candidates = [missing, scratch.no_folder("file"), scratch.folder("good")];
+        let scratch = scratch();
+        let missing = scratch.path().join("missing");
+        let candidates = [missing, no_folder(&scratch, "file"), folder(&scratch, "good")];
         for rotated in 0..3 {
             let mut candidates = candidates.clone();
             candidates.rotate_left(rotated);
@@ -205,14 +171,14 @@ mod tests {
             }
             let rotation = lock(&directories.rotation);
             assert_eq!(rotation.candidates.len() + rotation.dropped.len(), 3);
-            assert!(rotation.candidates.contains(&scratch.0.join("good")));
+            assert!(rotation.candidates.contains(&scratch.path().join("good")));
         }
     }
 
     #[test]
     fn spec_6_07_the_last_error_is_raised_and_each_directory_named() {
-        let scratch = Scratch::new();
-        let (missing, file) = (scratch.0.join("missing"), scratch.no_folder("file"));
+        let scratch = scratch();
+        let (missing, file) = (scratch.path().join("missing"), no_folder(&scratch, "file"));
         let directories = SpillDirectories::new(vec![missing.clone(), file.clone()]);
         // Again and again: the last candidate is never dropped.
         for _ in 0..3 {
@@ -232,8 +198,8 @@ mod tests {
 
     #[test]
     fn directories_are_used_in_turn_and_a_call_tries_ten() {
-        let scratch = Scratch::new();
-        let paths: Vec<_> = (0..3).map(|i| scratch.folder(&i.to_string())).collect();
+        let scratch = scratch();
+        let paths: Vec<_> = (0..3).map(|i| folder(&scratch, &i.to_string())).collect();
         let directories = SpillDirectories::new(paths.clone());
         let mut rotation = lock(&directories.rotation);
         let turns: Vec<_> = (0..6).map(|_| rotation.next()).collect();
@@ -241,7 +207,7 @@ mod tests {
         assert!(paths.iter().all(|path| turns[..3].contains(path)));
         drop(rotation);
 
-        let missing = (0..25).map(|i| scratch.0.join(format!("missing-{i}"))).collect();
+        let missing = (0..25).map(|i| scratch.path().join(format!("missing-{i}"))).collect();
         let directories = SpillDirectories::new(missing);
         for left in [15, 5, 1] {
             let error = directories.create().unwrap_err();

@@ -14,7 +14,7 @@ use headgate_exchange::{
     ArrowWriter, BytesWriter, Codec, InputGate, PartitionKind, PartitionOptions, Record,
     RecordReader, ResultPartition,
 };
-use headgate_record::{Event, Selector, SplitMix64};
+use headgate_record::{Event, Selector};
 use link::{KINDS, Link, write_rows};
 
 const CODECS: [Codec; 2] = [Codec::Lz4, Codec::Zstd];
@@ -137,8 +137,8 @@ fn what_does_not_become_smaller_travels_as_it_is() {
         for kind in KINDS {
             for link in Link::all(24) {
                 let partition = partition(&link, kind, 1, codec);
-                let mut random = SplitMix64::new(7);
-                let mut noise = || (0..2_000).map(|_| random.below(256) as u8).collect::<Bytes>();
+                let mut random = fastrand::Rng::with_seed(7);
+                let mut noise = || (0..2_000).map(|_| random.u8(..)).collect::<Bytes>();
                 let records: Vec<_> = (0..20).map(|_| noise()).collect();
                 thread::scope(|scope| {
                     let writing = scope.spawn(|| {

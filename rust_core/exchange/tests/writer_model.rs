@@ -19,7 +19,7 @@ use headgate_exchange::{
     ResultPartition,
 };
 use headgate_record::key_group::{key_groups, operator_index};
-use headgate_record::{Event, Selector, SplitMix64, partition_ids};
+use headgate_record::{Event, Selector, partition_ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -127,7 +127,6 @@ impl Model {
     }
 
     fn selector(&self) -> Selector {
-        let random = SplitMix64::new(3);
         match self.rule {
             Rule::Broadcast => Selector::Broadcast,
             Rule::First => Selector::One(0),
@@ -139,7 +138,7 @@ impl Model {
             Rule::Rescale { .. } => {
                 Selector::RoundRobin { next: 0, group: Some(self.group()), by_rows: false }
             }
-            Rule::Shuffle { by_rows } => Selector::Shuffle { random, by_rows },
+            Rule::Shuffle { by_rows } => Selector::shuffle(3, by_rows),
         }
     }
 

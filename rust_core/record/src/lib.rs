@@ -22,7 +22,6 @@ pub mod event;
 pub mod hash;
 pub mod key_group;
 pub mod page;
-pub mod random;
 pub mod scatter;
 pub mod selector;
 pub mod spanning;
@@ -35,7 +34,6 @@ pub use page::{
     PageStats, PiecedPage, Pieces, Source, SourceError, UnsupportedType, encode_rows, encoded_len,
     is_page_aligned, read_page, read_pieces,
 };
-pub use random::SplitMix64;
 pub use scatter::{PartitionOutOfRange, Scatter};
 pub use selector::{SelectError, Selection, Selector};
 pub use spanning::{

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
+use fastrand::Rng;
 
 use crate::hash::{self, HashError};
 use crate::key_group;
-use crate::random::SplitMix64;
 
 /// Failures of a selection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,14 +82,21 @@ pub enum Selector {
     },
     /// Each record to a random subpartition, all equally likely.
     Shuffle {
-        /// Source of random numbers.
-        random: SplitMix64,
+        /// Source of the choices. Equal seeds give equal choices with the same version of fastrand,
+        /// which is enough for a task that is computed again.
+        random: Rng,
         /// True if each row is a record.
         by_rows: bool,
     },
 }
 
 impl Selector {
+    /// Creates a shuffle selector whose choices follow from `seed`.
+    #[must_use]
+    pub fn shuffle(seed: u64, by_rows: bool) -> Self {
+        Self::Shuffle { random: Rng::with_seed(seed), by_rows }
+    }
+
     /// Creates a hash selector over named columns.
     ///
     /// # Errors
@@ -189,7 +196,7 @@ impl Selector {
                 if n == 0 {
                     Err(SelectError::NoSubpartitions)
                 } else {
-                    Ok(random.below(n))
+                    Ok(random.u32(..n))
                 }
             }
         }
@@ -252,7 +259,7 @@ mod tests {
 
     #[test]
     fn shuffle_reaches_all_and_repeats_with_its_seed() {
-        let shuffle = |seed| Selector::Shuffle { random: SplitMix64::new(seed), by_rows: false };
+        let shuffle = |seed| Selector::shuffle(seed, false);
         let first = selected(shuffle(3), 5, 100);
         assert_eq!(first, selected(shuffle(3), 5, 100));
         assert_ne!(first, selected(shuffle(4), 5, 100));
@@ -268,10 +275,10 @@ mod tests {
         selector.select(&batch(), 3, &mut ids).unwrap();
         assert_eq!(ids, [2, 0, 1, 2]);
         assert_eq!(selector.select_record(3).unwrap(), Selection::One(0));
-        let mut selector = Selector::Shuffle { random: SplitMix64::new(1), by_rows: true };
+        let mut selector = Selector::shuffle(1, true);
         assert_eq!(selector.select(&batch(), 2, &mut ids).unwrap(), Selection::Rows);
-        let mut random = SplitMix64::new(1);
-        assert_eq!(ids, [0; 4].map(|_| random.below(2)));
+        let mut random = Rng::with_seed(1);
+        assert_eq!(ids, [0; 4].map(|_| random.u32(..2)));
     }
 
     #[test]
@@ -305,15 +312,14 @@ mod tests {
 
     #[test]
     fn no_subpartitions_is_an_error() {
-        let random = || SplitMix64::new(0);
         for mut selector in [
             Selector::Broadcast,
             Selector::Hash { columns: vec![0] },
             Selector::KeyGroup { column: 0, max_parallelism: 128 },
             Selector::One(0),
             round_robin(0, None),
-            Selector::Shuffle { random: random(), by_rows: false },
-            Selector::Shuffle { random: random(), by_rows: true },
+            Selector::shuffle(0, false),
+            Selector::shuffle(0, true),
         ] {
             let error = selector.select(&batch(), 0, &mut Vec::new()).unwrap_err();
             assert_eq!(error, SelectError::NoSubpartitions);

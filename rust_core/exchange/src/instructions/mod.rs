@@ -13,12 +13,12 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
-use headgate_record::{PageSchema, SplitMix64};
+use headgate_record::PageSchema;
 
 /// A key, three numbers, and a string of 6 to 10 bytes if it is asked for.
 fn batch(rows: usize, strings: bool) -> RecordBatch {
-    let mut random = SplitMix64::new(42);
-    let mut number = || i64::from(random.below(u32::MAX));
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut number = || i64::from(random.u32(..u32::MAX));
     let mut fields = Vec::new();
     let mut columns = Vec::<ArrayRef>::new();
     for name in ["key", "i", "x", "y"] {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
+use fastrand::Rng;
 use headgate_protocol::DataType;
 use headgate_record::{
-    Event, PageSchema, Scatter, Selection, Selector, Source, SplitMix64, StopMode, encode_rows,
-    encoded_len,
+    Event, PageSchema, Scatter, Selection, Selector, Source, StopMode, encode_rows, encoded_len,
 };
 
 use super::emitted::Emitted;
@@ -26,7 +26,7 @@ pub struct ArrowWriter {
     partition: Arc<ResultPartition>,
     schema: Arc<PageSchema>,
     selector: Selector,
-    choices: SplitMix64,
+    choices: Rng,
     pages: Arc<OpenPages>,
     stream: StreamWriter,
     max_record_size: usize,
@@ -166,7 +166,7 @@ impl ArrowWriter {
         let Emitted { batch, pinned } = batch.into();
         self.begin(interrupt)?;
         let source = Source::try_new(&self.schema, batch)?;
-        let index = self.choices.below(self.num_subpartitions());
+        let index = self.choices.u32(..self.num_subpartitions());
         self.append_all(Lane::One(index as usize), &source, pinned, interrupt)?;
         self.emitted();
         Ok(())

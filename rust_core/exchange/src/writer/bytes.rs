@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use headgate_protocol::DataType;
-use headgate_record::{Event, Selection, Selector, SplitMix64, StopMode};
+use headgate_record::{Event, Selection, Selector, StopMode};
 
 use super::lane::Lane;
 use super::state::{WriterState, random_choices};
@@ -21,7 +22,7 @@ pub struct BytesWriter {
     partition: Arc<ResultPartition>,
     stream: StreamWriter,
     selector: Selector,
-    choices: SplitMix64,
+    choices: Rng,
     counters: Arc<Counters>,
     state: WriterState,
 }
@@ -90,7 +91,7 @@ impl BytesWriter {
     /// # Errors
     /// As [`emit`](Self::emit).
     pub fn random_emit(&mut self, record: &Bytes, interrupt: Interrupt<'_>) -> Result<()> {
-        let index = self.choices.below(self.num_subpartitions());
+        let index = self.choices.u32(..self.num_subpartitions());
         self.write(Lane::One(index as usize), record.clone(), interrupt)
     }
 

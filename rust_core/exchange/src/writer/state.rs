@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use headgate_protocol::DataType;
-use headgate_record::{Event, SplitMix64};
+use headgate_record::Event;
 
 use super::timeout::BufferTimeout;
 use crate::environment::ShuffleEnvironment;
@@ -129,7 +130,8 @@ impl WriterState {
     }
 }
 
-/// Choices for `random_emit` that no other writer makes.
-pub(super) fn random_choices() -> Result<SplitMix64> {
-    Ok(SplitMix64::new(u64::from_le_bytes(random()?)))
+/// A source of choices for `random_emit`, seeded by the operating system: fastrand's own seeds repeat in
+/// forked processes.
+pub(super) fn random_choices() -> Result<Rng> {
+    Ok(Rng::with_seed(u64::from_le_bytes(random()?)))
 }
