@@ -105,8 +105,8 @@ def test_lengths_are_refused_before_memory_or_disk_is_taken(
         (struct.pack(">iH", 3, 1) + b"\xff" + bytes(4), "not UTF-8"),
         (struct.pack(">iHI", 3, 0, 2**32 - 1), "incomplete"),
         (struct.pack(">iiiii", 6, 1, 6, 1, 0), "cannot announce an announcement"),
-        (bytes(4), "travels as EndOfPartition"),
-        (struct.pack(">iB", 8, 0), "travels as EndOfData"),
+        (bytes(4), "of type EndOfPartition"),
+        (struct.pack(">iB", 8, 0), "of type EndOfData"),
     ],
     ids=["short", "code", "name", "body", "nested", "end", "end of data"],
 )

@@ -1,4 +1,4 @@
-//! Where consumers find what they read.
+//! Addresses of subpartitions.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -6,23 +6,23 @@ use headgate_protocol::PartitionId;
 
 use crate::error::{ExchangeError, Result};
 
-/// Where a subpartition is.
+/// The address of a subpartition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Name or number of the host.
+    /// Name or IP address of the host.
     pub host: String,
-    /// Its port.
+    /// Port of the process.
     pub port: u16,
-    /// The process there.
+    /// Random name of the process.
     pub process: [u8; 16],
-    /// Its partition.
+    /// Id of the partition.
     pub partition: PartitionId,
-    /// Which of its subpartitions.
+    /// Index of the subpartition.
     pub subpartition: u32,
 }
 
 impl Address {
-    /// The first address that the host's name stands for.
+    /// Returns the first address that the host's name resolves to.
     pub(crate) fn resolve(&self) -> Result<SocketAddr> {
         let unresolved =
             |detail: String| ExchangeError::Unresolved { host: self.host.clone(), detail };

@@ -1,6 +1,6 @@
-//! Ordinary memory that pages can be read from in place.
+//! Ordinary memory in which pages can be read in place.
 
-/// Memory with the alignment of a segment.
+/// A buffer with the alignment of a segment.
 pub(crate) struct Aligned(pub(crate) arrow_buffer::Buffer);
 
 impl AsRef<[u8]> for Aligned {

@@ -1,9 +1,9 @@
-//! The checksum of a buffer: its header and, as it arrives, its payload.
+//! Checksums of buffers and task events, over header and payload.
 
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, Crc32c, TaskEventHeader};
 
-/// A checksum that grows with the payload.
+/// A checksum that is updated as the payload arrives.
 pub(crate) struct Checksum(Crc32c);
 
 impl Checksum {
@@ -22,7 +22,7 @@ impl Checksum {
     }
 }
 
-/// The checksum of a task event.
+/// Returns the checksum of a task event.
 pub(crate) fn of_task_event(header: &TaskEventHeader, payload: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
     crc.update(&header.prefix_for_crc());
@@ -30,6 +30,7 @@ pub(crate) fn of_task_event(header: &TaskEventHeader, payload: &[u8]) -> u32 {
     crc.value()
 }
 
+/// Returns the checksum of a buffer.
 pub(crate) fn of(header: &BufferHeader, payload: &Buffer) -> u32 {
     let mut checksum = Checksum::start(header);
     payload.chunks().for_each(|chunk| checksum.update(chunk));

@@ -1,4 +1,4 @@
-//! What an environment is made with; immutable afterwards.
+//! The configuration of an environment, immutable once it is created.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,66 +6,71 @@ use std::time::Duration;
 /// Sizes, names and secrets of one environment.
 #[derive(Clone)]
 pub struct Config {
-    /// Budget of exchange data in bytes.
+    /// Budget of exchange data, in bytes.
     pub memory: usize,
     /// Bytes of one segment: a multiple of 64.
     pub segment_size: usize,
-    /// `host:port` to listen on, once somebody asks for an address; port 0 is any free one.
+    /// `host:port` to listen on, from the first call of `address` on. Port 0 is any free port.
     pub listen: String,
-    /// Shared by all processes of the exchange.
+    /// Secret of all processes of the exchange.
     pub secret: [u8; 32],
-    /// Which exchange.
+    /// Id of the exchange.
     pub exchange: [u8; 16],
-    /// Which evaluation of it.
+    /// Number of the evaluation of the exchange.
     pub run: u32,
-    /// Which attempt at that.
+    /// Number of the attempt at this run.
     pub epoch: u32,
-    /// Largest record in bytes.
+    /// Size of the largest record, in bytes.
     pub max_record_size: usize,
-    /// How the pool is shared out.
+    /// Shares of partitions and gates in the pool.
     pub buffers: BufferOptions,
-    /// Larger records than this are put together in files if they span buffers, in bytes.
+    /// Size in bytes from which on records that span buffers are assembled in files.
     pub spill_threshold: usize,
-    /// Where files for what does not fit memory are made; none for the system's directory.
+    /// Directories for spill files. Empty for the system's directory for temporary files.
     pub temp_directories: Vec<PathBuf>,
-    /// How long a request waits for a partition that does not exist yet; zero refuses it at once.
+    /// Time that a request waits for a partition that does not exist yet. Zero refuses it at once.
     pub partition_request_timeout: Duration,
-    /// Silence after which a peer to which channels are open is taken for lost.
+    /// Silence after which a peer with open channels counts as lost.
     pub idle_timeout: Duration,
-    /// Whether processes of this host and user are reached without TCP, and share memory.
+    /// True if processes of this host and user connect over Unix sockets and share memory.
     pub same_host_link: bool,
-    /// How buffers follow the speed of their readers; none for buffers as large as they can be.
+    /// Options of buffer debloating; none for buffers as large as they can be.
     pub buffer_debloat: Option<BufferDebloatOptions>,
 }
 
-/// How large the buffers of a gate are to be, under Flink's names; never more than a segment.
+/// Options of buffer debloating, under Flink's names. Buffers are never larger than a segment.
+///
+/// Decision: ADR 0018.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferDebloatOptions {
-    /// In what time a reader should be done with all buffers that wait for it.
+    /// Time in which a reader should consume all buffers that wait for it.
     pub target: Duration,
-    /// Between two samples.
+    /// Time between two samples.
     pub period: Duration,
-    /// Over how many samples the size is smoothed. At least 1.
+    /// Number of samples that the size is smoothed over. At least 1.
     pub samples: u32,
-    /// Changes by less than this share of the size, in percent, are kept back.
+    /// Smallest change that is announced, in percent of the size.
     pub threshold_percentages: u32,
-    /// The least that buffers are to hold, in bytes.
+    /// Smallest size, in bytes.
     pub min_segment_size: usize,
-    /// What they are to hold at first, in bytes.
+    /// Size at first, in bytes.
     pub starting_segment_size: usize,
 }
 
-/// How many segments partitions and gates are promised and may have, under Flink's names.
+/// Numbers of segments that partitions and gates are promised and may have, under Flink's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferOptions {
-    /// Exclusive ones of a remote channel, and those that a subpartition may queue beside the one
-    /// being written. With 0 a channel has floating ones only, for the backlog that is announced.
+    /// Exclusive segments of a remote channel, and segments that a subpartition may queue beside
+    /// the one being written. With 0 a channel has floating segments only, for the backlog that is
+    /// announced.
     pub buffers_per_channel: usize,
-    /// Those of a gate or partition that go where they are wanted. At least 1.
+    /// Floating segments of a gate or partition, for whichever channel needs them. At least 1.
     pub floating_buffers_per_gate: usize,
-    /// A writer waits before its next batch while a subpartition has queued as many. At least 1.
+    /// Queued segments of a subpartition from which on its writer waits before the next batch. At
+    /// least 1.
     pub max_buffers_per_channel: usize,
-    /// What a partition may take beyond its size to complete a batch, of what nobody else may.
+    /// Segments that a partition may take beyond its size to complete a batch. They come from those
+    /// that are promised to no other pool.
     pub max_overdraft_buffers: usize,
 }
 
@@ -82,7 +87,7 @@ impl Default for BufferOptions {
 
 #[cfg(test)]
 impl Config {
-    /// What tests are made with that ask for nothing in particular.
+    /// A configuration for tests with no special needs.
     pub(crate) fn of_segments(segments: usize, segment_size: usize) -> Self {
         Self {
             memory: segments * segment_size,
@@ -106,7 +111,7 @@ impl Config {
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Never the secret.
+        // Leaves out the secret.
         f.debug_struct("Config")
             .field("memory", &self.memory)
             .field("segment_size", &self.segment_size)

@@ -1,23 +1,24 @@
-//! Payload copies, counted by reason.
+//! Counters of payload copies, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of payload copied within this process; what the kernel copies is not counted.
+/// Bytes of payload copied within this process, without the kernel's copies.
 #[derive(Debug, Default)]
 pub struct Copies {
-    /// Rows gathered into pages: the one copy that partitioning needs.
+    /// Rows copied into pages: the one copy that partitioning needs.
     pub scatter: AtomicU64,
-    /// Rows of slices gathered into pages, since they would have kept much more memory than they have.
+    /// Rows of slices copied into pages, so that the much larger memory they are slices of can be
+    /// freed.
     pub compacted: AtomicU64,
-    /// Small pages that a reader puts together into larger batches.
+    /// Small pages that a reader coalesces into larger batches.
     pub coalesced: AtomicU64,
-    /// The caller keeps so many batches that no further segment may stay with them.
+    /// Pages copied out because the caller's batches keep too many segments already.
     pub pool_low: AtomicU64,
-    /// Records above the spill threshold, written to a file until they are complete.
+    /// Records above the spill threshold, assembled in a file.
     pub spilled: AtomicU64,
-    /// Records that span buffers, cut up by the writer or put together by the reader.
+    /// Records that span buffers, split by the writer or assembled by the reader.
     pub spanning: AtomicU64,
-    /// Buffers that another process lent, whose memory there was no room to map.
+    /// Buffers lent by another process whose memory could not be mapped.
     pub unmapped: AtomicU64,
 }
 

@@ -1,4 +1,4 @@
-//! What the operating system refuses a process that has too many files open.
+//! Errors of a process that has too many files open.
 
 use std::fmt::Display;
 use std::io;
@@ -8,14 +8,14 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::error::ExchangeError;
 
-/// The error of a call that makes a descriptor, if the limit of those is why it failed.
+/// Returns [`ExchangeError::Descriptors`] if a call failed because of the limit of open files.
 pub(crate) fn exhausted(doing: impl Display, error: &io::Error) -> Option<ExchangeError> {
     let limit = match Errno::from_io_error(error)? {
         Errno::MFILE => getrlimit(Resource::Nofile).current,
         Errno::NFILE => None,
         _ => return None,
     };
-    // The length of this folder is their number, and asking for it takes no descriptor.
+    // The size of this folder is the number of descriptors. Reading it takes none.
     let open = std::fs::metadata("/proc/self/fd").map_or(0, |folder| folder.len());
     let open = (open > 0).then_some(open).or(limit);
     let doing = doing.to_string();
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_lack_of_descriptors_is_one_and_it_has_numbers() {
+    fn only_a_lack_of_descriptors_is_recognized_and_it_has_numbers() {
         let refused = io::Error::from_raw_os_error(Errno::MFILE.raw_os_error());
         let Some(ExchangeError::Descriptors { open, limit, .. }) = exhausted("a socket", &refused)
         else {

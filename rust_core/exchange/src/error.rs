@@ -1,4 +1,4 @@
-//! What can go wrong in an exchange; one variant per thing a caller can do about it.
+//! The errors of an exchange: one variant for each thing a caller can do about it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use headgate_record::{
     DecompressError, DeserializeError, PageError, SelectError, SourceError, SpanningError,
 };
 
-/// Every failure of the data plane. Cheap to clone: the first one becomes the cause of all others.
+/// Every failure of the data plane. Cheap to clone: the first failure becomes the cause of all
+/// others.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ExchangeError {
-    /// An event that cannot be written or read.
+    /// An event cannot be encoded or decoded.
     #[error("{0}")]
     Event(String),
-    /// An event that does not fit a segment.
+    /// An event does not fit a segment.
     #[error("an event of {size} bytes does not fit a segment of {limit} bytes")]
     EventTooLarge {
         /// Bytes of the event.
@@ -23,7 +24,7 @@ pub enum ExchangeError {
         /// Bytes of a segment.
         limit: u64,
     },
-    /// A buffer that the consumer has no segment for.
+    /// A buffer does not fit the consumer's segments.
     #[error(
         "a buffer of {size} bytes does not fit the consumer's segments of {limit} bytes: \
          use the same segment_size in both processes"
@@ -34,85 +35,85 @@ pub enum ExchangeError {
         /// Bytes of a segment of the consumer.
         limit: usize,
     },
-    /// Ended from outside, with the cause the caller gave.
+    /// The caller aborted, with this cause.
     #[error("{0}")]
     Aborted(String),
-    /// Used after it was closed.
+    /// Something was used after it was closed.
     #[error("the {0} is closed")]
     Closed(&'static str),
-    /// No connection to a peer could be made.
+    /// No connection to a peer could be opened.
     #[error("cannot connect to {peer}: {detail}")]
     Connect {
-        /// Whom.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// The operating system's words.
+        /// The operating system's error.
         detail: String,
     },
-    /// The process, or the system, has as many files open as it may.
+    /// The process, or the system, has reached its limit of open files.
     #[error(
         "{doing}: {detail}: {} descriptors are open, {} are allowed",
         number(*open), number(*limit)
     )]
     Descriptors {
-        /// What needed one.
+        /// The call that needed a descriptor.
         doing: String,
-        /// The operating system's words.
+        /// The operating system's error.
         detail: String,
-        /// How many the process has open.
+        /// Open descriptors of the process.
         open: Option<u64>,
-        /// Its limit; none if it is the system's that was reached.
+        /// Limit of the process; none if the limit of the system was reached.
         limit: Option<u64>,
     },
-    /// What was emitted could not be sent when its time had come.
+    /// The output flusher could not send what was emitted.
     #[error("flushing by time failed: {0}")]
     Flush(Arc<Self>),
     /// The peer does not know our secret, or belongs to another exchange, run or epoch.
     #[error("handshake with {peer} failed: {detail}")]
     Handshake {
-        /// Whom.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// What is known; never why a proof was wrong.
+        /// The failed step. Never says why a proof was wrong.
         detail: String,
     },
-    /// Bytes, order or counts are not what was sent.
+    /// Bytes, order or counts differ from those that were sent.
     #[error("integrity check failed on {channel}: {detail}")]
     Integrity {
-        /// Which channel.
+        /// Name of the channel.
         channel: String,
-        /// Which check.
+        /// The check that failed.
         detail: String,
     },
-    /// The environment itself broke: what it holds is lost, and it does nothing any more.
+    /// The environment itself failed. Its data is lost, and it cannot be used any more.
     #[error("{0}")]
     Internal(String),
-    /// The caller asked to stop waiting (a signal).
+    /// The caller asked to stop waiting, after a signal.
     #[error("interrupted")]
     Interrupted,
-    /// Memory the kernel would not give.
+    /// The operating system refused memory or a thread.
     #[error("no memory: {0}")]
     Memory(String),
     /// The environment was used in a forked child.
     #[error("the environment belongs to process {owner}, this is its forked child {child}")]
     Forked {
-        /// Who made it.
+        /// The process that created it.
         owner: u32,
-        /// Who used it.
+        /// The process that used it.
         child: u32,
     },
     /// A page from a peer is not well formed.
     #[error("corrupt page on {channel}: {source}")]
     Page {
-        /// Which channel.
+        /// Name of the channel.
         channel: String,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         source: Arc<PageError>,
     },
-    /// The peer does not have that partition.
+    /// The peer does not have the partition.
     #[error("{peer}: {detail}")]
     PartitionNotFound {
-        /// Where it was asked for.
+        /// The process that was asked.
         peer: String,
-        /// Which.
+        /// The partition, and why it was not found.
         detail: String,
     },
     /// A selector named a channel that does not exist.
@@ -120,64 +121,64 @@ pub enum ExchangeError {
     OutOfRange {
         /// Row of the batch.
         row: usize,
-        /// What it named.
+        /// The channel number.
         channel: u64,
-        /// How many there are.
+        /// Number of channels.
         count: u32,
     },
-    /// A selector did not answer for every row.
+    /// A selector did not return one channel number per row.
     #[error("the selector returned {got} channel numbers for {rows} rows")]
     SelectorLength {
-        /// What it returned.
+        /// Channel numbers that it returned.
         got: usize,
-        /// What was due.
+        /// Rows of the batch.
         rows: usize,
     },
-    /// The process at the other end went away without a goodbye.
+    /// The peer closed its connection without a GOODBYE message.
     #[error("lost {peer}: {detail}")]
     PeerLost {
-        /// Who.
+        /// The peer.
         peer: String,
-        /// What was seen.
+        /// The event that showed the loss.
         detail: String,
     },
-    /// The host at the other end does not answer any more.
+    /// The peer's host does not answer any more.
     #[error("lost {peer}: {detail}")]
     LinkLost {
-        /// Who.
+        /// The peer.
         peer: String,
-        /// The operating system's words.
+        /// The operating system's error.
         detail: String,
     },
-    /// The guaranteed minimums do not fit the budget.
+    /// The promised minimums do not fit the budget.
     #[error("{what} needs {needed} segments: {source}")]
     PoolTooSmall {
-        /// For what.
+        /// The user of the segments.
         what: &'static str,
-        /// How many segments.
+        /// Segments that it needs.
         needed: usize,
         /// Bytes of one segment.
         segment_size: usize,
-        /// The numbers.
+        /// Segments in total and promised.
         source: PoolTooSmall,
     },
-    /// The producer failed; its own cause in its own words.
+    /// The producer failed, with the message of its cause.
     #[error("the producer failed: {0}")]
     ProducerFailed(String),
     /// The peer broke the protocol.
     #[error("protocol violation by {peer}: {detail}")]
     Protocol {
-        /// Who.
+        /// The peer.
         peer: String,
-        /// Which rule.
+        /// The rule that it broke.
         detail: String,
     },
     /// The consumer expects another schema than the producer writes.
     #[error("{peer}: {detail}")]
     SchemaRefused {
-        /// Who.
+        /// The peer.
         peer: String,
-        /// Its words.
+        /// Its message.
         detail: String,
     },
     /// A record is larger than the limit.
@@ -194,71 +195,71 @@ pub enum ExchangeError {
     /// Channel numbers or key columns are wrong.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// A socket of ours cannot be set up.
+    /// The environment cannot listen on its address.
     #[error("cannot listen on {address}: {detail}")]
     Listen {
-        /// The address asked for.
+        /// The configured address.
         address: String,
-        /// The operating system's words.
+        /// The operating system's error.
         detail: String,
     },
-    /// No file for what does not fit memory can be made in any of the directories.
-    #[error("no spill file can be made: {tried}")]
+    /// No spill file can be created in any of the directories.
+    #[error("no spill file can be created: {tried}")]
     SpillDirectories {
-        /// Each directory and the operating system's words.
+        /// Each directory with its error.
         tried: String,
-        /// What was wrong with the last one.
+        /// The error of the last directory.
         source: Arc<std::io::Error>,
     },
-    /// A file for what does not fit memory cannot be written or read.
+    /// A spill file of a record cannot be written or read.
     #[error("cannot {doing}: {source}")]
     SpillFile {
-        /// What was tried.
+        /// The call that failed.
         doing: &'static str,
-        /// The operating system's words.
+        /// The operating system's error.
         source: Arc<std::io::Error>,
     },
-    /// What a partition keeps on disk cannot be written or read.
+    /// The spill file of a partition cannot be written or read.
     #[error("cannot {doing} {bytes} bytes of partition {partition} on disk: {source}")]
     SpilledPartition {
-        /// Whose.
+        /// Id of the partition.
         partition: PartitionId,
         /// `write` or `read`.
         doing: &'static str,
-        /// How much at once.
+        /// Bytes of the call.
         bytes: usize,
-        /// The operating system's words.
+        /// The operating system's error.
         source: Arc<std::io::Error>,
     },
-    /// A partition would use more of the disk than it may.
-    #[error("partition {partition} needs more than {limit} bytes on disk, which is its limit")]
+    /// A partition needs more space on disk than its limit.
+    #[error("partition {partition} needs more than {limit} bytes on disk, its max_spill_size")]
     SpillLimit {
-        /// Whose.
+        /// Id of the partition.
         partition: PartitionId,
         /// `max_spill_size`, in bytes.
         limit: u64,
     },
-    /// One side writes other records than the other side reads.
+    /// Writer and reader expect different kinds of records.
     #[error("{0}")]
     WrongRecords(&'static str),
-    /// The calls are in an order that makes no sense.
+    /// A call is not allowed in the current state.
     #[error("{0}")]
     State(&'static str),
-    /// A task event that the producer does not take.
+    /// The producer does not take a task event.
     #[error("{0}")]
     TaskEvent(String),
-    /// A host name that has no address.
+    /// A host name has no address.
     #[error("cannot resolve {host}: {detail}")]
     Unresolved {
-        /// The name.
+        /// The host name.
         host: String,
-        /// The resolver's words.
+        /// The resolver's error.
         detail: String,
     },
-    /// The peer speaks another version.
+    /// The peer speaks another version of the protocol.
     #[error("version mismatch with {peer}: {detail}")]
     Version {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Both versions.
         detail: String,
@@ -280,7 +281,7 @@ impl ExchangeError {
         }
     }
 
-    /// A buffer that cannot be decompressed.
+    /// The error of a buffer that cannot be decompressed.
     pub(crate) fn damaged(channel: &str, sequence: Sequence, error: &DecompressError) -> Self {
         let detail = format!("buffer {sequence} cannot be decompressed: {error}");
         Self::Integrity { channel: channel.to_owned(), detail }
@@ -303,8 +304,8 @@ impl ExchangeError {
     }
 }
 
-/// Asked every so often while a call blocks; an error ends the wait.
+/// Called repeatedly while a call blocks. An error ends the wait.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
-/// How long a blocked call sleeps before it asks its [`Interrupt`].
+/// Time between two calls of an [`Interrupt`] during a wait.
 pub(crate) const INTERRUPT_PERIOD: std::time::Duration = std::time::Duration::from_millis(50);

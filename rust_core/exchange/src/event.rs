@@ -1,12 +1,12 @@
-//! Which data type an event travels as: the one place that says so (spec 2.5).
+//! The data type of each event (spec 2.5). No other file decides it.
 
 use headgate_protocol::DataType;
 use headgate_record::Event;
 
 use crate::error::{ExchangeError, Result};
 
-/// The data type of a buffer that holds this event. `is_priority` says how it is sent; it is no matter of
-/// the event.
+/// Returns the data type of a buffer that holds this event. `is_priority` is the sender's choice,
+/// not a property of the event.
 #[must_use]
 pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
     if is_priority {
@@ -33,11 +33,11 @@ pub fn data_type_of(event: &Event, is_priority: bool) -> DataType {
     }
 }
 
-/// The event of a buffer, if it travels as it should.
+/// Decodes the event of a buffer. Refuses a data type that the event must not have.
 pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     let event = Event::decode(bytes).map_err(|error| ExchangeError::Event(error.to_string()))?;
     let expected = data_type_of(&event, data_type.has_priority());
-    // Whether an event of the user's blocks its channel is up to who sends it, like its priority.
+    // The sender of a custom event chooses whether it blocks its channel, like its priority.
     let is_barrier = matches!(
         data_type,
         DataType::AlignedCheckpointBarrier | DataType::TimeoutableAlignedCheckpointBarrier
@@ -46,7 +46,7 @@ pub(crate) fn decode(bytes: &[u8], data_type: DataType) -> Result<Event> {
     if expected == data_type || is_own_barrier {
         Ok(event)
     } else {
-        let detail = format!("an event came as {data_type:?} that travels as {expected:?}");
+        let detail = format!("an event of type {expected:?} arrived as {data_type:?}");
         Err(ExchangeError::Event(detail))
     }
 }
@@ -114,20 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_travels_as_another_is_refused() {
+    fn an_event_of_a_wrong_data_type_is_refused() {
         let mut refused = 0;
         for (event, data_type) in table() {
             let bytes = event.encode().unwrap();
             for value in 2..=11 {
-                let came_as = DataType::try_from(value).unwrap();
+                let arrived_as = DataType::try_from(value).unwrap();
                 let is_own_barrier = matches!(event, Event::Custom { .. })
                     && [
                         DataType::AlignedCheckpointBarrier,
                         DataType::TimeoutableAlignedCheckpointBarrier,
                     ]
-                    .contains(&came_as);
-                let fits = came_as == data_type || came_as.has_priority() || is_own_barrier;
-                match decode(&bytes, came_as) {
+                    .contains(&arrived_as);
+                let fits = arrived_as == data_type || arrived_as.has_priority() || is_own_barrier;
+                match decode(&bytes, arrived_as) {
                     Ok(decoded) => assert!(fits && decoded == event),
                     Err(error) => {
                         assert!(!fits, "{error}");

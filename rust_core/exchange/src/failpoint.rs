@@ -1,9 +1,11 @@
-//! Places at changes of state where tests let things go wrong; only with the feature `failpoints`.
+//! Failpoints: places at changes of state where tests inject faults. Only with the feature
+//! `failpoints`.
 //!
 //! Rules come from the environment variable `HEADGATE_FAILPOINTS` or from [`configure`]:
 //! `NAME=ACTION[@FIRST][*TIMES][?CHANCE]`, separated by `;`, and `seed=NUMBER` for the chances.
-//! `@3` passes twice first, `*2` acts twice at most, `?0.1` acts at one of ten. Actions are `error`,
-//! `panic`, `kill` (of this process) and `sleep(MILLISECONDS)`.
+//! `@3` acts from the third pass on, `*2` acts at most twice, `?0.1` acts with a chance of one in
+//! ten. Actions are `error`, `panic`, `kill` (of this process) and `sleep(MILLISECONDS)`. Equal
+//! seeds give equal chances.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::error::ExchangeError;
 use crate::lock::lock;
 
-/// Where rules come from unless they are configured.
+/// Environment variable with the rules, unless [`configure`] sets them.
 pub const VARIABLE: &str = "HEADGATE_FAILPOINTS";
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,17 +50,17 @@ static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| {
     Mutex::new(State { rules, seed, ..State::default() })
 });
 
-/// Replaces all rules and forgets all hits; an empty text lets everything pass.
+/// Replaces all rules and clears all hits. An empty text removes all rules.
 ///
 /// # Errors
-/// What cannot be read, in words.
+/// The part of the text that cannot be parsed.
 pub fn configure(text: &str) -> Result<(), String> {
     let (rules, seed) = parse(text)?;
     *lock(&STATE) = State { rules, seed, ..State::default() };
     Ok(())
 }
 
-/// The points that were passed since the last [`configure`], and how often.
+/// Returns the points that were passed since the last [`configure`], with their numbers of passes.
 pub fn hits() -> Vec<(&'static str, u64)> {
     lock(&STATE).hits.iter().map(|(name, count)| (*name, *count)).collect()
 }
@@ -102,7 +104,7 @@ fn parse(text: &str) -> Result<(Vec<Rule>, u64), String> {
     Ok((rules, seed))
 }
 
-/// What is to be done at this pass, if anything.
+/// Counts a pass. Returns the action to take, if a rule asks for one.
 fn due(name: &'static str) -> Option<Action> {
     let mut state = lock(&STATE);
     let count = state.hits.entry(name).or_default();
@@ -112,20 +114,20 @@ fn due(name: &'static str) -> Option<Action> {
     let rule = state.rules.iter().find(|rule| rule.name == name)?;
     let mut hasher = DefaultHasher::new();
     (seed, name, count).hash(&mut hasher);
-    let lot = hasher.finish() as f64 / u64::MAX as f64;
-    let in_turn = count >= rule.first && count - rule.first < rule.times;
-    (in_turn && lot < rule.chance).then_some(rule.action)
+    let draw = hasher.finish() as f64 / u64::MAX as f64;
+    let is_due = count >= rule.first && count - rule.first < rule.times;
+    (is_due && draw < rule.chance).then_some(rule.action)
 }
 
-/// Passes a point; the error to fail with, if the rules say so.
+/// Passes a point. Returns the error to fail with, if a rule asks for one.
 pub(crate) fn hit(name: &'static str) -> Option<ExchangeError> {
-    // The lock is gone by now: others pass while this one sleeps.
+    // `due` has released the lock: other threads pass while this one sleeps.
     match due(name)? {
         Action::Error => Some(ExchangeError::Aborted(format!("failpoint {name}"))),
         Action::Panic => panic!("failpoint {name}"),
         Action::Kill => {
             let _ = kill_process(getpid(), Signal::KILL);
-            // The signal comes before this thread goes on; should it not, it must not go on.
+            // If the signal is not delivered at once, this thread must still not continue.
             std::process::abort()
         }
         Action::Sleep(time) => {
@@ -135,7 +137,7 @@ pub(crate) fn hit(name: &'static str) -> Option<ExchangeError> {
     }
 }
 
-/// Passes a point that cannot fail; an error is nothing there.
+/// Passes a point that cannot fail. Ignores an error.
 pub(crate) fn pass(name: &'static str) {
     let _ = hit(name);
 }

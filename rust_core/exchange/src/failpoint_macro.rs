@@ -1,6 +1,7 @@
-//! The macro that marks a failpoint; it expands to nothing without the feature `failpoints`.
+//! The macro that marks a failpoint. It expands to nothing without the feature `failpoints`.
 //!
-//! `fail_point!("name");` where nothing can fail, else `fail_point!("name", error => return Err(error));`.
+//! `fail_point!("name");` in a function that cannot fail, `fail_point!("name", error => return
+//! Err(error));` elsewhere.
 
 #[cfg(feature = "failpoints")]
 macro_rules! fail_point {

@@ -1,7 +1,9 @@
 //! The output flusher: one thread per environment that flushes writers by time (spec 5.1, 5.2).
 //!
-//! It is the only one that looks at the clock, so that emitting costs no call of it. It takes locks
-//! that are held while bytes are moved, never one that is held while somebody waits for memory.
+//! Only this thread reads the clock, so that emitting does not. It takes locks that writers hold
+//! while they move bytes, never one that they hold while they wait for memory.
+//!
+//! Decision: ADR 0015.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, PoisonError, Weak};
@@ -12,15 +14,16 @@ use crate::panic_text::panic_text;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Instant, Mutex, lock};
 
-/// Longer than anybody waits, and short enough to be added to any time.
+/// The longest timeout. It can be added to any `Instant` without an overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// A writer's place with the output flusher. The writer owns it and drops it when it is finished.
+/// A writer's entry with the output flusher. The writer owns it, and drops it when it is finished.
 pub(crate) struct TimedFlush {
     flush: Box<dyn Fn() + Send + Sync>,
-    /// Tells the consumers, who would else learn of a failure when the writer next emits.
+    /// Fails the partition, so that consumers need not wait for the writer's next emit to see the
+    /// failure.
     fail: Box<dyn Fn(&ExchangeError) + Send + Sync>,
-    /// Why it was not flushed; then it never is again.
+    /// Why a flush failed. The writer is not flushed any more then.
     failure: OnceLock<ExchangeError>,
 }
 
@@ -32,7 +35,7 @@ impl TimedFlush {
         Self { flush: Box::new(flush), fail: Box::new(fail), failure: OnceLock::new() }
     }
 
-    /// What the flusher met, for the thread that writes.
+    /// Returns the failure of a flush to the thread that writes.
     ///
     /// # Errors
     /// [`ExchangeError::Flush`] with its cause.
@@ -73,7 +76,7 @@ struct State {
 }
 
 impl State {
-    /// The writers whose time has come; forgets those that are gone or have failed.
+    /// Collects the writers that are due. Removes entries of writers that are gone or have failed.
     fn take_due(&mut self, now: Instant, due: &mut Vec<Arc<TimedFlush>>) {
         self.entries.retain_mut(|entry| {
             let Some(writer) = entry.writer.upgrade() else { return false };
@@ -91,12 +94,12 @@ impl State {
 
 #[derive(Default)]
 struct Shared {
-    /// Not held while a writer is flushed.
+    /// Never held while a writer is flushed.
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// The thread and the writers it flushes; nothing before the first of them comes.
+/// The thread and the writers that it flushes. The thread starts with the first writer.
 #[derive(Default)]
 pub(crate) struct OutputFlusher {
     shared: Arc<Shared>,
@@ -104,7 +107,7 @@ pub(crate) struct OutputFlusher {
 }
 
 impl OutputFlusher {
-    /// Flushes the writer each time `timeout` has passed, for as long as it lives.
+    /// Flushes the writer each time `timeout` has passed, until the writer is dropped.
     ///
     /// # Errors
     /// After [`stop`](Self::stop), or when the thread cannot be started.
@@ -124,18 +127,18 @@ impl OutputFlusher {
         Ok(())
     }
 
-    /// Ends the thread and waits for it; nothing is flushed by time any more.
+    /// Ends the thread and waits for it.
     pub(crate) fn stop(&self) {
         lock(&self.shared.state).stopped = true;
         self.shared.changed.notify_all();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread {
-            // Panics while flushing were given to their writers; there is nothing else to report.
+            // Each panic was reported to the writer whose flush panicked.
             let _ = thread.join();
         }
     }
 
-    /// In a forked child, which has no such thread: leaves the parent's alone.
+    /// Leaves the parent's thread alone in a forked child, which has no such thread.
     pub(crate) fn forget(&mut self) {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         std::mem::forget(thread);

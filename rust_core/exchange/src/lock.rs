@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes the lock. No state of ours is left half changed between lock and unlock, so a panic of a
-/// holder elsewhere does not make it wrong.
+/// Takes the lock, also after a panic of its holder: no code panics between two changes that belong
+/// together, so the state is consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,6 @@
-//! The partitions of a process by name, and who waits for one to appear (spec 4.8).
+//! The partitions of a process by id, and the requests that wait for one to appear (spec 4.8).
+//!
+//! Decision: ADR 0003.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,22 +11,22 @@ use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
 
-/// Partitions that are remembered as gone: who asks for one of these need not wait for it.
+/// Limit of released partitions that are remembered. A request for one of them is refused at once.
 const MAX_GONE: usize = 4096;
 
-/// Told, outside the manager's lock, that a partition appeared. Told once.
+/// Notified once, outside the manager's lock, that a partition appeared.
 pub(crate) trait PartitionListener: Send + Sync {
-    /// The partition that was asked for.
+    /// The requested partition was registered.
     fn partition_created(&self, partition: &Arc<ResultPartition>);
 }
 
-/// What there is of a partition.
+/// Result of a request for a partition.
 pub(crate) enum Lookup {
-    /// It is here.
+    /// It exists.
     Found(Arc<ResultPartition>),
-    /// It is not here; the listener is told when it is.
+    /// It does not exist yet. The listener is called when it does.
     Waiting,
-    /// It was here.
+    /// It was released.
     Gone,
 }
 
@@ -33,9 +35,9 @@ struct State {
     registered: HashMap<PartitionId, Arc<ResultPartition>>,
     waiting: HashMap<PartitionId, Vec<Arc<dyn PartitionListener>>>,
     gone: HashSet<PartitionId>,
-    /// `gone` by age.
+    /// The ids of `gone`, oldest first.
     oldest: VecDeque<PartitionId>,
-    /// The environment is closed: no partition will appear any more.
+    /// True once the environment is closed: no partition will appear any more.
     closed: bool,
 }
 
@@ -52,7 +54,7 @@ impl State {
     }
 }
 
-/// Where consumers find the partitions of this process.
+/// The registry in which consumers find the partitions of this process.
 #[derive(Default)]
 pub(crate) struct PartitionManager(Mutex<State>);
 
@@ -61,10 +63,10 @@ impl PartitionManager {
         lock(&self.0)
     }
 
-    /// Makes a partition known, and tells who waits for it.
+    /// Registers a partition, and notifies the requests that wait for it.
     ///
     /// # Errors
-    /// When there is, or was, another one of this name.
+    /// When a partition of this id is or was registered.
     pub(crate) fn register(&self, partition: &Arc<ResultPartition>) -> Result<()> {
         let id = partition.id();
         let mut state = self.lock();
@@ -83,7 +85,7 @@ impl PartitionManager {
         Ok(())
     }
 
-    /// Finds a partition, or has the listener told once it appears.
+    /// Finds a partition. If it does not exist yet, the listener is called once it does.
     pub(crate) fn find_or_wait(
         &self,
         id: PartitionId,
@@ -100,7 +102,7 @@ impl PartitionManager {
         Lookup::Waiting
     }
 
-    /// Forgets a listener: whoever waited does so no more.
+    /// Removes a listener whose request waits no more.
     pub(crate) fn forget(&self, id: PartitionId, listener: &Arc<dyn PartitionListener>) {
         let mut state = self.lock();
         if let Some(waiting) = state.waiting.get_mut(&id) {
@@ -111,7 +113,7 @@ impl PartitionManager {
         }
     }
 
-    /// Requests that wait for a partition.
+    /// Number of requests that wait for a partition.
     #[cfg(test)]
     fn num_waiting(&self) -> usize {
         self.lock().waiting.values().map(Vec::len).sum()
@@ -164,9 +166,9 @@ mod tests {
     use crate::spill_dirs::SpillDirectories;
 
     #[derive(Default)]
-    struct Told(AtomicUsize);
+    struct Notified(AtomicUsize);
 
-    impl PartitionListener for Told {
+    impl PartitionListener for Notified {
         fn partition_created(&self, _partition: &Arc<ResultPartition>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -192,16 +194,16 @@ mod tests {
     #[test]
     fn spec_section_4_8_who_waits_is_told_once_when_the_partition_appears() {
         let manager = PartitionManager::default();
-        let (told, cancelled) = (Arc::new(Told::default()), Arc::new(Told::default()));
-        let listener: Arc<dyn PartitionListener> = Arc::<Told>::clone(&told);
-        let other: Arc<dyn PartitionListener> = Arc::<Told>::clone(&cancelled);
+        let (notified, cancelled) = (Arc::new(Notified::default()), Arc::new(Notified::default()));
+        let listener: Arc<dyn PartitionListener> = Arc::<Notified>::clone(&notified);
+        let other: Arc<dyn PartitionListener> = Arc::<Notified>::clone(&cancelled);
         assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Waiting));
         assert!(matches!(manager.find_or_wait(ID, &other), Lookup::Waiting));
         manager.forget(ID, &other);
         assert_eq!(manager.num_waiting(), 1);
         manager.register(&partition(ID)).expect("the first of its id");
-        assert_eq!((told.0.load(Ordering::Relaxed), manager.num_waiting()), (1, 0));
-        assert_eq!(cancelled.0.load(Ordering::Relaxed), 0, "a cancelled request is forgotten");
+        assert_eq!((notified.0.load(Ordering::Relaxed), manager.num_waiting()), (1, 0));
+        assert_eq!(cancelled.0.load(Ordering::Relaxed), 0, "a cancelled request is not notified");
         assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Found(_)));
     }
 
@@ -211,15 +213,15 @@ mod tests {
         manager.register(&partition(ID)).expect("the first of its id");
         assert!(manager.register(&partition(ID)).is_err());
         manager.release(ID);
-        let listener: Arc<dyn PartitionListener> = Arc::<Told>::default();
+        let listener: Arc<dyn PartitionListener> = Arc::<Notified>::default();
         assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Gone));
         assert!(manager.register(&partition(ID)).is_err());
     }
 
     #[test]
-    fn nobody_waits_for_a_partition_of_a_closed_environment() {
+    fn no_request_waits_for_a_partition_of_a_closed_environment() {
         let manager = PartitionManager::default();
-        let listener: Arc<dyn PartitionListener> = Arc::<Told>::default();
+        let listener: Arc<dyn PartitionListener> = Arc::<Notified>::default();
         assert!(matches!(manager.find_or_wait(ID, &listener), Lookup::Waiting));
         manager.close_all();
         assert_eq!(manager.num_waiting(), 0);
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_remembered_in_bounded_memory() {
+    fn released_partitions_are_remembered_in_bounded_memory() {
         let mut state = State::default();
         for number in 0..=MAX_GONE as u128 {
             state.remember(PartitionId(number.to_be_bytes()));

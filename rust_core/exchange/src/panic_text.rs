@@ -1,8 +1,8 @@
-//! The words of a panic.
+//! The message of a panic.
 
 use std::any::Any;
 
-/// What `panic!` was given, as far as it is text.
+/// Returns the message, if the payload is text.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")

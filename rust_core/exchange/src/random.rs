@@ -1,7 +1,11 @@
-//! Names and nonces from the operating system.
+//! Random names and nonces from the operating system. Nobody must be able to predict them.
 
 use crate::error::{ExchangeError, Result};
 
+/// Returns random bytes.
+///
+/// # Errors
+/// When the operating system has none.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     #[cfg(test)]
     if let Some(bytes) = seeded::next() {
@@ -12,7 +16,8 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What a schedule calls random comes from its seed, or it could not be run again.
+/// Random bytes of a simulated schedule. They come from its seed, so that the schedule can be
+/// repeated.
 #[cfg(test)]
 pub(crate) mod seeded {
     use std::cell::RefCell;
@@ -24,7 +29,7 @@ pub(crate) mod seeded {
         static SOURCE: RefCell<Option<TestRng>> = const { RefCell::new(None) };
     }
 
-    /// From now on, in this thread.
+    /// Sets the source for this thread, or removes it.
     pub(crate) fn set(source: Option<TestRng>) {
         SOURCE.set(source);
     }

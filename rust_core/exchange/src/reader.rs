@@ -1,4 +1,4 @@
-//! From buffers back to records (spec 0, 6, 8).
+//! `RecordReader`: turns buffers back into records (spec 0, 6, 8).
 //!
 //! Decision: ADR 0020.
 
@@ -20,24 +20,11 @@ use crate::gate::{DataInput, Received};
 use crate::spanning::{RecordFiles, SpanningOptions};
 
 mod coalescing;
+mod record;
 
 use coalescing::Coalescing;
 
-/// What a reader returns.
-#[derive(Debug)]
-pub enum Record {
-    /// Rows, over the segment they arrived in where that is possible.
-    Batch(RecordBatch),
-    /// A bytes record; it may borrow its segment, so it is not to be kept.
-    Bytes(Bytes),
-    /// An event of a channel.
-    Event {
-        /// Index of the channel in the gate.
-        channel: usize,
-        /// What it is.
-        event: Event,
-    },
-}
+pub use record::Record;
 
 struct ChannelState {
     deserializer: SpanningDeserializer<RecordFiles>,
@@ -47,22 +34,22 @@ struct ChannelState {
 /// Reads the records of a gate, fair over its channels, each channel in order.
 pub struct RecordReader {
     gate: Arc<dyn DataInput>,
-    /// `None`: records are bytes.
+    /// None if records are bytes.
     schema: Option<Arc<PageSchema>>,
     spanning: SpanningOptions,
     channels: Vec<ChannelState>,
-    /// A channel whose current buffer may hold another record.
+    /// The channel whose current buffer may hold another record.
     current: Option<usize>,
-    /// Stops at the end of each superstep.
+    /// True if it stops at the end of each superstep.
     iterative: bool,
-    /// Where small batches are put together.
+    /// Coalesces small batches, if that was asked for.
     coalescing: Option<Coalescing>,
     copies: Arc<Copies>,
     counters: Arc<Counters>,
 }
 
 impl RecordReader {
-    /// A reader that is the only one of its gate.
+    /// Creates the one reader of a gate.
     pub fn new(
         gate: Arc<dyn DataInput>,
         schema: Option<Arc<PageSchema>>,
@@ -82,18 +69,19 @@ impl RecordReader {
         }
     }
 
-    /// Stops at the end of each superstep, counted over all channels, until the next is started.
+    /// Makes it stop when all channels reached the end of a superstep, until the next one is
+    /// started.
     #[must_use]
     pub fn iterative(mut self) -> Self {
         self.iterative = true;
         self
     }
 
-    /// Puts batches together, of one channel or several, into batches of up to so many bytes. What is read
-    /// is the same in the same order; a reader of bytes records has no batches to put together.
+    /// Coalesces batches, of one channel or several, into batches of up to `batch_bytes`. The rows
+    /// and their order stay the same. A reader of bytes ignores it.
     ///
-    /// Rows wait for others only as long as there is something to read: before the reader would block, or
-    /// an event, the end or an error comes, they are returned.
+    /// Rows wait for others only while more can be read at once. They are returned before the
+    /// reader would block, and before an event, the end or an error.
     #[must_use]
     pub fn with_batch_bytes(mut self, batch_bytes: usize) -> Self {
         let schema = self.schema.as_ref().map(Arc::clone);
@@ -101,28 +89,29 @@ impl RecordReader {
         self
     }
 
-    /// The gate it reads.
+    /// Returns the gate that it reads.
     pub fn gate(&self) -> &Arc<dyn DataInput> {
         &self.gate
     }
 
-    /// What the batches look like; `None` for bytes.
+    /// Returns the schema of the batches; none for bytes.
     pub fn schema(&self) -> Option<&Arc<PageSchema>> {
         self.schema.as_ref()
     }
 
-    /// What was returned so far, and the bytes and buffers it came in.
+    /// Returns counters of the rows that were returned, and of the bytes and buffers they arrived
+    /// in.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// The next record or event; `None` after the end of all channels, or of the superstep.
+    /// Returns the next record or event; none after the end of all channels, or of the superstep.
     ///
     /// # Errors
-    /// What ended a channel or the gate, or what the interrupt says.
+    /// The error that ended a channel or the gate, or what the interrupt says.
     pub fn next(&mut self, interrupt: Interrupt<'_>) -> Result<Option<Record>> {
         loop {
-            if let Some(record) = self.next_at_hand()? {
+            if let Some(record) = self.next_ready()? {
                 return Ok(Some(record));
             }
             let Some(received) = self.gate.next(interrupt).inspect_err(|e| self.release(e))? else {
@@ -137,10 +126,10 @@ impl RecordReader {
     /// Like [`next`](Self::next), but pending where that would block.
     ///
     /// # Errors
-    /// What ended a channel or the gate.
+    /// The error that ended a channel or the gate.
     pub fn poll_next(&mut self) -> Result<Poll<Option<Record>>> {
         loop {
-            if let Some(record) = self.next_at_hand()? {
+            if let Some(record) = self.next_ready()? {
                 return Ok(Poll::Ready(Some(record)));
             }
             match self.gate.poll_next().inspect_err(|e| self.release(e))? {
@@ -155,29 +144,29 @@ impl RecordReader {
         }
     }
 
-    /// Whether a poll is worth it; it may still find nothing, such as half of a record.
+    /// True if a poll may return something. It may still be pending, after half of a record.
     pub fn is_available(&self) -> bool {
         self.current.is_some() || self.has_rows() || self.gate.is_available()
     }
 
-    /// Whether everything was read: all channels have ended, and none can come.
+    /// True once everything was read: all channels have ended, and none can be added.
     pub fn is_finished(&self) -> bool {
         !self.has_rows() && self.gate.is_finished()
     }
 
-    /// Whether all channels reached the end of the superstep; of a reader that is iterative.
+    /// True once all channels reached the end of the superstep. Only of an iterative reader.
     pub fn has_reached_end_of_superstep(&self) -> bool {
         !self.has_rows() && self.gate.has_reached_end_of_superstep()
     }
 
-    /// Goes on with the records after the end of the superstep.
+    /// Continues with the records of the next superstep.
     ///
     /// # Errors
     /// [`ExchangeError::State`] before all channels reached that end.
     pub fn start_next_superstep(&self) -> Result<()> {
         if self.has_rows() {
             return Err(ExchangeError::State(
-                "rows of this superstep are not read yet: read on before the next",
+                "rows of this superstep are not read yet: read them before the next superstep",
             ));
         }
         self.gate.start_next_superstep()
@@ -187,9 +176,9 @@ impl RecordReader {
         self.coalescing.as_ref().is_some_and(|coalescing| !coalescing.is_empty())
     }
 
-    /// What the buffer that was read last still holds; and rows that were put together, once there is
-    /// nothing to read any more that could follow them.
-    fn next_at_hand(&mut self) -> Result<Option<Record>> {
+    /// Returns the next record that needs no wait: from the current buffer, or coalesced rows once
+    /// nothing can be added to them.
+    fn next_ready(&mut self) -> Result<Option<Record>> {
         loop {
             if let Some(next) = self.coalescing.as_mut().and_then(Coalescing::next) {
                 return next.map(Some);
@@ -211,10 +200,11 @@ impl RecordReader {
         }
     }
 
-    /// The next record of what waits to be read, none if nothing does, or at an end; pending if there is
-    /// none yet in what was received.
+    /// Receives one buffer if one is available, and returns its first record. None if none is
+    /// available, or at an end. Pending if the buffer completed no record.
     fn receive_available(&mut self) -> Result<Poll<Option<Record>>> {
-        // A poll that finds nothing would begin the reader's idle time, and it has rows to work on.
+        // A poll that finds nothing would start the reader's idle time, although it has rows to
+        // return.
         if !self.gate.is_available() {
             return Ok(Poll::Ready(None));
         }
@@ -227,7 +217,7 @@ impl RecordReader {
         }
     }
 
-    /// The next record of the buffer that was read last, if it holds another one.
+    /// Returns the next record of the current buffer, if it holds another one.
     fn next_buffered(&mut self) -> Result<Option<Record>> {
         while let Some(channel) = self.current {
             let Some(record) = self.next_in_buffer(channel)? else {
@@ -241,9 +231,9 @@ impl RecordReader {
         Ok(None)
     }
 
-    /// All bytes of a channel that were taken from the gate and not yet returned as a record, exactly as
-    /// they came: what a checkpoint would have to keep of it. Rows that were put together and wait to be
-    /// returned are not among them.
+    /// Returns all bytes of a channel that were taken from the gate and not yet returned as a
+    /// record, unchanged: a checkpoint of the channel would have to keep them. Coalesced rows that
+    /// were not returned yet are not among them.
     ///
     /// # Errors
     /// A spill file that cannot be read.
@@ -252,7 +242,7 @@ impl RecordReader {
         state.map_or_else(|| Ok(Vec::new()), |state| state.deserializer.unconsumed().collect())
     }
 
-    /// Gives back what parts of records hold once no more will come.
+    /// Frees incomplete records after an error: their ends will not come.
     fn release(&mut self, error: &ExchangeError) {
         if !matches!(error, ExchangeError::Interrupted) {
             self.channels.iter_mut().for_each(|channel| channel.deserializer.clear());
@@ -267,7 +257,7 @@ impl RecordReader {
         }
         self.counters.add(0, buffer.len() as u64, 1);
         let within = self.channels[channel].deserializer.has_unconsumed();
-        // Only what overtakes may come between two parts of a record.
+        // Only an event with priority may come between two parts of a record.
         if within && data_type != DataType::DataBuffer && !data_type.has_priority() {
             let detail = format!("a record is cut off by {data_type:?}");
             return Err(ExchangeError::Integrity {
@@ -304,7 +294,7 @@ impl RecordReader {
         }
     }
 
-    /// The bytes of the next record of the channel's current buffer.
+    /// Returns the bytes of the next record in the channel's current buffer.
     fn next_in_buffer(&mut self, channel: usize) -> Result<Option<Bytes>> {
         let result = self.channels[channel]
             .deserializer
@@ -323,10 +313,10 @@ impl RecordReader {
         Ok(Some(Record::Bytes(record)))
     }
 
-    /// The batch of a page, unless its rows wait for others.
+    /// Returns the batch of a page, or copies its rows to be coalesced.
     fn page(&mut self, channel: usize, page: Buffer) -> Result<Option<Record>> {
         let waits = self.coalescing.as_ref().is_some_and(|coalescing| {
-            // What comes alone goes alone, without a copy.
+            // With nothing to coalesce it with, the page is returned without a copy.
             let is_alone = coalescing.is_empty() && !self.gate.is_available();
             !is_alone && !coalescing.is_large(page.len())
         });
@@ -362,7 +352,8 @@ impl RecordReader {
         Ok(batch)
     }
 
-    /// Memory the caller may keep: the segment itself, or a copy when too many are kept already.
+    /// Returns memory that the caller may keep: the segment itself, or a copy if too many are kept
+    /// already.
     fn keep(&self, buffer: Buffer) -> Bytes {
         if buffer.pin() {
             return buffer.into_bytes();
@@ -371,6 +362,7 @@ impl RecordReader {
         Bytes::from_owner(Aligned(arrow_buffer::Buffer::from_slice_ref(buffer.as_slice())))
     }
 
+    /// Compares the rows that arrived with the rows that were sent.
     fn end(&self, channel: usize, totals: Option<Totals>) -> Result<()> {
         let state = &self.channels[channel];
         let sent = totals.map_or(0, |totals| totals.rows);

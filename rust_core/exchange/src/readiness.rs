@@ -1,4 +1,4 @@
-//! A descriptor for event loops: readable when a gate has something to poll.
+//! A descriptor for event loops, readable while a gate has something to poll.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -9,16 +9,16 @@ use crate::descriptors;
 use crate::error::{ExchangeError, Result};
 use crate::gate::AvailabilityListener;
 
-/// A pair of sockets, of which a listener writes to one and an event loop watches the other.
+/// A pair of sockets. A listener writes to one, and an event loop watches the other.
 pub struct Readiness {
     watched: UnixStream,
     written: UnixStream,
-    /// There is a byte in the pair, or is about to be.
+    /// True while a byte is in the pair, or is being written.
     signalled: AtomicBool,
 }
 
 impl Readiness {
-    /// A pair with nothing in it.
+    /// Creates a pair that is not readable.
     ///
     /// # Errors
     /// [`ExchangeError::Descriptors`] at the limit of open files.
@@ -33,12 +33,13 @@ impl Readiness {
         Ok(Self { watched, written, signalled: AtomicBool::new(false) })
     }
 
-    /// What the event loop watches; open as long as this value lives.
+    /// Returns the descriptor to watch. It is open as long as this value lives.
     pub fn descriptor(&self) -> RawFd {
         self.watched.as_raw_fd()
     }
 
-    /// Makes the descriptor unreadable; a poll must follow, as what was told is forgotten.
+    /// Makes the descriptor unreadable. The caller must poll afterwards: a notification may have
+    /// been lost.
     pub fn clear(&self) {
         let mut byte = [0];
         while matches!((&self.watched).read(&mut byte), Ok(1)) {}
@@ -56,7 +57,7 @@ impl AvailabilityListener for Readiness {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
+#[allow(clippy::unwrap_used, reason = "a panic of a test says what went wrong")]
 mod tests {
     use super::*;
 
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_readable_from_the_first_notice_until_it_is_cleared() {
+    fn it_is_readable_from_the_first_notification_until_it_is_cleared() {
         let readiness = Readiness::new().unwrap();
         for _ in 0..3 {
             assert!(!readable(&readiness));

@@ -1,4 +1,4 @@
-//! Records that span buffers: how large they may be, and the files that large ones are put together in.
+//! Options of records that span buffers, and the files in which large ones are assembled.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,19 +13,19 @@ use crate::copies::Copies;
 use crate::error::{ExchangeError, Result};
 use crate::spill_dirs::SpillDirectories;
 
-/// How a reader puts together records that span buffers.
+/// Options of a reader for records that span buffers.
 #[derive(Clone, Debug)]
 pub struct SpanningOptions {
-    /// Largest record in bytes.
+    /// Size of the largest record, in bytes.
     pub max_record_size: usize,
-    /// Records of more bytes are put together in a file until they are complete.
+    /// Size in bytes above which a record is assembled in a file.
     pub spill_threshold: usize,
-    /// Where these files are.
+    /// Directories of these files.
     pub directories: Arc<SpillDirectories>,
 }
 
 impl SpanningOptions {
-    /// The deserializer of one channel.
+    /// Creates the deserializer of one channel.
     pub(crate) fn deserializer(&self, copies: &Arc<Copies>) -> SpanningDeserializer<RecordFiles> {
         let files =
             RecordFiles { directories: Arc::clone(&self.directories), copies: Arc::clone(copies) };
@@ -33,7 +33,7 @@ impl SpanningOptions {
     }
 }
 
-/// Nameless files, one per large record in progress.
+/// Nameless files, one per large record that is incomplete.
 #[derive(Debug)]
 pub(crate) struct RecordFiles {
     directories: Arc<SpillDirectories>,
@@ -56,11 +56,11 @@ impl SpillStore for RecordFiles {
         Ok(())
     }
 
-    /// The bytes are aligned, so that a page among them is read in place.
+    /// Reads into aligned memory, so that a page is read in place.
     fn read(&self, file: &File, offset: usize, length: usize) -> Result<Bytes> {
         fail_point!("record.read_back", error => return Err(error));
         let mut memory = MutableBuffer::from_len_zeroed(length);
-        // Read and not mapped: a failing disk is then an error and no signal.
+        // A read and not a mapping: a failing disk gives an error, not a signal.
         file.read_exact_at(memory.as_slice_mut(), offset as u64)
             .map_err(failed("read a spill file"))?;
         Ok(Bytes::from_owner(Aligned(memory.into())))

@@ -12,8 +12,8 @@ use crate::lock::lock;
 
 /// Creates nameless files in several directories, in turn.
 ///
-/// The kernel deletes such a file with its last descriptor, also when the process is killed. A directory
-/// in which no file can be created is not tried again, as long as there is another one.
+/// The kernel deletes such a file with its last descriptor, also when the process is killed. A
+/// directory in which no file can be created is not tried again, as long as there is another one.
 #[derive(Debug)]
 pub struct SpillDirectories {
     rotation: Mutex<Rotation>,
@@ -42,11 +42,13 @@ impl SpillDirectories {
         Self { rotation: Mutex::new(rotation) }
     }
 
-    /// Creates an empty nameless file of mode 0600 in the next directory, open for reading and writing.
+    /// Creates an empty nameless file of mode 0600 in the next directory, open for reading and
+    /// writing.
     ///
     /// # Errors
-    /// [`ExchangeError::SpillDirectories`] with the error of each directory when no file can be created in
-    /// any of them, or in 10 in a row; [`ExchangeError::Descriptors`] when the process has too many open.
+    /// [`ExchangeError::SpillDirectories`] with the error of each directory when no file can be
+    /// created in any of them, or in 10 in a row; [`ExchangeError::Descriptors`] when the process
+    /// has too many open.
     pub fn create(&self) -> Result<File> {
         let mut attempts = 1;
         loop {
@@ -80,7 +82,8 @@ impl Rotation {
         self.candidates[index].clone()
     }
 
-    /// Removes a directory in which no file can be created. False if it is the last candidate, which stays.
+    /// Removes a directory in which no file can be created. False if it is the last candidate,
+    /// which stays.
     fn drop_candidate(&mut self, directory: &Path, error: &io::Error) -> bool {
         let Some(index) = self.candidates.iter().position(|candidate| candidate == directory)
         else {
@@ -102,7 +105,7 @@ fn describe(directory: &Path, error: &io::Error) -> String {
 }
 
 fn nameless_file(directory: &Path) -> io::Result<File> {
-    // Where the file system knows no nameless files, tempfile creates one with a name and removes the name.
+    // On a file system without nameless files, tempfile creates a named file and removes the name.
     let file = tempfile::tempfile_in(directory)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)

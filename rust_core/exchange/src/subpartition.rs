@@ -44,7 +44,8 @@ impl Subpartition {
         self.buffer_size.store(0, Ordering::Relaxed);
     }
 
-    /// Changes the state and tells the reader afterwards if there is something for it.
+    /// Changes the state. Notifies the reader afterwards, without the lock, if it waits for the
+    /// change.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         change(&mut state);
@@ -55,7 +56,7 @@ impl Subpartition {
         }
     }
 
-    /// Queues a complete data buffer; `rows` records start in it. Dropped after a release.
+    /// Queues a complete data buffer in which `rows` records start. Drops it after a release.
     pub(crate) fn add_data(&self, buffer: Buffer, data_type: DataType, rows: u64) {
         fail_point!("subpartition.added");
         self.change(|state| {
@@ -68,7 +69,7 @@ impl Subpartition {
         });
     }
 
-    /// Queues a buffer that its builder still fills.
+    /// Queues a buffer that its builder is still filling.
     pub(crate) fn add_growing(&self, consumer: BufferConsumer) {
         self.change(|state| {
             if !state.released && !state.finished {
@@ -78,8 +79,8 @@ impl Subpartition {
         });
     }
 
-    /// Takes the last buffer back, to be queued in another form, if its builder still fills it and nobody
-    /// has begun to read it.
+    /// Takes the last buffer back, to be queued in another form. None if it is complete, or if its
+    /// reader has begun to read it.
     pub(crate) fn take_back(&self) -> Option<BufferConsumer> {
         let mut state = self.lock();
         match state.items.peek_last() {
@@ -93,7 +94,7 @@ impl Subpartition {
         Some(consumer)
     }
 
-    /// Queues what was taken back, complete now.
+    /// Queues a buffer that was taken back and is complete now.
     pub(crate) fn put_back(&self, buffer: Buffer) {
         self.change(|state| {
             if !state.released && !state.finished {
@@ -103,12 +104,13 @@ impl Subpartition {
         });
     }
 
-    /// Counts a growing buffer of so many bytes that is complete now, and shows its end.
+    /// Counts a growing buffer that is complete now, and shows its end to the reader.
     pub(crate) fn completed(&self, bytes: usize) {
         self.change(|state| state.finished_data.add(bytes));
     }
 
-    /// Counts records that were appended to a growing buffer, and shows them to the reader if `flush`.
+    /// Counts records that were appended to a growing buffer, and shows them to the reader if
+    /// `flush`.
     pub(crate) fn appended(&self, rows: u64, flush: bool) {
         self.change(|state| {
             state.totals.rows += rows;
@@ -130,8 +132,8 @@ impl Subpartition {
                 let ahead = u32::try_from(state.items.priority_len()).unwrap_or(u32::MAX);
                 let sequence = Sequence(state.next_sequence.0.wrapping_add(ahead));
                 state.items.add_priority(item);
-                // The reader may be busy with what waits, or have no credit for it; one that a
-                // barrier blocks looks when it goes on.
+                // The reader may be busy with other buffers, or have no credit for them. A reader
+                // that a barrier blocks looks again when it resumes.
                 if !state.blocked {
                     state.reader_waits = false;
                     overtakes = state.listener.clone().map(|listener| (listener, sequence));
@@ -150,7 +152,7 @@ impl Subpartition {
         self.change(State::flush);
     }
 
-    /// Queues EndOfPartition; nothing can be added any more.
+    /// Queues EndOfPartition. Later additions are dropped.
     pub(crate) fn finish(&self) {
         fail_point!("subpartition.finished");
         self.change(|state| {
@@ -161,13 +163,14 @@ impl Subpartition {
         });
     }
 
-    /// Drops what is queued and everything that is still added: nobody will read it.
+    /// Drops all queued buffers and all later additions: nobody will read them.
     pub(crate) fn release(&self) {
         fail_point!("subpartition.released");
         self.change(|state| self.release_state(state));
     }
 
-    /// Like release, but the reader learns why.
+    /// Like [`release`](Self::release), but polls return the cause. Does nothing if the reader has
+    /// everything already.
     pub(crate) fn fail(&self, cause: &ExchangeError) {
         self.change(|state| {
             if !state.consumed {
@@ -177,7 +180,7 @@ impl Subpartition {
         });
     }
 
-    /// Attaches the one reader; it is told at once if there is something to take.
+    /// Attaches the one reader. Returns the kind of buffer that a poll would return.
     ///
     /// # Errors
     /// When there was a reader before, or the partition failed.
@@ -199,7 +202,7 @@ impl Subpartition {
         Ok(next)
     }
 
-    /// Takes the next buffer. Where nothing follows, the listener is told once something does.
+    /// Takes the next buffer. If nothing follows it, the listener is called once something does.
     ///
     /// # Errors
     /// Why the producer failed.
@@ -266,7 +269,7 @@ impl Subpartition {
         Ok(Some(Polled { buffer, data_type, backlog: state.backlog(), sequence, next }))
     }
 
-    /// Goes on behind the barrier that was polled. It tells nobody: whoever resumes looks again.
+    /// Resumes behind the barrier that was polled. Calls no listener: the caller looks again.
     ///
     /// # Errors
     /// When no barrier blocks it.
@@ -278,13 +281,12 @@ impl Subpartition {
         }
     }
 
-    /// Gives finished buffers without bytes as well.
+    /// Makes polls return finished buffers without bytes too.
     pub(crate) fn give_empty_buffers(&self) {
         self.lock().gives_empty = true;
     }
 
-    /// Buffers that are begun from now on should hold no more than this many bytes; ignored once
-    /// nobody reads them.
+    /// Asks for buffers of at most this many bytes from now on. Ignored after a release.
     pub(crate) fn set_buffer_size(&self, size: u32) {
         let state = self.lock();
         if !state.released {
@@ -300,8 +302,8 @@ impl Subpartition {
         }
     }
 
-    /// Returns all that its reader needs to know. If `waits`, and nothing can be taken, the listener is
-    /// called once something can.
+    /// Returns all that its reader needs to know. If `waits`, and nothing can be taken, the
+    /// listener is called once something can.
     pub(crate) fn look(&self, waits: bool) -> ViewState {
         let mut state = self.lock();
         if let Some(failure) = &state.failure {
@@ -315,7 +317,7 @@ impl Subpartition {
         ViewState::Open { next, backlog: state.backlog() }
     }
 
-    /// The reader has everything, EndOfPartition included.
+    /// Releases the subpartition after its reader took everything, EndOfPartition included.
     pub(crate) fn consumed(&self) {
         fail_point!("subpartition.consumed");
         let mut state = self.lock();
@@ -324,32 +326,32 @@ impl Subpartition {
         state.listener = None;
     }
 
-    /// Drops everything, the reader's listener included: it would keep the I/O thread's mailbox.
+    /// Drops everything, the listener too: it would keep the I/O thread's mailbox alive.
     pub(crate) fn close(&self) {
         self.release();
         self.lock().listener = None;
     }
 
-    /// True once nobody will take anything any more. Takes no lock: a writer that sees it late writes
-    /// buffers that are dropped.
+    /// True once nobody will take anything any more. Takes no lock: a writer that sees it late
+    /// writes buffers that are dropped.
     pub(crate) fn is_released(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }
 
-    /// Whether data for it may have far to go: somebody may still read it, and not in this process.
+    /// True while a reader in another process reads it, or may still come.
     pub(crate) fn is_remote(&self) -> bool {
         let state = self.lock();
         !state.released && !state.listener.as_ref().is_some_and(|listener| listener.is_local())
     }
 
-    /// Whether its reader takes buffers in pieces; none if nobody will read it any more.
+    /// True if its reader takes buffers in pieces. None if nobody will read it any more.
     pub(crate) fn takes_pieces(&self) -> Option<bool> {
         let state = self.lock();
         let takes = state.listener.as_ref().is_some_and(|listener| listener.takes_pieces());
         (!state.released).then_some(takes)
     }
 
-    /// Whether a reader is attached.
+    /// True once a reader is attached.
     pub(crate) fn has_reader(&self) -> bool {
         self.lock().listener.is_some()
     }
@@ -364,7 +366,8 @@ impl Subpartition {
         self.lock().data_items
     }
 
-    /// Buffers that are queued, and the bytes of data that were ever written; zeros once it is released.
+    /// Buffers that are queued, and the bytes of data that were ever written; zeros once it is
+    /// released.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         let state = self.lock();
         if state.released { (0, 0) } else { (state.items.len(), state.written_bytes()) }

@@ -1,5 +1,5 @@
-//! What the parts name that models check: the primitives of two threads, and time. Loom's stand in
-//! for them there, and time passes when the model says so.
+//! Synchronization and time for the parts that loom models check. In a model loom's types replace
+//! the standard ones, and time passes only when the model calls `pass`.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -20,7 +20,7 @@ pub(crate) use loom::{
 #[cfg(loom)]
 pub(crate) use model::{Condvar, Instant, lock};
 
-/// How models see the world. A wait for a time is over when it is told, never by itself.
+/// Time and locks of a model. A wait with a timeout ends by a notification, never by itself.
 #[cfg(loom)]
 pub(crate) mod model {
     use std::cell::Cell;
@@ -33,11 +33,11 @@ pub(crate) mod model {
     use super::{Mutex, MutexGuard};
 
     thread_local! {
-        // The threads of a model take turns in one thread.
+        // Loom runs the threads of a model by turns in one thread.
         static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
 
-    /// Runs a model in all orders, each from the beginning of time.
+    /// Runs a model in all orders. Each run starts at time zero.
     #[cfg(test)]
     pub(crate) fn check(model: impl Fn() + Send + Sync + 'static) {
         loom::model(move || {
@@ -46,10 +46,10 @@ pub(crate) mod model {
         });
     }
 
-    /// Lets time pass, and wakes who has waited long enough.
+    /// Advances the time, and wakes the waiter whose timeout has passed.
     #[cfg(test)]
     pub(crate) fn pass<T>(time: Duration, state: &Mutex<T>, waited_on: &Condvar) {
-        // Nobody is between a look at the time and the wait for it.
+        // Under the lock: no thread is between its look at the time and its wait.
         let state = lock(state);
         NOW.set(NOW.get() + time);
         let is_due = waited_on.until().is_some_and(|until| until <= NOW.get());
@@ -59,7 +59,7 @@ pub(crate) mod model {
         }
     }
 
-    /// Loom's, and until when its one waiter waits.
+    /// Loom's condition variable, and the deadline of its one waiter.
     #[derive(Debug, Default)]
     pub(crate) struct Condvar {
         inner: Inner,

@@ -1,43 +1,46 @@
-//! What a channel reads: one consumer's place in one subpartition (spec 4.3).
+//! Views: the position of one consumer in one subpartition (spec 4.3).
 
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Next, Sequence};
 
 use crate::error::{ExchangeError, Result};
 
-/// Told, outside every lock of the partition, that a reader that found nothing should look again.
+/// Notified that a reader that found nothing should look again. Called outside every lock of the
+/// partition.
 pub(crate) trait DataListener: Send + Sync {
-    /// Something to take, or an end.
+    /// Something can be taken, or the subpartition has ended.
     fn data_available(&self);
 
-    /// Whether the reader is in this process, so that nothing is won by making its data smaller.
+    /// True if the reader is in this process: compression would only cost it time.
     fn is_local(&self) -> bool {
         false
     }
 
-    /// Whether the reader takes buffers in pieces: as they are, or written to a socket.
+    /// True if the reader takes buffers in pieces, to read them in place or to write them to a
+    /// socket.
     fn takes_pieces(&self) -> bool {
         false
     }
 
-    /// A priority event that will be polled with this number; told also when other buffers wait.
+    /// A priority event was queued, and will be polled with this number. Called even while other
+    /// buffers wait.
     fn priority_event(&self, _sequence: Sequence) {
         self.data_available();
     }
 }
 
-/// What a reader gets.
+/// A buffer or event that was polled.
 #[derive(Debug)]
 pub(crate) struct Polled {
     /// The bytes.
     pub(crate) buffer: Buffer,
-    /// Of what kind they are.
+    /// The kind of buffer or event.
     pub(crate) data_type: DataType,
-    /// Data buffers still queued behind this one.
+    /// Data buffers queued behind this one.
     pub(crate) backlog: u32,
-    /// Counted at poll, so a priority event simply gets the next number.
+    /// Its number, counted at the poll: a priority event gets the next number too.
     pub(crate) sequence: Sequence,
-    /// What another poll would give.
+    /// The kind of buffer that another poll would return.
     pub(crate) next: Next,
 }
 
@@ -57,7 +60,7 @@ pub(crate) enum ViewState {
 }
 
 impl ViewState {
-    /// What can be taken: nothing once the subpartition is released or failed.
+    /// Returns both numbers of an open subpartition, and nothing once it is released or failed.
     pub(crate) fn next_and_backlog(self) -> (Next, u32) {
         match self {
             Self::Open { next, backlog } => (next, backlog),
@@ -87,22 +90,22 @@ pub(crate) trait ViewedPartition: Send + Sync {
     fn fail(&self, cause: &ExchangeError);
 }
 
-/// One consumer's place in a subpartition, made by [`ResultPartition::create_view`].
+/// The position of one consumer in a subpartition, created by [`ResultPartition::create_view`].
 ///
 /// [`ResultPartition::create_view`]: crate::ResultPartition
 pub(crate) trait SubpartitionView: Send + Sync {
-    /// Takes the next buffer. Where nothing follows, the listener is told once something does.
+    /// Takes the next buffer. If nothing follows it, the listener is called once something does.
     ///
     /// # Errors
     /// Why the producer failed.
     fn poll(&self) -> Result<Option<Polled>>;
 
-    /// Returns the state of the subpartition. Where nothing can be taken, the listener is called once
-    /// something can.
+    /// Returns the state of the subpartition. Where nothing can be taken, the listener is called
+    /// once something can.
     fn look(&self) -> ViewState;
 
-    /// Returns the kind of buffer that a poll would return. Where there is none, the listener is called
-    /// once there is.
+    /// Returns the kind of buffer that a poll would return. Where there is none, the listener is
+    /// called once there is.
     fn availability(&self) -> Next {
         self.look().next_and_backlog().0
     }
@@ -113,11 +116,11 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// Data buffers that a reader could take.
     fn backlog(&self) -> u32;
 
-    /// Buffers that wait, and the bytes of data that were ever written here.
+    /// Buffers that are queued, and the bytes of data that were ever written.
     fn waiting(&self) -> (usize, u64);
 
-    /// Goes on behind the barrier that was polled. What there is to take then is not told:
-    /// ask for the [`availability`](Self::availability) afterwards.
+    /// Resumes behind the barrier that was polled. Calls no listener: ask for the
+    /// [`availability`](Self::availability) afterwards.
     ///
     /// # Errors
     /// When no barrier blocks it.
@@ -125,27 +128,27 @@ pub(crate) trait SubpartitionView: Send + Sync {
         Err(ExchangeError::State("the subpartition is not blocked by a barrier"))
     }
 
-    /// Gives data buffers without bytes as well: the consumer has no segments of its own, and one
-    /// that was granted for such a buffer must come back.
+    /// Makes polls return data buffers without bytes too: the consumer has no exclusive segments,
+    /// and gets a floating segment that it granted back only with a buffer.
     fn give_empty_buffers(&self) {}
 
-    /// Buffers that are begun from now on should hold no more than this many bytes.
+    /// Asks for buffers of at most this many bytes from now on.
     fn set_buffer_size(&self, _size: u32) {}
 
-    /// The consumer processed every record up to the end of data.
+    /// Reports that the consumer processed every record up to the end of data.
     fn acknowledge(&self) {}
 
     /// Hands an encoded event to the producing task.
     ///
     /// # Errors
-    /// [`ExchangeError::TaskEvent`] when nobody there wants it.
+    /// [`ExchangeError::TaskEvent`] when the task does not take it.
     fn task_event(&self, _event: &[u8]) -> Result<()> {
         Err(ExchangeError::TaskEvent("nobody writes this partition any more".to_owned()))
     }
 
-    /// The reader has everything, EndOfPartition included, or wants no more.
+    /// Reports that the reader has everything, EndOfPartition included, or wants nothing more.
     fn consumed(&self);
 
-    /// The process that read here is gone.
+    /// Reports that the reader's process is gone.
     fn consumer_lost(&self, cause: &ExchangeError);
 }

@@ -1,4 +1,4 @@
-//! When a writer waits, for what, and how much it may have out by then (spec 1.5, 1.7).
+//! Back-pressure: when a writer waits, and how many segments it may hold by then (spec 1.5, 1.7).
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -24,7 +24,7 @@ fn stop() -> Result<(), ExchangeError> {
 }
 
 #[test]
-fn a_batch_that_is_begun_may_overdraw() {
+fn a_batch_that_was_begun_may_overdraw() {
     for max_overdraft_buffers in [0, 3] {
         let buffers = BufferOptions {
             buffers_per_channel: 1,
@@ -37,7 +37,7 @@ fn a_batch_that_is_begun_may_overdraw() {
         let mut writer = writer(&partition);
         let waits = writer.emit(&batch(0, 5_000, 20), &stop).unwrap_err();
         assert!(matches!(waits, ExchangeError::Interrupted));
-        // Two beside the open one, and what is overdrawn.
+        // Two segments beside the open one, and the overdraft.
         assert_eq!(env.0.stats().pool.held, 3 + max_overdraft_buffers);
         assert!(!partition.is_available());
     }
@@ -58,7 +58,7 @@ fn spec_section_4_5_a_buffer_that_was_cut_short_is_extended_before_a_record_wait
     gate.announce_buffer_size(NonZeroU32::new(100).unwrap());
     let selector = Selector::Broadcast;
     let mut writer = BytesWriter::new(Arc::clone(&partition), selector, RECORD_LIMIT).unwrap();
-    // With its length a record takes 64 bytes: the fifth begins in the last of three segments.
+    // A record and its length take 64 bytes: the fifth begins in the last of three segments.
     let record = Bytes::from(vec![1; 60]);
     for _ in 0..5 {
         writer.emit_to(0, record.clone(), &stop).unwrap();
@@ -89,7 +89,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
         assert!(partition.is_available());
         emit_to(0, &stop).unwrap();
     }
-    assert!(!partition.is_available(), "two are queued beside the one that could be open");
+    assert!(!partition.is_available(), "two segments are queued beside the open one");
     assert!(!partition.wait_available(Some(Duration::from_millis(1)), &nothing).unwrap());
     let waits = emit_to(1, &stop).unwrap_err();
     assert!(matches!(waits, ExchangeError::Interrupted));
@@ -101,7 +101,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     emit_to(1, &stop).unwrap();
     writer.finish().unwrap();
     assert_eq!(drain(&mut reader).unwrap().len(), 20);
-    // What was interrupted before it began left nothing behind.
+    // The interrupted batch was not begun, so none of it was emitted.
     assert_eq!(drain(&mut env.reader(&gates[1])).unwrap().len(), 10);
 }
 
@@ -155,7 +155,7 @@ fn a_channel_has_the_exclusive_segments_that_the_option_says() {
     let producer = Env::new(32, 4096);
     let partition = producer.partition(3);
     let buffers = BufferOptions { buffers_per_channel: 4, ..BufferOptions::default() };
-    // Room for four of four and eight floating ones; the last channel gets what is left.
+    // Segments for four channels of four, and eight floating ones. The last channel gets the rest.
     let consumer = env(18, buffers);
     let gate = consumer.0.create_input_gate().unwrap();
     for index in 0..3 {

@@ -1,4 +1,4 @@
-//! Blocking partitions: read after the end, as often as one likes.
+//! Blocking partitions: read after the end, any number of times.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -17,7 +17,7 @@ use headgate_record::Selector;
 use link::{Link, consumed, write_rows};
 
 #[test]
-fn spec_4_13_a_blocking_partition_is_read_when_it_is_finished_and_as_often_as_one_likes() {
+fn spec_4_13_a_blocking_partition_is_read_any_number_of_times_once_it_is_finished() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 2);
         let selector = Selector::Broadcast;
@@ -60,13 +60,13 @@ fn spec_section_4_6_several_readers_at_once_each_get_everything() {
                 assert_eq!(reader.join().unwrap(), Vec::from_iter(0..10_000));
             }
         });
-        assert_eq!(link.producer.0.stats().pool.held, 0, "what is written holds no segment");
+        assert_eq!(link.producer.0.stats().pool.held, 0, "buffers on disk hold no segment");
     }
 }
 
 #[test]
 fn spec_section_4_7_a_paused_reader_keeps_no_segment_from_another_one() {
-    // Three segments in all: two for the writer and one to read with.
+    // Three segments in total: two for the writer, and one to read with.
     let env = Env::new(3, 4096);
     let options = PartitionOptions::all(1).of_kind(PartitionKind::Blocking);
     let partition = env.0.create_result_partition(&options).unwrap();
@@ -75,7 +75,7 @@ fn spec_section_4_7_a_paused_reader_keeps_no_segment_from_another_one() {
     let address = env.address(&partition, 0);
     let gates = [(); 4].map(|()| env.gate(std::slice::from_ref(&address)));
     let mut readers = gates.each_ref().map(|gate| env.reader(gate));
-    // Each of them is in the middle while the others read on, in one thread.
+    // In one thread: each reader pauses in the middle while the others continue.
     for _ in 0..3 {
         for reader in &mut readers {
             assert!(reader.next(&nothing).unwrap().is_some());
@@ -89,7 +89,7 @@ fn spec_section_4_7_a_paused_reader_keeps_no_segment_from_another_one() {
 }
 
 #[test]
-fn spec_section_4_6_what_is_being_read_outlives_the_partition() {
+fn spec_section_4_6_stored_data_outlives_the_partition_while_it_is_read() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 1);
         write_rows(&partition, 10_000);
@@ -128,7 +128,7 @@ fn a_blocking_partition_at_its_limit_fails_alone() {
 }
 
 #[test]
-fn a_reader_that_vanishes_leaves_a_blocking_partition_to_others() {
+fn a_lost_reader_leaves_a_blocking_partition_to_others() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 1);
         write_rows(&partition, 10_000);
@@ -144,7 +144,7 @@ fn a_reader_that_vanishes_leaves_a_blocking_partition_to_others() {
 }
 
 #[test]
-fn what_ends_a_stored_partition_ends_its_readers() {
+fn the_end_of_a_stored_partition_ends_its_readers() {
     for kind in [PartitionKind::Blocking, PartitionKind::Hybrid] {
         for link in Link::all(24) {
             let partition = link.partition(kind, 1);
@@ -188,7 +188,7 @@ fn a_released_subpartition_of_a_blocking_partition_is_gone_for_all() {
 }
 
 #[test]
-fn spec_section_4_7_what_goes_to_all_is_written_once() {
+fn spec_section_4_7_a_buffer_for_all_subpartitions_is_written_once() {
     for link in Link::all(24) {
         let partition = link.partition(PartitionKind::Blocking, 4);
         let mut writer = writer(&partition);

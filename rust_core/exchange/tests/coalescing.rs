@@ -1,4 +1,4 @@
-//! A reader that puts batches together reads what one that does not reads, in the same order.
+//! A coalescing reader returns the same rows in the same order as a plain reader.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -14,14 +14,15 @@ use headgate_record::Event;
 use proptest::prelude::*;
 
 const SEGMENT: usize = 4096;
-/// At most so many bytes take a row of `batch(.., .., 8)`, and a batch beside its rows.
+/// Upper limits for the bytes of a row of `batch(.., .., 8)`, and for the bytes of a batch beside
+/// its rows.
 const ROW_BYTES: usize = 8 + 4 + 8 + 1;
 const BESIDE: usize = 640;
 
-/// Of each thousand keys, those from here on are of rows over several segments.
+/// In each thousand keys, those from here on belong to rows that span segments.
 const WIDE: i64 = 500;
 
-/// An environment in which whatever a test writes can wait for its reader.
+/// An environment with enough segments for all that a test writes before it reads.
 fn roomy() -> Env {
     let mut config = config(2_000, SEGMENT);
     config.buffers.max_buffers_per_channel = 1_000;
@@ -29,15 +30,15 @@ fn roomy() -> Env {
     Env::with(config)
 }
 
-/// What was read: the keys of a batch, or the name of an event.
+/// A record that was read: the keys of a batch, or the name of an event.
 #[derive(Clone, Debug, PartialEq)]
 enum Read {
     Keys(Vec<i64>),
     Event(String),
 }
 
-/// Everything that is at hand, as it comes.
-fn at_hand(reader: &mut RecordReader) -> Vec<Read> {
+/// Reads all that can be read without a wait.
+fn read_available(reader: &mut RecordReader) -> Vec<Read> {
     let mut read = Vec::new();
     while let Poll::Ready(Some(record)) = reader.poll_next().unwrap() {
         read.push(match record {
@@ -49,8 +50,8 @@ fn at_hand(reader: &mut RecordReader) -> Vec<Read> {
     read
 }
 
-/// The same with nothing but events between batches.
-fn together(read: &[Read]) -> Vec<Read> {
+/// Merges batches that have no event between them.
+fn merged(read: &[Read]) -> Vec<Read> {
     let mut all: Vec<Read> = Vec::new();
     for next in read {
         match (all.last_mut(), next) {
@@ -81,7 +82,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The step of this number; what it writes has keys from a thousand times the number on.
+/// Takes the step of this number. Its keys begin at a thousand times the number.
 fn take_step(writer: &mut ArrowWriter, step: &Step, number: usize) {
     let from = number as i64 * 1000;
     match step {
@@ -105,7 +106,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_written_is_read_the_same(
+    fn random_writes_are_read_the_same(
         steps in steps(),
         subpartitions in 1_usize..4,
         batch_bytes in prop_oneof![0_usize..200, 1000_usize..30_000],
@@ -130,12 +131,12 @@ proptest! {
             if !matches!(step, Step::Read) {
                 continue;
             }
-            let (small, large) = (at_hand(&mut one_by_one), at_hand(&mut coalescing));
-            prop_assert_eq!(together(&small), together(&large));
+            let (small, large) = (read_available(&mut one_by_one), read_available(&mut coalescing));
+            prop_assert_eq!(merged(&small), merged(&large));
             prop_assert!(large.len() <= small.len());
             for pair in large.windows(2) {
                 let [Read::Keys(a), Read::Keys(b)] = pair else { continue };
-                // Neither is large, and yet they were not put together: the second found no room.
+                // Neither is large, and still they were not merged: the second did not fit.
                 let rows = a.len() + b.len();
                 let wide = a.iter().chain(b).any(|key| key % 1000 >= WIDE);
                 let bytes = rows * ROW_BYTES + BESIDE;
@@ -223,7 +224,7 @@ fn segments_are_free_while_rows_are_kept() {
 }
 
 #[test]
-fn a_batch_may_be_larger_than_what_the_channel_may_send_ahead() {
+fn a_batch_may_be_larger_than_the_credit_of_the_channel() {
     let (producer, consumer) = (Env::new(8, SEGMENT), Env::new(4, SEGMENT));
     let partition = producer.partition(1);
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -239,7 +240,7 @@ fn a_batch_may_be_larger_than_what_the_channel_may_send_ahead() {
 }
 
 #[test]
-fn a_page_that_comes_alone_or_is_large_is_not_copied() {
+fn a_single_or_large_page_is_not_copied() {
     let env = roomy();
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);
@@ -254,7 +255,7 @@ fn a_page_that_comes_alone_or_is_large_is_not_copied() {
     writer.emit(&batch(0, 1000, 8), &nothing).unwrap();
     writer.finish().unwrap();
     let pinned = env.0.stats().pool.pinned;
-    assert_eq!(pinned, 3, "each is its segment");
+    assert_eq!(pinned, 3, "each batch lies in its segment");
     while let Some(record) = reader.next(&nothing).unwrap() {
         kept.push(record);
     }

@@ -1,4 +1,4 @@
-//! Compressed partitions of every kind over every link: the same data, in fewer bytes.
+//! Compressed partitions of every kind over every link: the same data in fewer bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -24,7 +24,7 @@ fn partition(link: &Link, kind: PartitionKind, count: usize, codec: Codec) -> Ar
     link.producer.0.create_result_partition(&options).unwrap()
 }
 
-/// What was to be compressed, and what it came to.
+/// Returns the bytes before and after compression.
 fn compressed(link: &Link) -> (u64, u64) {
     let stats = link.producer.0.stats();
     (stats.compressed_in, stats.compressed_out)
@@ -53,7 +53,7 @@ fn every_row_arrives_once_and_in_order_whatever_the_codec() {
 }
 
 #[test]
-fn disk_and_wire_carry_the_smaller_form() {
+fn disk_and_wire_carry_compressed_buffers() {
     for codec in CODECS {
         for kind in KINDS {
             let [local, remote, _] = Link::all(24);
@@ -104,7 +104,7 @@ fn nothing_is_compressed_for_a_reader_of_the_same_process() {
 }
 
 #[test]
-fn what_goes_to_this_process_and_another_is_compressed_once() {
+fn a_buffer_for_this_process_and_another_is_compressed_once() {
     for codec in CODECS {
         let [_, link, _] = Link::all(48);
         let partition = partition(&link, PartitionKind::PipelinedBounded, 2, codec);
@@ -126,13 +126,13 @@ fn what_goes_to_this_process_and_another_is_compressed_once() {
         });
         let (bytes_in, bytes_out) = compressed(&link);
         let sent = link.producer.0.stats().partitions[0].subpartitions[0].bytes;
-        assert_eq!(bytes_in, sent, "once for both");
+        assert_eq!(bytes_in, sent, "compressed once for both readers");
         assert!(bytes_out < bytes_in / 2);
     }
 }
 
 #[test]
-fn what_does_not_become_smaller_travels_as_it_is() {
+fn incompressible_buffers_are_sent_uncompressed() {
     for codec in CODECS {
         for kind in KINDS {
             for link in Link::all(24) {
@@ -177,7 +177,7 @@ fn a_stream_is_compressed_in_whole_buffers_between_its_events() {
                 let write = || {
                     let mut writer = bytes_writer(&partition);
                     for number in 0..300_u16 {
-                        // Some of them span buffers.
+                        // Some records span buffers.
                         let len = if number % 50 == 7 { 10_000 } else { 100 };
                         let record = Bytes::from(number.to_le_bytes().repeat(len));
                         writer.broadcast_emit(&record, &nothing).unwrap();
@@ -231,7 +231,7 @@ fn a_stream_is_compressed_in_whole_buffers_between_its_events() {
 }
 
 #[test]
-fn a_reader_of_the_same_process_that_comes_late_takes_apart_what_waits() {
+fn a_late_reader_of_the_same_process_decompresses_queued_buffers() {
     for codec in CODECS {
         let [link, ..] = Link::all(24);
         let partition = partition(&link, PartitionKind::PipelinedBounded, 1, codec);
@@ -243,7 +243,7 @@ fn a_reader_of_the_same_process_that_comes_late_takes_apart_what_waits() {
         let gate = link.gate(&partition, 0);
         writing.emit(&batch(500, 600, 40), &nothing).unwrap();
         writing.finish().unwrap();
-        assert_eq!(compressed(&link).0, before, "the rest is plain");
+        assert_eq!(compressed(&link).0, before, "later buffers are not compressed");
         let keys = drain(&mut link.consumer().reader(&gate)).unwrap();
         assert_eq!(keys, Vec::from_iter(0..600));
     }

@@ -1,5 +1,5 @@
-//! Disks that are full, damaged or missing, processes that are killed: an error that says where, and
-//! nothing is left.
+//! Full, damaged and missing disks, and killed processes: an error names the place, and no file is
+//! left.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -17,7 +17,7 @@ use headgate_exchange::{
     ExchangeError, PartitionKind, PartitionOptions, ResultPartition, ShuffleEnvironment,
 };
 
-/// A directory of one test, gone with it; nothing may be in it then.
+/// The directory of one test. It must be empty when it is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -33,7 +33,8 @@ impl Folder {
         Env(ShuffleEnvironment::new(config).unwrap())
     }
 
-    /// The descriptors of a process that lead to files in here, named or not.
+    /// Returns the descriptors of a process that refer to files in this directory, named or
+    /// nameless.
     fn open_in(&self, process: u32) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
         let leads_here = |path: &PathBuf| {
@@ -52,7 +53,7 @@ impl Drop for Folder {
         if !std::thread::panicking() {
             assert!(self.open_in(std::process::id()).is_empty(), "a file is still open");
         }
-        // Fails if anything is in it.
+        // Fails unless the directory is empty.
         std::fs::remove_dir(&self.0).unwrap();
     }
 }
@@ -69,12 +70,12 @@ fn stored(env: &Env, kind: PartitionKind) -> Arc<ResultPartition> {
 }
 
 #[test]
-fn files_have_no_name_and_go_with_their_partition() {
+fn files_have_no_name_and_are_deleted_with_their_partition() {
     for kind in [PartitionKind::Blocking, PartitionKind::Hybrid] {
         let folder = Folder::new("nameless");
         let env = folder.environment();
         let (first, second) = (stored(&env, kind), stored(&env, kind));
-        assert!(folder.is_empty(), "nobody else can find them");
+        assert!(folder.is_empty(), "the files have no name");
         assert_eq!(folder.open_in(std::process::id()).len(), 2);
         env.0.release_partition(first.id());
         assert_eq!(folder.open_in(std::process::id()).len(), 1, "one file per partition");
@@ -89,7 +90,7 @@ fn files_have_no_name_and_go_with_their_partition() {
 }
 
 #[test]
-fn a_byte_that_changed_on_disk_is_an_error_that_names_the_partition() {
+fn a_changed_byte_on_disk_is_an_error_that_names_the_partition() {
     for kind in [PartitionKind::Blocking, PartitionKind::Hybrid] {
         for local in [true, false] {
             let folder = Folder::new("damage");
@@ -97,7 +98,7 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_partition() {
             let partition = stored(&env, kind);
             let [descriptor] = &folder.open_in(std::process::id())[..] else { panic!("one file") };
             let file = OpenOptions::new().read(true).write(true).open(descriptor).unwrap();
-            // In the middle of the second half, so that some rows come first.
+            // In the middle of the second half, so that some rows are read first.
             let at = file.metadata().unwrap().len() * 3 / 4;
             let mut byte = [0];
             file.read_exact_at(&mut byte, at).unwrap();
@@ -109,10 +110,10 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_partition() {
             assert!(error.contains("checksum"), "{error}");
             assert!(error.contains(&partition.id().to_string()), "{error}");
             if kind == PartitionKind::Hybrid {
-                // Whoever serves the reader may tell it first.
+                // The producer's failure may reach the reader first.
                 wait_until("the partition has failed", || partition.check().is_err());
             } else {
-                // What one reader found is no reason to stop others, who may be luckier.
+                // The error of one reader does not end the others.
                 partition.check().unwrap();
             }
             env.0.release_partition(partition.id());
@@ -122,7 +123,7 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_partition() {
 }
 
 #[test]
-fn a_file_that_was_cut_is_an_error_that_names_the_partition() {
+fn a_truncated_file_is_an_error_that_names_the_partition() {
     let folder = Folder::new("cut");
     let env = folder.environment();
     let partition = stored(&env, PartitionKind::Blocking);
@@ -140,7 +141,7 @@ fn a_file_that_was_cut_is_an_error_that_names_the_partition() {
 }
 
 #[test]
-fn without_a_directory_the_writer_hears_which_were_tried() {
+fn without_a_directory_the_writers_error_names_those_that_were_tried() {
     let missing = std::env::temp_dir().join("headgate-no-such-directory");
     for kind in [PartitionKind::Blocking, PartitionKind::Hybrid] {
         let mut config = config(24, 4096);
@@ -155,7 +156,7 @@ fn without_a_directory_the_writer_hears_which_were_tried() {
     }
 }
 
-/// A file system of one MiB, if this process may mount one.
+/// A mounted file system of one MiB, if this process may mount one.
 struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
@@ -177,7 +178,7 @@ impl Drop for SmallDisk<'_> {
 }
 
 #[test]
-fn a_full_disk_fails_the_partition_that_needs_it_and_nothing_else() {
+fn a_full_disk_fails_only_the_partition_that_needs_it() {
     for kind in [PartitionKind::Blocking, PartitionKind::Hybrid] {
         let folder = Folder::new("full");
         let Some(disk) = SmallDisk::mount(&folder.0) else {
@@ -201,7 +202,7 @@ fn a_full_disk_fails_the_partition_that_needs_it_and_nothing_else() {
         assert_eq!((*partition, source.raw_os_error()), (large.id(), Some(28)));
         assert!(large.check().is_err());
         env.0.release_partition(large.id());
-        // Its room is free again, and the other one is as it was.
+        // The failed partition's space is free again, and the other partition is complete.
         let another = stored(&env, kind);
         for partition in [&small, &another] {
             let gate = env.gate(&[env.address(partition, 0)]);
@@ -213,7 +214,7 @@ fn a_full_disk_fails_the_partition_that_needs_it_and_nothing_else() {
 }
 
 #[test]
-fn a_reader_of_a_partition_whose_disk_is_full_learns_of_it() {
+fn a_full_disk_fails_the_reader_of_its_partition() {
     let folder = Folder::new("learns");
     let Some(disk) = SmallDisk::mount(&folder.0) else {
         println!("skipped: this process may not mount a file system");
@@ -231,7 +232,7 @@ fn a_reader_of_a_partition_whose_disk_is_full_learns_of_it() {
     drop(disk);
 }
 
-/// Makes files in the directory it is told and waits to be killed; see the test below.
+/// Creates files in the directory of the test below, and waits to be killed.
 #[test]
 #[ignore = "started by another test"]
 fn a_process_with_files() {

@@ -1,4 +1,4 @@
-//! Whole exchanges: every row arrives once, in bounded memory, over both kinds of channel.
+//! Complete exchanges: every row arrives once, in bounded memory, over local and remote channels.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -66,7 +66,7 @@ fn rows_of_one_producer_arrive_in_order() {
 }
 
 #[test]
-fn a_writer_that_waits_for_segments_says_how_long() {
+fn the_time_a_writer_waits_for_segments_is_counted() {
     let env = Env::new(8, 4096);
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);
@@ -74,11 +74,11 @@ fn a_writer_that_waits_for_segments_says_how_long() {
         scope.spawn(|| {
             let mut writer = writer(&partition);
             writer.emit(&batch(0, 100, 12), &nothing).unwrap();
-            assert_eq!(partition.back_pressured_ns(), 0, "there was nothing to wait for");
+            assert_eq!(partition.back_pressured_ns(), 0, "no request had to wait");
             writer.emit(&batch(100, 10_000, 12), &nothing).unwrap();
             writer.finish().unwrap();
         });
-        // It is told while the writer waits, not only afterwards.
+        // The time is counted while the writer waits, not only afterwards.
         while partition.back_pressured_ns() == 0 {
             thread::yield_now();
         }
@@ -142,7 +142,7 @@ fn keeping_every_batch_never_stalls() {
 }
 
 #[test]
-fn a_producers_failure_reaches_the_consumer_in_its_own_words() {
+fn a_producers_failure_reaches_the_consumer_with_its_message() {
     let (producer, consumer) = (Env::new(8, 4096), Env::new(8, 4096));
     let partition = producer.partition(1);
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -155,7 +155,7 @@ fn a_producers_failure_reaches_the_consumer_in_its_own_words() {
 }
 
 #[test]
-fn a_producer_that_vanishes_is_an_error_and_not_an_end() {
+fn a_lost_producer_is_an_error_and_not_an_end() {
     let (producer, consumer) = (Env::new(8, 4096), Env::new(8, 4096));
     let partition = producer.partition(1);
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
@@ -211,12 +211,12 @@ fn a_consumer_that_closes_is_no_loss() {
         writer.flush().unwrap();
         assert!(consumer.reader(&gate).next(&nothing).unwrap().is_some());
         use std::io::Write;
-        // Not a handshake: refused, and no other connection suffers.
+        // These bytes are no handshake. They are refused, and no other connection is affected.
         stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         consumer.0.abort(&ExchangeError::Aborted("enough".to_owned()));
         consumer.0.close();
         let waited = partition.wait_consumed(Some(Duration::from_secs(2)), &nothing);
-        // A consumer that closes says goodbye, which is no loss.
+        // A consumer that closes sends GOODBYE, so it does not count as lost.
         assert!(waited.unwrap(), "{timeout:?}");
     }
 }
@@ -268,7 +268,11 @@ fn broadcast_shares_one_page_and_keeps_the_order() {
     writer.emit(&batch(10, 20, 8), &nothing).unwrap();
     writer.broadcast_emit(&batch(20, 30, 8), &nothing).unwrap();
     writer.finish().unwrap();
-    assert_eq!(env.0.stats().pool.held, 5, "two shared pages and three of one's own");
+    assert_eq!(
+        env.0.stats().pool.held,
+        5,
+        "two shared pages, and three pages for one subpartition"
+    );
     let mut seen = Vec::new();
     for gate in &gates {
         let keys = drain(&mut env.reader(gate)).unwrap();
@@ -281,7 +285,7 @@ fn broadcast_shares_one_page_and_keeps_the_order() {
 }
 
 #[test]
-fn a_channel_is_added_while_another_one_holds_all_it_may_and_nobody_reads() {
+fn a_channel_is_added_while_an_unread_channel_holds_all_floating_segments() {
     let (producer, consumer) = (Env::new(128, 4096), Env::new(128, 4096));
     let partitions = [producer.partition(1), producer.partition(1)];
     thread::scope(|scope| {
@@ -314,16 +318,16 @@ fn a_channel_is_added_while_another_one_holds_all_it_may_and_nobody_reads() {
 }
 
 #[test]
-fn a_buffer_that_no_segment_of_the_consumer_can_take_ends_both_sides() {
+fn a_buffer_larger_than_the_consumers_segments_ends_both_sides() {
     let (producer, consumer) = (Env::new(16, 16384), Env::new(16, 4096));
     let partition = producer.partition(1);
     let mut writer = writer(&partition);
     writer.emit(&batch(0, 1_000, 20), &nothing).unwrap();
     writer.finish().unwrap();
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
-    let told = drain(&mut consumer.reader(&gate)).unwrap_err();
-    assert!(matches!(told, ExchangeError::ProducerFailed(_)), "{told}");
-    assert!(told.to_string().contains("the same segment_size"), "{told}");
+    let refused = drain(&mut consumer.reader(&gate)).unwrap_err();
+    assert!(matches!(refused, ExchangeError::ProducerFailed(_)), "{refused}");
+    assert!(refused.to_string().contains("the same segment_size"), "{refused}");
     gate.close();
     let waited = partition.wait_consumed(Some(Duration::from_secs(10)), &nothing);
     let limit = 4096;

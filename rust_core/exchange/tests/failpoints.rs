@@ -1,4 +1,5 @@
-//! Every failpoint in turn: the right rows or an error that says where, never a hang, all segments home.
+//! Every failpoint in turn: the right rows or an error that names the place, no hang, no lost
+//! segment.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -17,16 +18,16 @@ use headgate_exchange::failpoint::{VARIABLE, configure, hits};
 use headgate_exchange::{BufferTimeout, ExchangeError, PartitionOptions, Record};
 use scenario::{Outcome, ROWS, Role, exchange, play};
 
-/// What an end is told of another process that is gone.
+/// Errors of a process whose peer is gone.
 const TOLD: &str = "the other process is gone";
 
-/// Rules hold for the whole process: one test at a time.
+/// Runs one test at a time: rules apply to the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All names in the sources, and whether an error can be raised there.
+/// Returns all names in the sources, and true for those that can raise an error.
 fn names() -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")];
@@ -77,7 +78,8 @@ fn an_exchange_passes_every_point() {
     configure("").unwrap();
     let all: BTreeSet<_> = names().into_keys().collect();
     let mut passed = BTreeSet::new();
-    // Whether a pool runs dry is a matter of who is faster: several exchanges, if need be.
+    // A pool runs empty only if its writer is faster than its readers, so several exchanges may be
+    // needed.
     for _ in 0..20 {
         assert!(!check("no rule", &exchange()));
         passed = hits().into_iter().map(|(name, _)| name.to_owned()).collect();
@@ -89,7 +91,7 @@ fn an_exchange_passes_every_point() {
 }
 
 #[test]
-fn an_error_at_any_point_is_an_error_that_says_where() {
+fn an_error_at_any_point_names_its_place() {
     let _alone = alone();
     let mut failed = 0;
     for (name, can_fail) in names() {
@@ -118,7 +120,7 @@ fn a_delay_at_any_point_changes_nothing() {
     configure("").unwrap();
 }
 
-/// One rule of one's own, many times: `HEADGATE_TEST_RULE`.
+/// Runs the rule in `HEADGATE_TEST_RULE` many times.
 #[test]
 #[ignore = "to look for a fault that comes seldom"]
 fn one_rule_many_times() {
@@ -144,7 +146,7 @@ fn random_delays_everywhere_change_nothing() {
 }
 
 #[test]
-fn a_panic_at_any_point_ends_everyone() {
+fn a_panic_at_any_point_ends_all_parts() {
     let _alone = alone();
     for name in names().into_keys() {
         let rule = format!("{name}=panic*1");
@@ -162,7 +164,7 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
     let partition = producer.partition(1);
     let address = producer.address(&partition, 0);
     let gate = consumer.gate(std::slice::from_ref(&address));
-    // Whoever reads first panics; of the other one the gate hears that its peer is gone.
+    // The I/O thread that reads first panics. The gate of the other environment loses its peer.
     common::drain(&mut consumer.reader(&gate)).unwrap_err();
     let deadline = Instant::now() + Duration::from_secs(20);
     let broken = loop {
@@ -187,7 +189,7 @@ fn an_environment_without_its_io_thread_refuses_every_call_at_once() {
 }
 
 #[test]
-fn spec_5_07_what_the_flusher_meets_is_raised_by_the_next_call_of_its_writer() {
+fn spec_5_07_a_flushers_failure_is_raised_by_the_next_call_of_its_writer() {
     let _alone = alone();
     let timeout = BufferTimeout::After(Duration::from_millis(1));
     for (rule, said) in [
@@ -211,14 +213,14 @@ fn spec_5_07_what_the_flusher_meets_is_raised_by_the_next_call_of_its_writer() {
                 Ok(()) => {}
                 early => check(early),
             }
-            // The consumer hears of it although the writer does nothing more.
+            // The consumer gets the failure although the writer makes no further call.
             check(env.reader(&gate).next(&common::nothing).map(drop));
             check(match next {
                 0 => writer.emit(&common::batch(3, 4, 5), &common::nothing),
                 1 => writer.flush(),
                 _ => writer.finish(),
             });
-            // Others are flushed as before.
+            // Other writers are still flushed.
             let other = env.partition(1);
             let gate = env.gate(&[env.address(&other, 0)]);
             let mut writer = make(&other).unwrap();
@@ -234,7 +236,7 @@ fn spec_5_07_what_the_flusher_meets_is_raised_by_the_next_call_of_its_writer() {
     configure("").unwrap();
 }
 
-/// Plays its role in a process of its own, with rules from the environment; see the test below.
+/// Plays the role of another process in the test below, with rules from the environment.
 #[test]
 #[ignore = "started by another test"]
 fn the_other_process() {
@@ -269,7 +271,7 @@ fn other_process(role: &str, rule: &str) -> Child {
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_point_is_an_error_or_was_not_needed_any_more() {
+fn a_process_killed_at_any_point_is_an_error_unless_it_was_done() {
     let _alone = alone();
     configure("").unwrap();
     let (mut killed, mut noticed, mut told) = (0, 0, Vec::new());
@@ -284,7 +286,7 @@ fn a_process_that_is_killed_at_any_point_is_an_error_or_was_not_needed_any_more(
                 let waiting = scope.spawn(|| {
                     let has_died = !child.wait().unwrap().success();
                     if has_died {
-                        // Whoever was not connected to it can only be told.
+                        // A part that was not connected to the process gets the error from others.
                         thread::sleep(Duration::from_millis(500));
                         env.0.abort(&ExchangeError::Aborted(TOLD.to_owned()));
                     }

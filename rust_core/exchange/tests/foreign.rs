@@ -1,4 +1,4 @@
-//! Batches that go to one place as they are: pages are pieces of their memory (ADR 0021).
+//! Batches for one place are not copied: their pages are pieces of their own memory (ADR 0021).
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -24,7 +24,7 @@ fn writer(partition: &Arc<ResultPartition>, selector: Selector) -> ArrowWriter {
     ArrowWriter::new(Arc::clone(partition), page_schema(), selector, RECORD_LIMIT).unwrap()
 }
 
-/// All batches of a reader; `attached` is told of the first.
+/// Returns all batches of a reader. Sends to `attached` after the first.
 fn read(reader: &mut RecordReader, attached: &Sender<()>) -> Vec<RecordBatch> {
     let mut batches = Vec::new();
     while let Some(record) = reader.next(&nothing).unwrap() {
@@ -37,7 +37,7 @@ fn read(reader: &mut RecordReader, attached: &Sender<()>) -> Vec<RecordBatch> {
     batches
 }
 
-/// A first row to each subpartition, and the time until it is read: its reader is known then.
+/// Emits a row to each subpartition and waits until it is read, so that all readers are attached.
 fn attach(writer: &mut ArrowWriter, attached: &Receiver<()>) {
     writer.broadcast_emit(&batch(0, 1, 10), &nothing).unwrap();
     writer.flush().unwrap();
@@ -46,7 +46,7 @@ fn attach(writer: &mut ArrowWriter, attached: &Receiver<()>) {
     }
 }
 
-/// Writes and reads each subpartition in a thread of its own; returns what each one got.
+/// Writes a partition, and reads each subpartition in its own thread. Returns the batches of each.
 fn exchange(
     link: &Link,
     options: &PartitionOptions,
@@ -77,7 +77,7 @@ fn keys_of(batches: &[RecordBatch]) -> Vec<i64> {
     batches.iter().flat_map(common::keys).collect()
 }
 
-/// Copies so far: by the selector, and of what is slices.
+/// Returns bytes copied so far: by scattering, and by compacting slices.
 fn copied(link: &Link) -> (u64, u64) {
     let stats = link.producer.0.stats();
     (stats.copied_scatter, stats.copied_compacted)
@@ -120,14 +120,18 @@ fn a_local_reader_gets_the_memory_itself() {
         writer.emit(&rows, &nothing).unwrap();
     });
     assert_eq!(results[0][1].column(0).to_data().buffers()[0].as_ptr(), start);
-    assert!(results[0].len() > 4, "cut into pages");
+    assert!(results[0].len() > 4, "the batch is cut into pages");
     let stats = link.producer.0.stats();
-    // The very first was too small to go as it is.
-    assert_eq!((stats.pool.held, stats.pool.pinned), (0, 1), "what is read is not charged");
+    // Only the first batch was copied: it was too small for pieces.
+    assert_eq!(
+        (stats.pool.held, stats.pool.pinned),
+        (0, 1),
+        "a batch that was read is not charged"
+    );
 }
 
 #[test]
-fn other_ways_copy_as_before() {
+fn scattered_stored_and_compressed_rows_are_copied() {
     let [local, remote, same_host] = Link::all(128);
     let stored =
         [PartitionKind::Hybrid].map(|kind| (&remote, PartitionOptions::all(1).of_kind(kind)));
@@ -142,7 +146,7 @@ fn other_ways_copy_as_before() {
         assert!(copied(link).0 > first.0 + 20_000, "{options:?}");
     }
     assert!(same_host.producer.0.stats().lent.buffers > 5);
-    // Compressed only for who is far.
+    // Only remote readers get compressed buffers.
     let mut first = (0, 0);
     exchange(&local, &pipelined(1).compressed(Codec::Lz4), Selector::One(0), |writer| {
         first = copied(&local);
@@ -159,7 +163,7 @@ fn a_slice_of_less_than_a_quarter_is_compacted() {
         let results = exchange(&link, &pipelined(1), Selector::One(0), |writer| {
             first = copied(&link);
             writer.emit(&all.slice(77, 1000), &nothing).unwrap();
-            // What its owner alone knows counts as well.
+            // Memory that only the batch's owner knows counts too.
             let part = batch(5000, 6000, 20);
             writer.emit(Emitted { batch: &part, pinned: 1 << 30 }, &nothing).unwrap();
             writer.flush().unwrap();
@@ -249,7 +253,7 @@ fn small_pools_never_hang() {
 }
 
 #[test]
-fn a_reader_that_comes_later_stops_nobody() {
+fn a_late_reader_does_not_stop_the_writer() {
     let [link, ..] = Link::all(24);
     let partition = link.partition(PartitionKind::Pipelined, 2);
     let (mut first, mut second) = (
@@ -265,14 +269,15 @@ fn a_reader_that_comes_later_stops_nobody() {
             }
             writer.finish().unwrap();
         });
-        // All for the second waits meanwhile: a charge cannot be had, single segments can.
+        // Rows for the second subpartition wait meanwhile: no charge is free, but single segments
+        // are.
         assert_eq!(drain(&mut first).unwrap().len(), 900);
         assert_eq!(drain(&mut second).unwrap().len(), 900);
     });
 }
 
 #[test]
-fn a_consumer_that_is_lost_gives_everything_back() {
+fn a_lost_consumer_releases_all_segments() {
     for link in Link::all(64).into_iter().take(2) {
         let partition = link.partition(PartitionKind::Pipelined, 1);
         let gate = link.gate(&partition, 0);
@@ -289,7 +294,7 @@ fn a_consumer_that_is_lost_gives_everything_back() {
             link.consumer().0.close();
         }
         common::wait_until("segments come home", || link.producer.0.stats().pool.held == 0);
-        // Nobody wants it.
+        // No consumer wants this batch.
         let emitted = writer.emit(&batch(0, 1000, 20), &nothing);
         assert!(emitted.is_ok() || partition.check().is_err());
         assert_eq!(link.producer.0.stats().pool.held, 0);
@@ -297,7 +302,7 @@ fn a_consumer_that_is_lost_gives_everything_back() {
 }
 
 #[test]
-fn a_partition_that_is_closed_while_rows_wait_gives_everything_back() {
+fn a_partition_closed_while_rows_wait_releases_all_segments() {
     let [link, ..] = Link::all(64);
     let partition = link.partition(PartitionKind::Pipelined, 1);
     let _gate = link.gate(&partition, 0);
@@ -310,7 +315,7 @@ fn a_partition_that_is_closed_while_rows_wait_gives_everything_back() {
 }
 
 #[test]
-fn buffers_that_are_read_as_they_are_come_in_one_piece() {
+fn buffers_in_pieces_are_joined_for_as_slice() {
     let [link, ..] = Link::all(64);
     let partition = link.partition(PartitionKind::Pipelined, 1);
     let gate = link.gate(&partition, 0);
@@ -327,7 +332,7 @@ fn buffers_that_are_read_as_they_are_come_in_one_piece() {
     assert_eq!(link.producer.0.stats().copied_joined, bytes);
 }
 
-/// Memory that says which thread lets go of it.
+/// Memory that records the thread that frees it.
 struct Theirs(ArrowBuffer, Sender<Option<String>>);
 
 impl AsRef<[u8]> for Theirs {
@@ -343,7 +348,7 @@ impl Drop for Theirs {
 }
 
 #[test]
-fn no_thread_of_ours_lets_go_of_their_memory() {
+fn foreign_memory_is_never_freed_by_a_thread_of_headgate() {
     let (tell, gone) = channel();
     let link = Link::remote(64, false);
     let (mut first, mut last) = ((0, 0), (0, 0));
@@ -361,7 +366,7 @@ fn no_thread_of_ours_lets_go_of_their_memory() {
         }
         last = copied(&link);
     });
-    assert_eq!(last, first, "all of them went as they are");
+    assert_eq!(last, first, "none of them was copied");
     link.producer.0.close();
     let threads: Vec<_> = gone.try_iter().collect();
     assert_eq!(threads.len(), 10);

@@ -1,4 +1,4 @@
-//! Hybrid partitions: the writer never waits, the reader gets all in order.
+//! Hybrid partitions: the writer never waits, and the reader gets everything in order.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -12,7 +12,7 @@ use headgate_exchange::{ExchangeError, PartitionKind, PartitionOptions, Record};
 use link::{Link, consumed, write_rows};
 
 #[test]
-fn a_hybrid_writer_never_waits_for_a_reader_who_gets_all_in_order() {
+fn a_hybrid_writer_does_not_wait_and_its_reader_gets_everything_in_order() {
     for link in Link::all(16) {
         let partition = link.partition(PartitionKind::Hybrid, 2);
         write_rows(&partition, 20_000);
@@ -70,7 +70,7 @@ fn a_hybrid_partition_at_its_limit_waits_for_its_reader() {
             let keys = drain(&mut link.consumer().reader(&link.gate(&partition, 0))).unwrap();
             assert_eq!(keys, Vec::from_iter(0..20_000));
         });
-        // What was read makes room for more.
+        // Reading frees space on disk for more.
         consumed(&partition);
     }
 }

@@ -1,4 +1,4 @@
-//! Every kind of partition over every link: the same rows and events in the same order, once.
+//! Every kind of partition over every link: the same rows and events, once, in the same order.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -76,7 +76,7 @@ fn events_stay_between_the_records_they_were_written_between() {
 }
 
 #[test]
-fn spec_11_05_a_pipelined_partition_is_gone_when_it_is_consumed_and_a_blocking_one_is_not() {
+fn spec_11_05_a_consumed_pipelined_partition_is_gone_and_a_blocking_one_stays() {
     for kind in KINDS {
         for link in Link::all(24) {
             let partition = link.partition(kind, 1);

@@ -1,4 +1,4 @@
-//! Random shapes of exchange against the plain truth: every row once, nothing stalls.
+//! Random shapes of exchanges: every row arrives once, and nothing stalls.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -30,7 +30,7 @@ proptest! {
         let width = if wide { width * 150 } else { width };
         let senders: Vec<_> =
             (0..producers).map(|_| Env::new(consumers + 1 + spare, 4096)).collect();
-        // In one process the gates come out of the same budget and need nothing of it.
+        // In one process the gates need no segments.
         let receivers: Vec<_> = if local && producers == 1 {
             Vec::new()
         } else {

@@ -1,4 +1,4 @@
-//! Random emits, flushes, reads and attach times over all kinds and links, against the plain truth.
+//! Random emits, flushes, reads and attach times over all kinds and links, compared with a model.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -16,7 +16,7 @@ use headgate_exchange::{
 use headgate_record::{Event, Selector};
 use proptest::prelude::*;
 
-/// What a writer does next.
+/// One step of a writer.
 #[derive(Debug, Clone)]
 enum Step {
     /// A record of this many bytes to one subpartition, taken modulo their number.
@@ -24,14 +24,14 @@ enum Step {
     Broadcast(usize),
     Event,
     Flush,
-    /// Gives the readers time.
+    /// A pause for the readers.
     Pause,
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (any::<u32>(), 4_usize..3_000).prop_map(|(to, len)| Step::Emit(to, len)),
-        // Wider than a segment.
+        // Larger than a segment.
         1 => (any::<u32>(), 4_000_usize..20_000).prop_map(|(to, len)| Step::Emit(to, len)),
         2 => (4_usize..3_000).prop_map(Step::Broadcast),
         1 => Just(Step::Event),
@@ -49,10 +49,10 @@ fn kind() -> impl Strategy<Value = PartitionKind> {
     ]
 }
 
-/// A record as the model knows it: its number and its length; an event has no length.
+/// The records of a subpartition in the model: number and length of each. An event has no length.
 type Seen = Vec<(u32, Option<usize>)>;
 
-/// What each subpartition must get.
+/// Returns the records that each subpartition must get.
 fn model(steps: &[Step], count: u32) -> Vec<Seen> {
     let mut lanes = vec![Seen::new(); count as usize];
     for (number, step) in (0..).zip(steps) {
@@ -114,7 +114,7 @@ fn read(mut reader: RecordReader, slow: bool) -> Seen {
     seen
 }
 
-/// Opens a channel and its reader, after this many milliseconds.
+/// Opens a channel and its reader after a delay in milliseconds.
 fn open(
     env: &Env,
     from: &Env,
@@ -131,7 +131,7 @@ fn open(
 
 proptest! {
     #[test]
-    fn every_kind_delivers_what_the_model_says(
+    fn every_kind_delivers_the_records_of_the_model(
         kind in kind(),
         compression in prop::option::of(prop_oneof![Just(Codec::Lz4), Just(Codec::Zstd)]),
         local in any::<bool>(),

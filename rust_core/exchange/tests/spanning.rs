@@ -1,4 +1,4 @@
-//! Records that span buffers, as a reader of a gate sees them.
+//! Records that span buffers, as the reader of a gate sees them.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -13,7 +13,7 @@ use headgate_record::Selector;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Ends the wait when there is nothing.
+/// An interrupt that ends the first wait.
 fn stop() -> Result<(), ExchangeError> {
     Err(ExchangeError::Interrupted)
 }
@@ -35,8 +35,8 @@ fn stream(records: &[&Bytes]) -> Vec<u8> {
 }
 
 #[test]
-fn spec_6_04_what_a_reader_has_not_returned_is_what_a_checkpoint_would_keep() {
-    // Of 5,000 bytes on, a record is put together in a file.
+fn spec_6_04_unconsumed_bytes_are_those_a_checkpoint_would_keep() {
+    // A record of more than 5,000 bytes is assembled in a file.
     for (length, spills) in [(4_500, false), (11_000, true)] {
         let (producer, consumer) = (Env::new(24, 4096), Env::new(24, 4096));
         let partition = producer.partition(1);
@@ -53,7 +53,7 @@ fn spec_6_04_what_a_reader_has_not_returned_is_what_a_checkpoint_would_keep() {
             writer.emit(record, &nothing).unwrap();
         }
         assert_eq!(next(&mut reader), a);
-        // The rest of the first buffer, which is full.
+        // The rest of the first buffer.
         let all = stream(&[&b, &large]);
         let held = 4096 - stream(&[&a]).len();
         assert_eq!(reader.unconsumed(0).unwrap().concat(), all[..held]);
@@ -73,7 +73,7 @@ fn spec_6_04_what_a_reader_has_not_returned_is_what_a_checkpoint_would_keep() {
 }
 
 #[test]
-fn what_a_full_disk_refuses_is_tried_again_by_the_next_call() {
+fn a_call_after_a_failed_spill_tries_again() {
     let env = Env::new(24, 4096);
     let partition = env.partition(1);
     let gate = env.gate(&[env.address(&partition, 0)]);
@@ -97,7 +97,7 @@ fn what_a_full_disk_refuses_is_tried_again_by_the_next_call() {
 }
 
 #[test]
-fn an_environment_spills_where_it_is_told_to() {
+fn an_environment_spills_to_its_configured_directories() {
     let missing = std::env::temp_dir().join("headgate-missing-directory");
     let with = |threshold| {
         let temp_directories = vec![missing.clone()];

@@ -1,4 +1,4 @@
-//! What writers put into subpartitions, and how many segments it takes (spec 4.5, 5).
+//! The buffers that writers put into subpartitions, and the segments they take (spec 4.5, 5).
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -32,7 +32,7 @@ fn readers(env: &Env, partition: &ResultPartition) -> Vec<RecordReader> {
     (0..u32::try_from(partition.num_subpartitions()).unwrap()).map(read).collect()
 }
 
-/// What is left of a subpartition: records as they were, events by their names.
+/// Returns the rest of a subpartition: the bytes of records, and the names of events.
 fn rest(reader: &mut RecordReader) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let Some(record) = reader.next(&nothing).unwrap() {
@@ -57,7 +57,7 @@ fn held(env: &Env) -> usize {
 fn spec_5_01_a_broadcast_takes_one_buffer_for_all() {
     let ints: Vec<_> = (0..16).map(int).collect();
     let expected: Vec<_> = ints.iter().map(|int| int.to_vec()).collect();
-    // 4 + 4 bytes each: 128 bytes are two segments.
+    // Each record takes 4 + 4 bytes: 128 bytes fill two segments.
     for (shared, segments) in [(true, 2), (false, 8)] {
         let env = Env::new(32, SEGMENT);
         let partition = env.partition(4);
@@ -94,7 +94,7 @@ fn spec_5_02_an_event_takes_no_buffer() {
 }
 
 #[test]
-fn spec_5_02_an_event_comes_behind_what_was_open() {
+fn spec_5_02_an_event_follows_the_open_buffers() {
     let env = Env::new(32, SEGMENT);
     let partition = env.partition(3);
     let mut readers = readers(&env, &partition);
@@ -127,7 +127,7 @@ fn spec_5_04_rounds_of_one_and_all_take_two_buffers_each() {
         assert_eq!(held(&env), 2 * (round as usize + 1));
     }
     writer.finish().unwrap();
-    // One from each broadcast, and its own before the broadcast of its round.
+    // One record of each broadcast, and its own record before the broadcast of its round.
     for (chosen, reader) in (0..).zip(&mut readers) {
         let mut expected: Vec<_> = (0..ROUNDS).map(|round| int(round).to_vec()).collect();
         expected.insert(chosen as usize, int(100 + chosen).to_vec());
@@ -158,14 +158,14 @@ fn spec_5_04_random_emits_keep_the_order_of_broadcasts() {
         let (broadcast, single): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|int| int[3] % 2 == 1);
         assert_eq!(broadcast.len(), ROUNDS as usize);
-        assert!(!single.is_empty(), "each is missed with a chance of (2/3)^60");
+        assert!(!single.is_empty(), "a subpartition gets nothing with a chance of (2/3)^60");
         singles += single.len();
     }
     assert_eq!(singles, ROUNDS as usize);
 }
 
 #[test]
-fn spec_5_05_a_reader_that_is_ahead_moves_no_other() {
+fn spec_5_05_readers_of_a_shared_buffer_are_independent() {
     let env = Env::new(32, SEGMENT);
     let partition = env.partition(3);
     let mut readers = readers(&env, &partition);
@@ -173,7 +173,7 @@ fn spec_5_05_a_reader_that_is_ahead_moves_no_other() {
     for number in 0..5 {
         writer.broadcast_emit(&int(number), &nothing).unwrap();
         writer.flush().unwrap();
-        // The first one takes it while the buffer that all share is still being written.
+        // The first reader takes the record while the shared buffer is still being written.
         let Some(Record::Bytes(bytes)) = readers[0].next(&nothing).unwrap() else {
             panic!("a record was flushed")
         };
@@ -184,7 +184,7 @@ fn spec_5_05_a_reader_that_is_ahead_moves_no_other() {
     assert!(rest(&mut readers[0]).is_empty());
     let expected: Vec<_> = (0..5).map(|number| int(number).to_vec()).collect();
     assert_eq!(rest(&mut readers[2]), expected);
-    assert_eq!(held(&env), 1, "the second reader has it still");
+    assert_eq!(held(&env), 1, "the second reader still has the buffer");
     assert_eq!(rest(&mut readers[1]), expected);
 }
 
@@ -198,7 +198,7 @@ fn a_broadcast_row_wider_than_a_segment_shares_its_segments() {
     writer.broadcast_emit(&batch(2, 3, 40_000), &nothing).unwrap();
     writer.broadcast_emit(&batch(3, 4, 10), &nothing).unwrap();
     writer.finish().unwrap();
-    // 40,000 bytes are ten segments for all, and a page before and after them.
+    // 40,000 bytes take ten segments for all subpartitions, with a page before and after them.
     assert!((12..=13).contains(&held(&env)), "{} segments", held(&env));
     for gate in gates {
         assert_eq!(drain(&mut env.reader(&gate)).unwrap(), [1, 2, 3]);
@@ -231,7 +231,7 @@ fn spec_4_10_nothing_is_emitted_after_the_end() {
 }
 
 #[test]
-fn spec_4_10_what_nobody_wants_is_dropped() {
+fn spec_4_10_records_for_released_subpartitions_are_dropped() {
     let env = Env::new(32, SEGMENT);
     let partition = env.partition(3);
     let mut readers = readers(&env, &partition);
@@ -252,7 +252,7 @@ fn spec_4_10_what_nobody_wants_is_dropped() {
 }
 
 #[test]
-fn an_emit_that_waits_for_one_consumer_keeps_nothing_from_another() {
+fn an_emit_that_waits_for_one_consumer_does_not_hold_back_another() {
     let env = Env::new(3, 4096);
     let partition = env.partition(2);
     let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
@@ -279,7 +279,7 @@ fn an_emit_that_waits_for_one_consumer_keeps_nothing_from_another() {
         };
         assert_eq!(common::keys(&batch), [7]);
         drop(batch);
-        assert!(!waits.load(Ordering::Acquire), "the other consumer has read nothing yet");
+        assert!(!waits.load(Ordering::Acquire), "the first consumer has read nothing yet");
         let read = drain(&mut env.reader(&gates[0])).unwrap();
         assert_eq!(read, Vec::from_iter(0..4_000));
         writing.join().unwrap();

@@ -1,4 +1,5 @@
-//! Random emits of all kinds against a list of what went where: in order, once, nothing left.
+//! Random emits of all kinds, compared with a list of what was sent where: in order, once, and
+//! complete.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -23,12 +24,12 @@ use headgate_record::{Event, Selector, partition_ids};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What a reader wishes buffers to hold.
-fn wish() -> impl Strategy<Value = NonZeroU32> {
+/// Buffer sizes that a reader announces.
+fn buffer_size() -> impl Strategy<Value = NonZeroU32> {
     prop_oneof![Just(1), 1..600_u32, 1..5_000_u32].prop_map(|size| NonZeroU32::new(size).unwrap())
 }
 
-/// What is done to a writer; numbers are rows, where records have some.
+/// One step of a writer. The numbers are rows, if records have rows.
 #[derive(Clone, Debug)]
 enum Step {
     Emit(i64),
@@ -52,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// A selector, and by which number each is drawn.
+/// A selector to choose.
 #[derive(Clone, Debug)]
 enum Rule {
     Broadcast,
@@ -76,16 +77,16 @@ fn rules() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Where something is to come out.
+/// The subpartitions where a number must arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
     All,
-    /// All of one number in one place.
+    /// A subpartition that the model does not know. Equal choices go to the same one.
     Any(usize),
     One(u32),
 }
 
-/// The rule once more, as a list of numbers that go up by one.
+/// The model: a list of increasing numbers with their targets.
 struct Model {
     n: u32,
     rule: Rule,
@@ -96,7 +97,7 @@ struct Model {
 }
 
 impl Model {
-    /// Numbers for `rows` rows, or one record.
+    /// Returns new numbers for `rows` rows, or for one record.
     fn number(&mut self, rows: i64) -> Range<i64> {
         let from = self.next;
         self.next += rows;
@@ -142,7 +143,7 @@ impl Model {
         }
     }
 
-    /// A record that the selector places; `rows` is none of a record of bytes.
+    /// Adds a record that the selector routes. `rows` is none for a record of bytes.
     fn emit(&mut self, numbers: Range<i64>, rows: Option<&RecordBatch>) {
         let mut ids = Vec::new();
         let group = self.group();
@@ -180,7 +181,7 @@ impl Model {
         self.send(numbers, target);
     }
 
-    /// Every number where it belongs, in the order in which they were sent.
+    /// Checks that every number arrived at its target, in the order of the sends.
     fn check(&self, received: &[Vec<i64>]) {
         let mut places = BTreeMap::new();
         let mut found = BTreeMap::<i64, Vec<u32>>::new();
@@ -338,7 +339,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn writers_do_what_a_list_does(
+    fn writers_behave_as_the_model(
         n in 1_u32..5,
         rule in rules(),
         steps in steps(),
@@ -346,7 +347,7 @@ proptest! {
         local in any::<bool>(),
         width in prop_oneof![0_usize..20, 100_usize..3_000, Just(9_000)],
         spare in 0_usize..4,
-        wishes in prop::collection::vec(wish(), 0..4),
+        wishes in prop::collection::vec(buffer_size(), 0..4),
         timeout in prop_oneof![
             Just(BufferTimeout::Never),
             Just(BufferTimeout::EveryRecord),
@@ -358,7 +359,7 @@ proptest! {
         let turn = if let Rule::InTurn { start, .. } = rule { start } else { 0 };
         let mut model = Model { n, rule, turn, next: 0, choices: 0, sent: Vec::new() };
         let producer = Env::new(n as usize + 1 + spare, 4096);
-        // What a reader keeps at the moment cannot be promised to the channel of another one.
+        // Segments that a reader keeps cannot be promised to the channel of another reader.
         let other = (!local).then(|| Env::new(2 * n as usize + spare, 4096));
         let consumer = other.as_ref().unwrap_or(&producer);
         let partition = producer.partition(n as usize);

@@ -1,4 +1,4 @@
-//! Channels to subpartitions of this process and of others.
+//! Channels to subpartitions of this process and of other processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,8 +27,8 @@ impl Channels {
         Self { config, partitions, next_id: AtomicU32::new(0) }
     }
 
-    /// Connects a new or an unknown channel. Returns its index in the gate; none if the gate is closed or
-    /// the channel is known already.
+    /// Connects a new or an unknown channel. Returns its index in the gate; none if the gate is
+    /// closed or the channel is known already.
     ///
     /// # Errors
     /// An address that does not resolve, a pool without room for another channel, a local partition
@@ -68,7 +68,7 @@ impl Channels {
         Ok(Some(at))
     }
 
-    /// Attaches a channel to its partition, now or once there is one.
+    /// Attaches a channel to its partition, now or once the partition exists.
     fn find_local(
         &self,
         network: &LazyNetwork,
@@ -106,10 +106,10 @@ impl Channels {
         let name = format!("channel {peer}/{}/{}", address.partition, address.subpartition);
         let pool = gate.pool();
         let (exclusive, free) = pool.admit()?;
-        let handful = |count| u32::try_from(count).expect("a handful");
-        let initial_credit = handful(free.len());
+        let count_of = |count| u32::try_from(count).expect("a count of segments of one channel");
+        let initial_credit = count_of(free.len());
         let generation = Generation(self.config.epoch);
-        let ledger = ReceiveLedger::opened(handful(exclusive), initial_credit);
+        let ledger = ReceiveLedger::opened(count_of(exclusive), initial_credit);
         let receive = ReceiveChannel::new(id, generation, ledger);
         let channel = gate.place_channel(place, |index| {
             let sink = Arc::clone(&mailbox);

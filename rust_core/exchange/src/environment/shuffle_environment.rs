@@ -77,22 +77,22 @@ impl ShuffleEnvironment {
         })
     }
 
-    /// What it was made with.
+    /// Returns the configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The random name of this process within the exchange.
+    /// Returns the random name of this process within the exchange.
     pub fn process(&self) -> [u8; 16] {
         self.network.process()
     }
 
-    /// Counts of copies, for readers.
+    /// Returns the counters of copies, for readers.
     pub fn copies(&self) -> &Arc<Copies> {
         &self.shared.copies
     }
 
-    /// How readers put together records that span buffers.
+    /// Returns the options for readers of records that span buffers.
     pub fn spanning_options(&self) -> SpanningOptions {
         SpanningOptions {
             max_record_size: self.config.max_record_size,
@@ -101,8 +101,8 @@ impl ShuffleEnvironment {
         }
     }
 
-    /// Refuses use in a forked child, where any lock of ours may be held by a thread that the
-    /// child does not have.
+    /// Refuses use in a forked child. There any lock may be held by a thread that only the parent
+    /// has.
     ///
     /// # Errors
     /// [`ExchangeError::Forked`].
@@ -115,7 +115,7 @@ impl ShuffleEnvironment {
         }
     }
 
-    /// Refuses use after close, in a forked child, and without the I/O thread it once had.
+    /// Refuses use after close, in a forked child, and after a panic of the I/O thread.
     ///
     /// # Errors
     /// [`ExchangeError::Closed`], [`ExchangeError::Forked`] or [`ExchangeError::Internal`].
@@ -124,7 +124,7 @@ impl ShuffleEnvironment {
         self.network.check()
     }
 
-    /// Like [`check`](Self::check), for what is to go on without the I/O thread: giving things back.
+    /// Like [`check`](Self::check), for calls that release something: they need no I/O thread.
     ///
     /// # Errors
     /// [`ExchangeError::Closed`] or [`ExchangeError::Forked`].
@@ -136,7 +136,7 @@ impl ShuffleEnvironment {
         Ok(())
     }
 
-    /// The address others connect to; listens from the first call on.
+    /// Returns the address others connect to. Listens from the first call on.
     ///
     /// # Errors
     /// When the address cannot be listened on.
@@ -145,7 +145,7 @@ impl ShuffleEnvironment {
         self.network.address()
     }
 
-    /// A partition of which the wanted subpartitions are built.
+    /// Creates a partition. Only the wanted subpartitions are built.
     ///
     /// # Errors
     /// [`ExchangeError::PoolTooSmall`].
@@ -161,12 +161,12 @@ impl ShuffleEnvironment {
         let partition = ResultPartition::new(id, options, buffers, pool, disk, shared)?;
         fail_point!("partition.registered", error => return Err(error));
         self.partitions.register(&partition)?;
-        // Again: what was registered too late for a panic's notice learns of it here.
+        // Again: a panic of the I/O thread fails only the partitions that are registered by then.
         self.check()?;
         Ok(partition)
     }
 
-    /// Drops a partition and what it still holds.
+    /// Drops a partition and the buffers it still holds.
     pub fn release_partition(&self, id: PartitionId) {
         if self.check_open().is_ok() {
             self.partitions.release(id);
@@ -174,7 +174,7 @@ impl ShuffleEnvironment {
         }
     }
 
-    /// A gate without channels.
+    /// Creates a gate without channels.
     ///
     /// # Errors
     /// After close or fork.
@@ -192,18 +192,18 @@ impl ShuffleEnvironment {
         Ok(gate)
     }
 
-    /// Who flushes the writers of this environment by time.
+    /// The thread that flushes writers by time.
     pub(crate) fn flusher(&self) -> &OutputFlusher {
         &self.flusher
     }
 
-    /// Adds a channel that reads the subpartition at `address`; a reader that waits at the gate sees
-    /// its data. A `schema_hash` of zeros accepts any schema. Returns its index in the gate.
+    /// Adds a channel that reads the subpartition at `address`; a reader that waits at the gate
+    /// sees its data. A `schema_hash` of zeros accepts any schema. Returns its index in the gate.
     ///
     /// # Errors
-    /// An address that does not resolve, a pool without room for another channel, a local
-    /// partition that was released. A partition that does not exist yet is waited for; if it does not
-    /// appear in time, that is an error of the reader.
+    /// An address that does not resolve, a pool without room for another channel, a local partition
+    /// that was released. A partition that does not exist yet is waited for; if it does not appear
+    /// in time, that is an error of the reader.
     pub fn add_channel(
         &self,
         gate: &InputGate,
@@ -215,8 +215,8 @@ impl ShuffleEnvironment {
         Ok(index.expect("only a channel that exists already is left as it is"))
     }
 
-    /// Makes an unknown channel read the subpartition at `address`. Returns false, and does nothing,
-    /// if the channel is known already or the gate is closed.
+    /// Makes an unknown channel read the subpartition at `address`. Returns false, and does
+    /// nothing, if the channel is known already or the gate is closed.
     ///
     /// # Errors
     /// As of [`add_channel`](Self::add_channel); the channel stays unknown then. No such channel.
@@ -244,13 +244,13 @@ impl ShuffleEnvironment {
         }
     }
 
-    /// Gives everything back: gates, partitions, connections, the I/O thread, memory. Idempotent;
-    /// in a forked child it does nothing at all.
+    /// Closes gates, partitions, connections and threads, and frees the memory. Idempotent. Does
+    /// nothing in a forked child.
     pub fn close(&self) {
         if self.check_open().is_err() || self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        // First of all, so that nobody takes the end of the gates for the end of the data.
+        // First of all, so that no writer takes the end of the gates for consumed data.
         for partition in self.partitions.all() {
             partition.refuse_waiting();
         }
@@ -262,18 +262,18 @@ impl ShuffleEnvironment {
         self.network.stop();
         self.disk.stop();
         self.pool.close();
-        // From here on nobody writes what is still read elsewhere.
+        // The pool is closed: nobody writes to segments that other processes still read.
         self.network.loans().clear();
         self.shared.foreign.release();
         self.shared.metrics.timer.end();
     }
 
-    /// Lets go of no memory of others any more, in any environment: the process is about to end.
+    /// Stops releasing foreign memory, in all environments: the process is about to end.
     pub fn process_ends() {
         ForeignMemory::process_ends();
     }
 
-    /// A snapshot.
+    /// Returns a snapshot of the statistics.
     pub fn stats(&self) -> Stats {
         let traffic = self.network.traffic();
         let (bytes_sent, bytes_received) = traffic.totals();
@@ -336,7 +336,7 @@ impl Drop for ShuffleEnvironment {
             self.close();
             return;
         }
-        // The child has no such threads: nothing to join, and the descriptors are the parent's.
+        // The child has no such threads to join, and the descriptors belong to the parent.
         self.flusher.forget();
         self.network.forget();
         self.disk.forget();

@@ -1,5 +1,5 @@
-//! The flusher and its writers in all orders: what is due is flushed, a failure reaches the writer, a stop
-//! waits for what is under way, and nobody waits for ever.
+//! Loom explores all orders of the flusher and its writers: due writers are flushed, a failure
+//! reaches its writer, a stop waits for a running flush, and no thread waits for ever.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::sync::thread::spawn;
 const SOON: Duration = Duration::from_millis(10);
 const LATE: Duration = Duration::from_millis(1000);
 
-/// Counts, and lets others wait for a count. Never held while another lock is taken.
+/// A counter that threads can wait for. A leaf lock.
 #[derive(Default)]
 struct Count(Mutex<usize>, Condvar);
 
@@ -45,7 +45,7 @@ fn pass_time(flusher: &OutputFlusher, time: Duration) {
 }
 
 #[test]
-fn who_is_due_is_flushed_each_time() {
+fn a_writer_is_flushed_each_time_it_is_due() {
     check(|| {
         let flusher = OutputFlusher::default();
         let (writer, flushed) = counting();
@@ -60,7 +60,7 @@ fn who_is_due_is_flushed_each_time() {
 }
 
 #[test]
-fn a_shorter_timeout_than_the_one_that_is_waited_for_is_seen() {
+fn a_shorter_timeout_ends_the_wait_for_a_longer_one() {
     check(|| {
         let flusher = Arc::<OutputFlusher>::default();
         let (slow, never) = counting();
@@ -88,7 +88,7 @@ fn a_writer_is_dropped_while_it_is_flushed() {
         let owner = spawn(move || drop(writer));
         pass_time(&flusher, SOON);
         owner.join().expect("no panic");
-        // Whoever comes now learns that the other is gone.
+        // The next writer's turn removes the entry of the dropped one.
         let (next, of_next) = counting();
         flusher.register(&next, SOON).expect("not stopped");
         pass_time(&flusher, SOON);
@@ -101,34 +101,34 @@ fn a_writer_is_dropped_while_it_is_flushed() {
 }
 
 #[test]
-fn a_failure_reaches_the_writer_and_nobody_else() {
+fn a_failure_reaches_its_writer_and_no_other() {
     check(|| {
         let flusher = OutputFlusher::default();
         let calls = Arc::new(AtomicUsize::new(0));
-        let told = Arc::<Count>::default();
-        let (tried, tell) = (Arc::clone(&calls), Arc::clone(&told));
+        let reported = Arc::<Count>::default();
+        let (tried, report) = (Arc::clone(&calls), Arc::clone(&reported));
         let flush = move || {
             tried.fetch_add(1, Relaxed);
             resume_unwind(Box::new("no good"));
         };
-        let bad = Arc::new(TimedFlush::new(flush, move |_| tell.add()));
+        let bad = Arc::new(TimedFlush::new(flush, move |_| report.add()));
         let (good, flushed) = counting();
         flusher.register(&bad, SOON).expect("not stopped");
         flusher.register(&good, SOON).expect("not stopped");
         pass_time(&flusher, SOON);
-        told.wait_for(1);
+        reported.wait_for(1);
         assert!(matches!(bad.check(), Err(ExchangeError::Flush(_))));
         flushed.wait_for(1);
         pass_time(&flusher, SOON);
         flushed.wait_for(2);
         flusher.stop();
-        assert_eq!((calls.load(Relaxed), told.get()), (1, 1), "once, then never again");
+        assert_eq!((calls.load(Relaxed), reported.get()), (1, 1), "once, then never again");
         good.check().expect("it did not fail");
     });
 }
 
 #[test]
-fn a_stop_meets_a_register_and_a_flush() {
+fn a_stop_races_with_a_register_and_a_flush() {
     check(|| {
         let flusher = Arc::<OutputFlusher>::default();
         let (writer, flushed) = counting();

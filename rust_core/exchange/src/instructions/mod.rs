@@ -1,8 +1,8 @@
-//! Work whose instructions `make bench NAME=instructions` counts: all tests whose names begin with `counts_`,
-//! of which only what is inside functions `counted_*` counts. As tests they show that no row is lost.
+//! Work whose instructions `make bench NAME=instructions` counts: the functions `counted_*` in
+//! tests `counts_*`. As tests they show that no row is lost.
 //!
-//! They are all in one program, those of the floor below too, as each program has to be built once more. What
-//! the I/O threads do is in `net/simulator/instructions.rs`.
+//! The work of crates below is here too: one program is built faster than two. The work of the I/O
+//! threads is in `net/simulator/instructions.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test says by its panic what went wrong")]
 
@@ -15,7 +15,7 @@ use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use headgate_record::PageSchema;
 
-/// A key, three numbers, and a string of 6 to 10 bytes if it is asked for.
+/// Returns a batch with a key, three numbers, and on request a string of 6 to 10 bytes.
 fn batch(rows: usize, strings: bool) -> RecordBatch {
     let mut random = fastrand::Rng::with_seed(42);
     let mut number = || i64::from(random.u32(..u32::MAX));

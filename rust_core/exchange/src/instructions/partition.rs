@@ -1,4 +1,4 @@
-//! Writing into a partition and reading from it within one process: no thread but the test's own.
+//! Writing a partition and reading it within one process and one thread.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -19,9 +19,9 @@ use crate::writer::{ArrowWriter, BytesWriter};
 const SUBPARTITIONS: u32 = 16;
 const SEGMENT: usize = 32 << 10;
 const EMITS: usize = 20;
-/// Of a batch: less than the free segments hold.
+/// Rows of a batch: fewer than the free segments hold.
 const ROWS: usize = 8192;
-/// Between two reads.
+/// Records between two reads.
 const RECORDS: usize = 1000;
 
 #[inline(never)]
@@ -39,7 +39,7 @@ fn counted_poll(reader: &mut RecordReader) -> Result<Poll<Option<Record>>> {
     reader.poll_next()
 }
 
-/// A partition, and a reader of all of it.
+/// Returns a partition, and a reader of all its subpartitions.
 fn partition(
     schema: Option<Arc<PageSchema>>,
 ) -> (ShuffleEnvironment, Arc<ResultPartition>, RecordReader) {
@@ -59,7 +59,7 @@ fn partition(
     (env, partition, reader)
 }
 
-/// Reads what is there; rows, or bytes, and whether it was the end.
+/// Reads until the reader is pending. Returns the rows or bytes, and true at the end.
 fn drain(
     reader: &mut RecordReader,
     poll: impl Fn(&mut RecordReader) -> Result<Poll<Option<Record>>>,

@@ -1,4 +1,4 @@
-//! Choosing where rows go, writing them into pages, reading pages.
+//! Selecting subpartitions for rows, writing rows into pages, reading pages.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn ids_of(batch: &RecordBatch) -> Vec<u32> {
     ids
 }
 
-/// All rows, partition by partition, in full pages.
+/// Returns all rows in full pages, partition by partition.
 fn pages(batch: &RecordBatch, append: Append) -> Vec<Bytes> {
     let schema = schema_of(batch);
     let source = Source::try_new(&schema, batch).unwrap();

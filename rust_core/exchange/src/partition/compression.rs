@@ -1,10 +1,9 @@
-//! Finishing buffers: a full segment becomes the buffer that consumers get, compressed where that is
-//! asked for and worth it (spec 4.1, 4.5).
+//! Finishing buffers: a full segment becomes the buffer that consumers get, compressed where that
+//! is asked for and worth it (spec 4.1, 4.5).
 //!
-//! The writer's thread compresses, in place, before the buffer is queued: queue, disk and wire carry the
-//! compressed bytes, and a gate decompresses them. So neither the I/O thread nor the read thread ever does.
-//!
-//! See docs/adr/0016-compressed-buffers.md.
+//! The writer's thread compresses, in place, before the buffer is queued: queue, disk and wire
+//! carry the compressed bytes, and a gate decompresses them. So neither the I/O thread nor the read
+//! thread ever does.
 //!
 //! Decision: ADR 0016.
 
@@ -80,8 +79,8 @@ impl BufferFinisher {
         }
     }
 
-    /// Ends the growing buffer of these subpartitions. Compresses it if no reader has begun to read it;
-    /// a buffer that was read in part stays as it is.
+    /// Ends the growing buffer of these subpartitions. Compresses it if no reader has begun to read
+    /// it; a buffer that was read in part stays as it is.
     pub(crate) fn finish_growing(&self, mut builder: BufferBuilder, targets: Range<usize>) {
         let compression = self.compression_for(targets.clone());
         let targets = &self.output.subpartitions()[targets];

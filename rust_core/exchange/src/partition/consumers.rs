@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::error::{ExchangeError, INTERRUPT_PERIOD, Result};
 use crate::lock::lock;
 
-/// Which subpartitions are done, and why the partition failed.
+/// The state of each consumer, and the failure of the partition.
 #[derive(Default)]
 pub(super) struct Progress {
     /// Number of `false` in `closed`.

@@ -1,4 +1,4 @@
-//! What a result partition is made with.
+//! Options of a result partition.
 
 use std::time::Duration;
 
@@ -6,51 +6,54 @@ use headgate_protocol::PartitionId;
 use headgate_record::Codec;
 
 /// When a partition is read, and where its data waits (spec 4.1).
+///
+/// Decision: ADR 0014.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PartitionKind {
-    /// Read while it is written; the writer may use all segments that nobody else needs.
+    /// Read while it is written. The writer may use all segments that are not promised to others.
     Pipelined,
     /// Read while it is written, in a bounded number of segments.
     #[default]
     PipelinedBounded,
-    /// Written to disk, read after it is finished, any number of times.
+    /// Written to disk, and read after it is finished, any number of times.
     Blocking,
-    /// Read while it is written, once; what finds no segment goes to disk, so that a slow or missing
-    /// reader does not stop the writer.
+    /// Read while it is written, once. Queued buffers go to disk when segments run short, so that a
+    /// slow or missing reader does not stop the writer.
     Hybrid,
 }
 
 impl PartitionKind {
-    /// Whether its data may wait on disk.
+    /// True if its data may wait on disk.
     pub(crate) fn is_stored(self) -> bool {
         matches!(self, Self::Blocking | Self::Hybrid)
     }
 }
 
-/// How a result partition is built; its caller checks the values.
+/// Options of one partition. The caller checks the values.
 #[derive(Debug, Clone)]
 pub struct PartitionOptions {
-    /// One per consumer: whether its subpartition is built. Rows for the others are dropped.
+    /// True for each subpartition that is built, one per consumer. Rows for the others are dropped.
     pub wanted: Vec<bool>,
-    /// Its name, unique for good; random if not given.
+    /// Its id, which is never used again; random if none.
     pub id: Option<PartitionId>,
-    /// Names of the task events it takes from the start.
+    /// Names of the task events that it takes from the start.
     pub task_events: Vec<String>,
-    /// How long whoever knows why a consumer vanished has to say so; zero fails the partition at once.
-    /// A blocking one waits for the next consumer instead.
+    /// Time from the loss of a consumer until the partition fails, unless its subpartition is
+    /// released first. Zero fails it at once. A blocking partition waits for the next consumer
+    /// instead.
     pub lost_consumer_timeout: Duration,
     /// When it is read, and where its data waits.
     pub kind: PartitionKind,
-    /// Bytes it may have on disk, 0 for no limit. There a hybrid one waits for its readers; a blocking
-    /// one, which has none yet, fails.
+    /// Bytes that it may have on disk, 0 for no limit. At the limit a hybrid partition waits for
+    /// its readers; a blocking partition fails, since it has no readers yet.
     pub max_spill_size: u64,
-    /// How complete data buffers are compressed, if they are.
+    /// Compression of complete data buffers.
     pub compression: Option<Codec>,
 }
 
 impl PartitionOptions {
-    /// All of `count` subpartitions, pipelined and bounded, which fail with the first consumer that
-    /// vanishes.
+    /// Returns options for `count` subpartitions, pipelined and bounded, that fail when a consumer
+    /// is lost.
     pub fn all(count: usize) -> Self {
         Self {
             wanted: vec![true; count],
@@ -63,13 +66,13 @@ impl PartitionOptions {
         }
     }
 
-    /// The same of another kind.
+    /// Returns the same options with another kind.
     #[must_use]
     pub fn of_kind(self, kind: PartitionKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same with its data buffers compressed.
+    /// Returns the same options with compression.
     #[must_use]
     pub fn compressed(self, codec: Codec) -> Self {
         Self { compression: Some(codec), ..self }

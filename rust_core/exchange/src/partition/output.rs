@@ -179,7 +179,8 @@ impl Output {
         consumed
     }
 
-    /// Waits until every consumer acknowledged its records, or wants nothing more; false on timeout.
+    /// Waits until every consumer acknowledged its records, or wants nothing more; false on
+    /// timeout.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.

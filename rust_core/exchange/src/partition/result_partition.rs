@@ -1,4 +1,4 @@
-//! `ResultPartition`: one subpartition per consumer, filled by one writer.
+//! `ResultPartition`: one subpartition per consumer, filled by one writer (spec 4.4, 4.5).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub struct ResultPartition {
 }
 
 impl ResultPartition {
-    /// A partition with nothing in it.
+    /// Creates an empty partition.
     ///
     /// # Errors
-    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more,
-    /// and another one to read with where data goes to disk.
+    /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
+    /// A kind whose data goes to disk needs another one, to read it back.
     pub(crate) fn new(
         id: PartitionId,
         options: &PartitionOptions,
@@ -55,12 +55,12 @@ impl ResultPartition {
         }))
     }
 
-    /// The name consumers ask for.
+    /// Returns the id that consumers request.
     pub fn id(&self) -> PartitionId {
         self.output.id()
     }
 
-    /// When it is read, and where its data waits.
+    /// Returns its kind: when it is read, and where its data waits.
     pub fn kind(&self) -> PartitionKind {
         self.output.kind()
     }
@@ -74,7 +74,8 @@ impl ResultPartition {
         self.output.subpartitions()
     }
 
-    /// Attaches a reader to a subpartition. The listener is called when the reader should poll again.
+    /// Attaches a reader to a subpartition. The listener is called when the reader should poll
+    /// again.
     ///
     /// # Errors
     /// No such subpartition, one that has its reader, was released or is not built, or the failure
@@ -100,7 +101,7 @@ impl ResultPartition {
         &self.segments
     }
 
-    /// What turns full segments into the buffers that consumers get.
+    /// Turns full segments into the buffers that consumers get.
     pub(crate) fn buffers(&self) -> &BufferFinisher {
         &self.buffers
     }
@@ -171,7 +172,8 @@ impl ResultPartition {
         self.output.wait_consumed(timeout, interrupt)
     }
 
-    /// Waits until every consumer acknowledged its records, or wants nothing more; false on timeout.
+    /// Waits until every consumer acknowledged its records, or wants nothing more; false on
+    /// timeout.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.

@@ -1,4 +1,6 @@
-//! The segments of a partition: waiting for them is the back-pressure (spec 1.5, 4.5).
+//! The segments of a partition. Waiting for them is the back-pressure (spec 1.5, 4.5).
+//!
+//! Decision: ADR 0013.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,7 +32,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// The pool of a partition of this kind.
+    /// Creates the pool of a partition of this kind.
     ///
     /// # Errors
     /// [`ExchangeError::PoolTooSmall`] when there is not one segment per subpartition and one more.
@@ -79,7 +81,7 @@ impl Segments {
         self.segment_size
     }
 
-    /// A segment to write into, if one is free.
+    /// Returns a segment to write into, if one is free.
     ///
     /// # Errors
     /// Why the partition failed.
@@ -89,8 +91,8 @@ impl Segments {
         self.pool.try_request_for(subpartition).map_err(refused)
     }
 
-    /// A segment to write into, for one subpartition or for all; waits for consumers to give some
-    /// back once the overdraft is used up.
+    /// Returns a segment to write into, for one subpartition or for all. Once the overdraft is used
+    /// up, it waits until consumers return segments.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -107,7 +109,7 @@ impl Segments {
             if self.output.make_room()? {
                 continue;
             }
-            // The clock is asked only where there is something to wait for.
+            // Only a call that waits reads the clock.
             waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));
             let requested = self.pool.request_for(subpartition, INTERRUPT_PERIOD);
             if let Some(segment) = requested.map_err(refused)? {
@@ -118,9 +120,10 @@ impl Segments {
         }
     }
 
-    /// Segments to stand for memory of others, for one subpartition or for all. Waits for consumers to give
-    /// some back, if so many can be had at all; none where `patient` is not set, or where it takes long
-    /// although a single one could be had: whom they would wait for may be waiting for these very rows.
+    /// Takes `count` segments that stand for foreign memory, for one subpartition or for all. If
+    /// `patient`, it waits until consumers return segments. Returns none if the pool is too small,
+    /// or if single segments become free but not `count` at once: the consumers may be waiting for
+    /// these very rows.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -148,15 +151,15 @@ impl Segments {
         }
     }
 
-    /// Whether a record can be begun without waiting: there is a segment without overdraft, and no
-    /// subpartition has as many queued as one should have. True when the partition is closed, and
-    /// where what is queued can go to disk.
+    /// True if a record can be begun without waiting: a segment is free without overdraft, and no
+    /// subpartition has reached its limit of queued buffers. True also once the partition is
+    /// closed, and while queued buffers can go to disk.
     pub(crate) fn is_available(&self) -> bool {
         self.output.has_room_on_disk() || self.pool.is_available()
     }
 
-    /// Waits until the partition [is available](Self::is_available); false on timeout. For one that has
-    /// reached its limit on disk, that is a free segment.
+    /// Waits until a record [can be begun](Self::is_available); false on timeout. A partition that
+    /// has reached its limit on disk waits for a free segment.
     ///
     /// # Errors
     /// Why the partition failed, or what the interrupt says.
@@ -176,7 +179,7 @@ impl Segments {
                 deadline.saturating_duration_since(Instant::now()).min(INTERRUPT_PERIOD)
             });
             let available = self.pool.wait_available(left).map_err(refused)?;
-            // A failure gives everything back, which makes the pool available.
+            // A failure returns all segments, which makes the pool available.
             self.output.check()?;
             if available || left < INTERRUPT_PERIOD {
                 return Ok(available);
@@ -185,12 +188,12 @@ impl Segments {
         }
     }
 
-    /// How long the writer has waited for segments, in ns, a wait that still lasts included.
+    /// Time that the writer has waited for segments, in ns, a current wait included.
     pub(crate) fn back_pressured_ns(&self) -> u64 {
         self.timer.back_pressured_ns()
     }
 
-    /// Counts as waiting, for the writer and for the task, until what it returns is dropped.
+    /// Counts as waiting, for the writer and for the task, until the returned guards are dropped.
     fn back_pressured(&self, activity: Activity) -> [Wait<'_>; 2] {
         [&self.timer, &*self.shared.metrics.timer].map(|timer| timer.wait(activity))
     }

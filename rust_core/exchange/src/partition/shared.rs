@@ -1,4 +1,4 @@
-//! What the partitions of an environment share.
+//! State that the partitions of an environment share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

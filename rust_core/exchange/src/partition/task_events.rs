@@ -1,7 +1,7 @@
 //! Events from the consumers to the task that produces (spec 8.4, 11).
 //!
-//! The I/O thread and readers put them here; the writer's own thread takes them and calls who asked
-//! for them. So a handler never runs on the I/O thread, nor at the same time as the writer.
+//! The I/O thread and readers publish them here. The writer's own thread takes them and calls their
+//! handlers, so a handler never runs on the I/O thread, nor at the same time as the writer.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -13,19 +13,19 @@ use headgate_record::Event;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 
-/// Events that may wait for the writer.
+/// Limit of events that wait for the writer.
 const MAX_PENDING: usize = 1024;
-/// Bytes of their bodies; one event may be larger than that alone.
+/// Limit of the bytes of their bodies. A single event may be larger.
 const MAX_PENDING_BYTES: usize = 4 << 20;
 
-/// What a consumer told the task that produces for it.
+/// An event from a consumer to the task that produces for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskEvent {
-    /// Who sent it: the consumer of this subpartition.
+    /// The subpartition whose consumer sent it.
     pub subpartition: usize,
-    /// What kind of event it is.
+    /// The name that its handler subscribed to.
     pub name: String,
-    /// Its content.
+    /// The content.
     pub body: Bytes,
 }
 
@@ -41,7 +41,7 @@ struct State {
 #[derive(Default)]
 pub struct TaskEvents {
     state: Mutex<State>,
-    /// Whether `pending` has any, to look at without the lock; changes under it only.
+    /// True while `pending` is not empty, to be read without the lock. Changes under the lock only.
     some: AtomicBool,
 }
 
@@ -80,8 +80,8 @@ impl TaskEvents {
         if state.pending.len() >= MAX_PENDING || (full && !state.pending.is_empty()) {
             let (count, bytes) = (state.pending.len(), state.bytes);
             return refused(format!(
-                "{count} task events of {bytes} bytes wait for the producer already, \
-                 which may hold {MAX_PENDING} of {MAX_PENDING_BYTES} bytes"
+                "{count} task events of {bytes} bytes wait for the producer already; \
+                 the limits are {MAX_PENDING} events and {MAX_PENDING_BYTES} bytes"
             ));
         }
         state.bytes += body.len();

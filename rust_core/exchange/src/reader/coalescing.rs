@@ -1,4 +1,4 @@
-//! What a reader holds that puts batches together.
+//! The coalesced rows of a reader, and the records behind them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use headgate_record::{BatchCoalescer, CoalesceError, PageSchema};
 
+use super::record::Record;
 use crate::error::{ExchangeError, Result};
-use crate::reader::Record;
 
-/// Rows that wait for others, and what is read before and behind them.
+/// Rows that wait for others, and the records to return before and behind them.
 pub(super) struct Coalescing {
     rows: BatchCoalescer,
-    /// Complete; read before the rows that wait.
+    /// Complete records, returned before the rows that wait.
     ready: VecDeque<Result<Record>>,
 }
 
@@ -21,17 +21,17 @@ impl Coalescing {
         Self { rows: BatchCoalescer::new(schema, batch_bytes), ready: VecDeque::new() }
     }
 
-    /// Whether nothing is held.
+    /// True if it holds nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.ready.is_empty()
     }
 
-    /// Whether a page of so many bytes goes by itself.
+    /// True if a page of this size is returned without a copy.
     pub(super) fn is_large(&self, page_bytes: usize) -> bool {
         self.rows.is_large(page_bytes)
     }
 
-    /// Copies the rows of a page of the channel.
+    /// Copies the rows of a page.
     pub(super) fn push(&mut self, batch: &RecordBatch, channel: impl Fn() -> String) -> Result<()> {
         let mut complete = Vec::new();
         let pushed = self.rows.push(batch, &mut complete);
@@ -39,7 +39,7 @@ impl Coalescing {
         pushed.map_err(|error| of_coalesce(error, channel))
     }
 
-    /// Ends the batch that the rows wait for; `next` is read behind it.
+    /// Completes the batch of the rows that wait. `next` is returned behind it.
     pub(super) fn end_batch(&mut self, next: Result<Option<Record>>) {
         let rows = self.rows.finish().map_err(|error| of_coalesce(error, || ALL.to_owned()));
         self.ready.extend(rows.map(|rows| rows.map(Record::Batch)).transpose());
@@ -51,7 +51,7 @@ impl Coalescing {
     }
 }
 
-/// The name of rows of several channels, in errors.
+/// The name of several channels in errors.
 const ALL: &str = "channels read together";
 
 fn of_coalesce(error: CoalesceError, channel: impl Fn() -> String) -> ExchangeError {

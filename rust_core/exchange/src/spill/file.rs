@@ -1,4 +1,4 @@
-//! One file without a name.
+//! Spill files: one nameless file per partition.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -8,32 +8,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, preadv, pwritev};
 
-use super::manager::SpillCounters;
-
-/// Pieces per call of the kernel, far below what it takes.
+/// Slices per system call, far below the limit of the kernel.
 const MAX_SLICES: usize = 64;
 
-/// A piece of the file.
+/// Bytes and files of all spill files of an environment.
+#[derive(Debug, Default)]
+pub(super) struct SpillCounters {
+    /// Bytes written so far.
+    pub(super) written: AtomicU64,
+    /// Bytes read so far.
+    pub(super) read: AtomicU64,
+    /// Open files.
+    pub(super) files: AtomicU64,
+}
+
+/// A range of the file that holds one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Where it begins, in bytes.
+    /// First byte of the range.
     pub(super) offset: u64,
-    /// How long it is, in bytes.
+    /// Bytes of the range.
     pub(super) len: u32,
     /// CRC32C of its bytes.
     pub(super) crc: u32,
-    /// How many bytes these stand for, where they are compressed.
+    /// Bytes before compression; none if they are not compressed.
     pub(super) plain_len: Option<u32>,
 }
 
 impl Extent {
-    /// The offset behind it.
+    /// Returns the offset behind the range.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 }
 
-/// A file that is gone with its last descriptor, also after a kill.
+/// A nameless file. The kernel deletes it with its last descriptor, also when the process is
+/// killed.
 #[derive(Debug)]
 pub(super) struct SpillFile {
     file: File,
@@ -48,12 +58,12 @@ impl SpillFile {
         Self { file, live: AtomicU64::new(0), counters }
     }
 
-    /// Writes all pieces at `offset`, one behind the other; returns the offset behind them.
+    /// Writes all pieces at `offset`, one behind the other. Returns the offset behind them.
     pub(super) fn write(&self, mut offset: u64, pieces: &[&[u8]]) -> io::Result<u64> {
         for pieces in pieces.chunks(MAX_SLICES) {
             let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
             let mut rest = &mut slices[..];
-            // Skips empty pieces, here and below.
+            // Skips leading empty pieces: a write of nothing would look like an error.
             IoSlice::advance_slices(&mut rest, 0);
             while !rest.is_empty() {
                 let written = match pwritev(&self.file, rest, offset) {
@@ -71,7 +81,7 @@ impl SpillFile {
         Ok(offset)
     }
 
-    /// Fills all targets from `offset` on.
+    /// Reads from `offset` on until all targets are full.
     pub(super) fn read(&self, mut offset: u64, targets: &mut [&mut [u8]]) -> io::Result<()> {
         let mut slices: Vec<_> = targets.iter_mut().map(|target| IoSliceMut::new(target)).collect();
         let mut rest = &mut slices[..];
@@ -90,15 +100,15 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Gives the room of a piece that nobody reads any more back to the file system, if it can.
+    /// Returns the disk space of an extent that nobody reads any more to the file system.
     pub(super) fn discard(&self, extent: &Extent) {
         self.live.fetch_sub(extent.len.into(), Ordering::Relaxed);
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // A file system without holes keeps the room until the file is gone.
+        // A file system without holes keeps the space until the file is deleted.
         let _ = fallocate(&self.file, hole, extent.offset, extent.len.into());
     }
 
-    /// Bytes written and not discarded.
+    /// Returns the bytes that are written and not discarded.
     pub(super) fn live(&self) -> u64 {
         self.live.load(Ordering::Relaxed)
     }
@@ -121,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pieces_come_back_as_they_were_cut_and_otherwise() {
+    fn many_pieces_are_read_back_as_they_were_cut_and_otherwise() {
         let file = file();
         let pieces: Vec<Vec<u8>> = (0..200_u8).map(|i| vec![i; usize::from(i) * 7]).collect();
         let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
@@ -134,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_cannot_be_read() {
+    fn reading_beyond_the_end_is_an_error() {
         let file = file();
         file.write(0, &[&[1, 2, 3]]).unwrap();
         let error = file.read(1, &mut [&mut [0; 3]]).unwrap_err();
@@ -142,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_of_what_was_read_is_given_back() {
+    fn discarding_an_extent_returns_its_space_and_keeps_the_others() {
         use std::os::unix::fs::MetadataExt;
         let file = file();
         let page = vec![7; 1 << 16];
@@ -150,7 +160,7 @@ mod tests {
         let before = file.file.metadata().unwrap().blocks();
         file.discard(&Extent { offset: 0, len: 1 << 16, crc: 0, plain_len: None });
         assert_eq!(file.live(), 1 << 16);
-        // A file system without holes keeps them.
+        // A file system without holes keeps the blocks.
         assert!(file.file.metadata().unwrap().blocks() <= before);
         let mut back = vec![0; 1 << 16];
         file.read(1 << 16, &mut [&mut back]).unwrap();

@@ -1,4 +1,4 @@
-//! Which blocks a subpartition has, and where their bytes are; no I/O.
+//! The index of a subpartition's blocks: their numbers, types and places. Does no I/O.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use headgate_protocol::DataType;
 
 use super::file::Extent;
 
-/// Where the bytes of a block are.
+/// The place of a block's bytes.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Not written yet, or about to be.
+    /// In memory: not written yet, or being written.
     Memory(Buffer),
     /// In the file.
     Disk(Extent),
@@ -23,16 +23,16 @@ pub(super) struct Block {
     pub(super) data_type: DataType,
 }
 
-/// The blocks of one subpartition in order, numbered from 0 on.
+/// The blocks of one subpartition, in order, numbered from 0.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// The number of the first block that is left.
+    /// Number of the first block in `blocks`.
     first: u64,
-    /// Those on disk come before those in memory.
+    /// Blocks that were not taken. Those on disk come before those in memory.
     blocks: VecDeque<Block>,
-    /// Data blocks that ever came, events not counted.
+    /// Data blocks that were ever added, events not counted.
     data: u64,
-    /// Pieces of the file that nobody needs any more.
+    /// Extents that nobody reads any more, to be discarded.
     spent: Vec<Extent>,
 }
 
@@ -46,12 +46,12 @@ impl Index {
         self.blocks.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Data blocks that ever came.
+    /// Returns the number of data blocks that were ever added.
     pub(super) fn data(&self) -> u64 {
         self.data
     }
 
-    /// The blocks that are in memory, with their numbers.
+    /// Returns the blocks that are in memory, with their numbers.
     pub(super) fn in_memory(&self) -> Vec<(u64, Buffer)> {
         let is_in_memory = |block: &&Block| matches!(block.place, Place::Memory(_));
         let from = self.blocks.len() - self.blocks.iter().rev().take_while(is_in_memory).count();
@@ -63,7 +63,8 @@ impl Index {
         numbered.filter_map(buffer).collect()
     }
 
-    /// A block was written; its buffer, unless it was taken meanwhile: then nobody needs the extent.
+    /// Records that a block was written. Returns its buffer. If the block was taken meanwhile, its
+    /// extent is spent and there is no buffer to return.
     pub(super) fn written(&mut self, number: u64, extent: Extent) -> Option<Buffer> {
         let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let Some(block) = at.and_then(|at| self.blocks.get_mut(at)) else {
@@ -76,7 +77,7 @@ impl Index {
         }
     }
 
-    /// Up to `count` blocks from `number` on that lie side by side in the file.
+    /// Returns up to `count` blocks from `number` on that lie side by side in the file.
     pub(super) fn run(&self, number: u64, count: usize) -> Vec<(Extent, DataType)> {
         let mut run: Vec<(Extent, DataType)> = Vec::with_capacity(count);
         while run.len() < count {
@@ -92,7 +93,8 @@ impl Index {
         run
     }
 
-    /// Forgets the blocks before `number`: they were taken, and nobody reads them again.
+    /// Removes the blocks before `number`, which were taken. Returns them, to be dropped without a
+    /// lock.
     pub(super) fn forget_before(&mut self, number: u64) -> Vec<Block> {
         let count = usize::try_from(number.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let taken: Vec<_> = self.blocks.drain(..count.min(self.blocks.len())).collect();
@@ -105,12 +107,12 @@ impl Index {
         taken
     }
 
-    /// Forgets all of them.
+    /// Removes all blocks.
     pub(super) fn clear(&mut self) -> Vec<Block> {
         self.forget_before(u64::MAX)
     }
 
-    /// The pieces of the file that nobody needs any more; each is named once.
+    /// Returns each spent extent once, to be discarded.
     pub(super) fn take_spent(&mut self) -> Vec<Extent> {
         std::mem::take(&mut self.spent)
     }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_side_by_side_is_one_run() {
+    fn blocks_side_by_side_are_one_run() {
         let index = three_written();
         assert!(index.in_memory().is_empty());
         assert_eq!(index.data(), 2);
@@ -179,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_spent_once_and_numbers_stay() {
+    fn removed_blocks_are_spent_once_and_numbers_stay() {
         let mut index = three_written();
         assert_eq!(index.forget_before(2).len(), 2);
         assert_eq!(index.take_spent(), [extent(10, 7)]);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_while_it_was_written_is_spent() {
+    fn a_block_taken_during_its_write_is_spent() {
         let mut index = Index::default();
         index.push(buffer("ab"), DATA);
         let batch = index.in_memory();

@@ -1,23 +1,15 @@
-//! What all partitions of an environment that use the disk share.
+//! The disk of an environment: directories, the read thread and counters, shared by all partitions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::file::SpillFile;
+use super::file::{SpillCounters, SpillFile};
 use super::read_thread::ReadThread;
 use crate::error::Result;
 use crate::spill_dirs::SpillDirectories;
 use crate::stats::SpillStats;
 
-/// What went to disk and came back.
-#[derive(Debug, Default)]
-pub(super) struct SpillCounters {
-    pub(super) written: AtomicU64,
-    pub(super) read: AtomicU64,
-    pub(super) files: AtomicU64,
-}
-
-/// Directories, the thread that reads, and counts.
+/// Creates spill files, and owns the thread that reads them.
 pub(crate) struct SpillManager {
     directories: Arc<SpillDirectories>,
     pub(super) reads: Arc<ReadThread>,
@@ -25,7 +17,7 @@ pub(crate) struct SpillManager {
 }
 
 impl SpillManager {
-    /// Opens and starts nothing yet.
+    /// Creates a manager that opens and starts nothing yet.
     pub(crate) fn new(directories: Arc<SpillDirectories>) -> Self {
         Self { directories, reads: Arc::default(), counters: Arc::default() }
     }
@@ -35,7 +27,7 @@ impl SpillManager {
         Ok(SpillFile::new(file, Arc::clone(&self.counters)))
     }
 
-    /// A snapshot.
+    /// Returns a snapshot of the counters.
     pub(crate) fn stats(&self) -> SpillStats {
         SpillStats {
             bytes_written: self.counters.written.load(Ordering::Relaxed),
@@ -44,12 +36,12 @@ impl SpillManager {
         }
     }
 
-    /// Ends the thread that reads.
+    /// Stops the read thread and waits for it.
     pub(crate) fn stop(&self) {
         self.reads.stop();
     }
 
-    /// Leaves the parent's thread alone in a forked child, which has none.
+    /// Leaves the parent's thread alone in a forked child, which has no such thread.
     pub(crate) fn forget(&self) {
         self.reads.forget();
     }

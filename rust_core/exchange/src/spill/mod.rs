@@ -1,4 +1,5 @@
-//! What a partition keeps on disk: pages that wait for a reader longer than memory can (spec 4.6, 4.7).
+//! Partitions on disk: buffers that wait for a reader longer than memory can hold them (spec 4.6,
+//! 4.7).
 //!
 //! ```text
 //!   Subpartition --collect--> Index --spill, when segments run short--> SpillFile   (writer's thread)
@@ -6,12 +7,13 @@
 //!                               +--> StoredView <-- segments of the store --+        (ReadThread)
 //! ```
 //!
-//! One file per partition, without a name. Each write to it is a region: what every subpartition has in
-//! memory, in the order of the subpartitions, so that the part of one subpartition is one run. The index
-//! (offset, length, type and CRC of each block, and what a compressed one stands for) stays in memory.
+//! Each partition has one nameless file. One write to it is a region: the buffers that every
+//! subpartition has in memory, in the order of the subpartitions, so that those of one subpartition
+//! lie side by side. The index (offset, length, type, CRC and uncompressed length of each block)
+//! stays in memory.
 //!
-//! Blocks are read by one thread per environment, a few ahead of each reader: so that a disk never stops
-//! the I/O thread, and neither does a reader that only asks whether something is there.
+//! One thread per environment reads blocks, a few ahead of each reader. The I/O thread never waits
+//! for a disk.
 //!
 //! Decision: ADR 0014.
 

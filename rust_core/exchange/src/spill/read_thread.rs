@@ -1,4 +1,4 @@
-//! The thread that reads blocks ahead of their readers.
+//! The thread that reads blocks from disk ahead of their readers.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,37 +9,38 @@ use crate::error::{ExchangeError, Result};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
-/// How long a view waits for a segment before those read for others that do not fetch them are taken back.
+/// Time that a view waits for a segment before segments are reclaimed from readers that do not
+/// fetch theirs.
 pub(super) const RECLAIM_AFTER: Duration = Duration::from_millis(20);
 
-/// How a [`Fill::fill`] ended.
+/// Result of [`Fill::fill`].
 pub(super) enum Filled {
-    /// Blocks are there, or none were wanted, or the view failed.
+    /// The blocks were read, or none were wanted, or the view failed.
     Done,
-    /// There is no segment; the view comes again when there is one.
+    /// No segment is free. The view is queued again when one is.
     Starved,
 }
 
-/// What blocks are read for. All of it is called by the read thread alone.
+/// A view that blocks are read for. Only the read thread calls it.
 pub(super) trait Fill: Send + Sync {
     /// Reads the next blocks.
     fn fill(&self) -> Filled;
 
-    /// Takes segments back from views that do not fetch what was read for them, so that this one gets
-    /// one; false if it waits for none any more.
+    /// Reclaims segments from views whose readers do not fetch their blocks. False if this view
+    /// waits for no segment any more.
     fn reclaim(&self) -> bool;
 
     /// Ends it with this cause.
     fn fail(&self, cause: &ExchangeError);
 }
 
-/// Views that want blocks, served in turn.
+/// The queue of views that want blocks, and the thread that serves it.
 pub(super) struct ReadThread {
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
 
-/// A leaf lock: whoever holds it takes no other.
+/// Under a leaf lock: its holder takes no other lock.
 struct Queue {
     views: VecDeque<Weak<dyn Fill>>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +59,7 @@ impl ReadThread {
         lock(&self.queue)
     }
 
-    /// Has the blocks that this view needs next read; starts the thread if there is none.
+    /// Queues a view whose next blocks are to be read. Starts the thread if there is none.
     ///
     /// # Errors
     /// After [`stop`](Self::stop), or when no thread can be started.
@@ -82,7 +83,7 @@ impl ReadThread {
         Ok(())
     }
 
-    /// Like [`request`](Self::request), for one that was there before and waits for a segment.
+    /// Queues a view again that waited for a segment.
     pub(super) fn retry(&self, view: Weak<dyn Fill>) {
         self.lock().views.push_back(view);
         self.arrived.notify_one();
@@ -105,7 +106,7 @@ impl ReadThread {
         }
     }
 
-    /// Waits for a view; `None` is the end.
+    /// Waits for the next view. None after a stop.
     fn next(&self, starved: &mut Vec<Weak<dyn Fill>>) -> Option<Weak<dyn Fill>> {
         let mut queue = self.lock();
         loop {
@@ -124,7 +125,7 @@ impl ReadThread {
             (queue, timed_out) = waited.unwrap_or_else(PoisonError::into_inner);
             if timed_out.timed_out() {
                 drop(queue);
-                // What this gives back wakes the one that waits for it.
+                // A reclaimed segment queues the view again that waits for it.
                 starved.retain(|view| view.upgrade().is_some_and(|view| view.reclaim()));
                 queue = self.lock();
             }
@@ -138,7 +139,7 @@ impl ReadThread {
         drop(queue);
         self.arrived.notify_all();
         if let Some(thread) = thread {
-            // Its panics are caught one by one.
+            // Each panic was reported to its view.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,5 @@
-//! The blocks of one partition: collected in memory, written when segments run short, read by views.
+//! The store of one partition: collects buffers in memory, writes them when segments run short, and
+//! lets views read them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -22,7 +23,8 @@ pub(super) trait StoreReader: Send + Sync {
     /// Index of the lane that it reads.
     fn lane(&self) -> usize;
 
-    /// Returns buffers that were read ahead for it, and that its consumer did not fetch for a while.
+    /// Returns buffers that were read ahead for it, and that its consumer did not fetch for a
+    /// while.
     fn give_back(&self) -> VecDeque<Buffer>;
 
     /// Ends it with this cause.
@@ -32,10 +34,10 @@ pub(super) trait StoreReader: Send + Sync {
     fn shut_down(&self);
 }
 
-/// A subpartition and what was taken out of its queue.
+/// A subpartition, and the blocks that were moved out of its queue.
 pub(super) struct Lane {
     pub(super) subpartition: Arc<Subpartition>,
-    /// Taken before the subpartition's own lock, never across I/O.
+    /// Taken before the subpartition's own lock. Never held during I/O.
     pub(super) index: Mutex<Index>,
 }
 
@@ -43,29 +45,29 @@ pub(super) struct Lane {
 struct Readers {
     views: Vec<Weak<dyn StoreReader>>,
     open: usize,
-    /// Everything is written: views may come.
+    /// True once everything is written, so that views may be created.
     complete: bool,
-    /// No view may come any more.
+    /// True once no view may be created any more.
     closed: bool,
     failure: Option<ExchangeError>,
 }
 
-/// What one partition has on disk, and what is about to get there.
+/// The blocks of one partition, on disk and on their way there.
 pub(crate) struct Store {
     partition: PartitionId,
-    /// Blocks stay when they were read.
+    /// True if blocks stay after they were read.
     pub(super) is_reconsumable: bool,
-    /// Bytes on disk; 0 is no limit.
+    /// Limit of bytes on disk; 0 is no limit.
     max_spill_size: u64,
     pub(super) lanes: Vec<Lane>,
     pub(super) manager: Arc<SpillManager>,
-    /// What is read from disk lies in these: at least one segment, one per view where there are enough.
+    /// The segments that blocks are read into: one per view if there are enough, at least one.
     pub(super) pool: LocalPool,
-    /// Made with the first write; gone with the last view after a close.
+    /// Created with the first write. Dropped with the last view after a close.
     file: Mutex<Option<Arc<SpillFile>>>,
-    /// The offset of the next region. Held across a write: only writers of the partition take it.
+    /// Offset of the next region. Held during a write: only the partition's writer takes it.
     region: Mutex<u64>,
-    /// Taken before the lock of a view, or alone.
+    /// Taken alone, or before the lock of a view.
     readers: Mutex<Readers>,
 }
 
@@ -82,7 +84,7 @@ impl Store {
     ) -> Result<Self> {
         let pool = global.create_local_pool(1, READ_AHEAD).map_err(|source| {
             ExchangeError::PoolTooSmall {
-                what: "what is read from disk",
+                what: "reading a partition from disk",
                 needed: 1,
                 segment_size: global.segment_size(),
                 source,
@@ -105,7 +107,8 @@ impl Store {
         })
     }
 
-    /// Becomes the reader of the wanted subpartitions: their buffers come here as soon as they are written.
+    /// Becomes the reader of the wanted subpartitions: their buffers come here as soon as they are
+    /// written.
     ///
     /// # Errors
     /// When one of them has a reader.
@@ -117,14 +120,14 @@ impl Store {
         Ok(())
     }
 
-    /// Takes over what a subpartition has for a reader now.
+    /// Moves the buffers that a reader of the subpartition could take to the index.
     fn collect(&self, index: usize) {
         let lane = &self.lanes[index];
         lane.drain_into(&mut lock(&lane.index));
     }
 
-    /// Makes room when the writer finds no segment: true if something was written. A pipelined part goes
-    /// to disk only then; what nobody reads yet goes first.
+    /// Writes buffers to disk when the writer finds no segment. True if something was written.
+    /// Subpartitions without a reader go first.
     ///
     /// # Errors
     /// A disk that cannot be written.
@@ -135,13 +138,13 @@ impl Store {
         Ok(self.spill(|lane| !lane.subpartition.has_reader())? || self.spill(|_| true)?)
     }
 
-    /// Whether the limit is not reached, so that the writer need not wait for a reader.
+    /// True while the limit is not reached, so that the writer need not wait for a reader.
     pub(crate) fn has_room(&self) -> bool {
         let live = self.file().map_or(0, |file| file.live());
         self.is_reconsumable || self.max_spill_size == 0 || live < self.max_spill_size
     }
 
-    /// Writes what waits for a reader that is not there, so that it holds no segment.
+    /// Writes the buffers of subpartitions without a reader, so that they hold no segments.
     ///
     /// # Errors
     /// A disk that cannot be written.
@@ -149,7 +152,7 @@ impl Store {
         self.spill(|lane| self.is_reconsumable || !lane.subpartition.has_reader()).map(|_| ())
     }
 
-    /// Writes a region; false when there was nothing to write, or no room for it.
+    /// Writes a region. False when there was nothing to write, or the limit leaves no room for it.
     fn spill(&self, which: impl Fn(&Lane) -> bool) -> Result<bool> {
         let mut region = lock(&self.region);
         let mut batch: Vec<(&Lane, u64, Buffer)> = Vec::new();
@@ -181,14 +184,15 @@ impl Store {
         fail_point!("spill.writes", error => return Err(error));
         *region = file.write(*region, &pieces).map_err(|error| self.io("write", bytes, error))?;
         for ((lane, number, _), extent) in batch.iter().zip(extents) {
-            // The batch has the buffer too, so no segment goes home under the lock.
+            // The batch holds the buffer too, so no segment returns to its pool under the lock.
             lock(&lane.index).written(*number, extent);
         }
         Ok(true)
     }
 
-    /// Where each buffer of a region goes, and what is written. What goes to several subpartitions is
-    /// written once where it stays: what is given back when it was read must not be shared.
+    /// Returns the extent of each buffer of a region, and the bytes to write. A blocking partition
+    /// writes a buffer of several subpartitions once. Others do not: an extent is discarded after
+    /// its read, so it must not be shared.
     fn lay_out<'a>(
         &self,
         mut offset: u64,
@@ -223,12 +227,12 @@ impl Store {
         Ok(Arc::clone(lock(&self.file).insert(made)))
     }
 
-    /// The file, unless it is gone.
+    /// Returns the file, unless it was not created yet or is closed.
     pub(super) fn file(&self) -> Option<Arc<SpillFile>> {
         lock(&self.file).clone()
     }
 
-    /// The error of a call on the file.
+    /// Returns the error of a failed read or write.
     pub(super) fn io(
         &self,
         doing: &'static str,
@@ -239,28 +243,28 @@ impl Store {
         ExchangeError::SpilledPartition { partition, doing, bytes, source }
     }
 
-    /// The error of a block that is not what was written.
+    /// Returns the error of a block whose checksum is wrong.
     pub(super) fn damaged(&self, lane: usize, extent: &Extent) -> ExchangeError {
         ExchangeError::Integrity {
             channel: format!("partition {}/{lane}", self.partition),
             detail: format!(
-                "the checksum of {} bytes at {} of its file is not what was written",
+                "the checksum of {} bytes at offset {} of its file differs from the one written",
                 extent.len, extent.offset
             ),
         }
     }
 
-    /// Everything is written: lets readers come.
+    /// Allows views: everything is written.
     pub(crate) fn complete(&self) {
         lock(&self.readers).complete = true;
     }
 
-    /// Whether everything is written.
+    /// True once everything is written.
     pub(crate) fn is_complete(&self) -> bool {
         lock(&self.readers).complete
     }
 
-    /// Lets a view in.
+    /// Registers a view.
     ///
     /// # Errors
     /// The failure of the partition, or that it is closed.
@@ -281,7 +285,7 @@ impl Store {
         Ok(())
     }
 
-    /// A view wants nothing more.
+    /// Unregisters a view that wants nothing more.
     pub(super) fn leave(&self) {
         let mut readers = lock(&self.readers);
         readers.open -= 1;
@@ -294,7 +298,8 @@ impl Store {
         }
     }
 
-    /// One segment for each view where there are enough, else what there is: then they take turns.
+    /// Reserves one segment per view if there are enough. Otherwise one for all: the views take
+    /// turns.
     fn resize(&self, open: usize) {
         let (min, max) = (open.max(1), (open + 1) * READ_AHEAD);
         let all = self.pool.set_minimum(min, max, 0);
@@ -304,7 +309,7 @@ impl Store {
         }
     }
 
-    /// The views that are left.
+    /// Returns the views that are alive.
     pub(super) fn views(&self) -> Vec<Arc<dyn StoreReader>> {
         lock(&self.readers).views.iter().filter_map(Weak::upgrade).collect()
     }
@@ -317,14 +322,14 @@ impl Store {
         }
     }
 
-    /// Drops what was stored for a subpartition, and ends its views.
+    /// Drops the blocks of a subpartition, and ends its views.
     pub(crate) fn release(&self, index: usize) {
         self.views().iter().filter(|view| view.lane() == index).for_each(|view| view.shut_down());
         let blocks = lock(&self.lanes[index].index).clear();
         drop(blocks);
     }
 
-    /// No view may come any more; what is stored goes with the last one.
+    /// Refuses further views. The blocks and the file are dropped with the last view.
     pub(crate) fn close(&self) {
         let mut readers = lock(&self.readers);
         readers.closed = true;
@@ -335,7 +340,7 @@ impl Store {
         }
     }
 
-    /// Ends all views: the process needs its memory back.
+    /// Closes, and ends all views: the environment needs its memory back.
     pub(crate) fn shut_down(&self) {
         self.close();
         for view in self.views() {
@@ -354,7 +359,7 @@ impl Store {
 }
 
 impl Lane {
-    /// Moves what a reader could take now; the order within the subpartition is that of a reader.
+    /// Moves the buffers that a reader could take to the index, in the order of polls.
     fn drain_into(&self, index: &mut Index) {
         let (mut next, _) = self.subpartition.look(true).next_and_backlog();
         while next != Next::None {

@@ -1,4 +1,4 @@
-//! Memory that blocks are read into.
+//! Targets: memory that blocks are read into.
 
 use std::sync::{Arc, Weak};
 
@@ -10,11 +10,11 @@ use super::read_thread::{Fill, ReadThread};
 use super::store::Store;
 use crate::error::{ExchangeError, Result};
 
-/// Memory for a block that is to be read.
+/// Memory for one block.
 pub(super) enum Target {
-    /// Data, as many bytes as the extent has.
+    /// A segment for a data block of this extent.
     Segment(PooledSegment, Extent),
-    /// Events need no segment.
+    /// Ordinary memory for an event, which needs no segment.
     Heap(Vec<u8>),
 }
 
@@ -37,8 +37,8 @@ impl Target {
     }
 }
 
-/// Memory for as many blocks of the plan as there are segments; for none if the view must wait: then it
-/// comes back to the read thread when there is one.
+/// Takes memory for as many blocks of the plan as segments are free. If none is, the view is queued
+/// with the read thread again when one is.
 ///
 /// # Errors
 /// The pool is closed, or the kernel has no memory.
@@ -68,7 +68,7 @@ pub(super) fn of_plan(
     Ok(targets)
 }
 
-/// Brings a view back to the read thread when there is a segment for it.
+/// Queues a view with the read thread again when a segment is free.
 struct Retry {
     reads: Arc<ReadThread>,
     view: Weak<dyn Fill>,

@@ -1,4 +1,4 @@
-//! One reader of a subpartition that is on disk, or in part.
+//! `StoredView`: a reader of a subpartition that is on disk, wholly or in part.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -16,25 +16,26 @@ use crate::lock::lock;
 use crate::view::{DataListener, Polled, SubpartitionView, ViewState, ViewedPartition};
 
 struct State {
-    /// Number of the block that is taken next.
+    /// Number of the block that the next poll takes.
     next: u64,
-    /// Data blocks taken out of the index.
+    /// Data blocks taken so far.
     data_taken: u64,
-    /// The blocks from `next` on that were read from disk.
+    /// Blocks from `next` on that were read from disk.
     ready: VecDeque<Buffer>,
-    /// When the last of them came.
+    /// Time at which the last of them was read.
     ready_since: Instant,
-    /// With the read thread, or waiting for a segment; then only that thread changes the end of `ready`.
+    /// True while the view is queued with the read thread or waits for a segment. Only that thread
+    /// appends to `ready` then.
     reading: bool,
-    /// The reader found nothing and wants to be told.
+    /// True while the reader waits for a notification: it found nothing to take.
     waits: bool,
     next_sequence: Sequence,
     failure: Option<ExchangeError>,
-    /// It wants nothing more, or gets nothing more.
+    /// True once the consumer wants nothing more, or gets nothing more.
     ended: bool,
 }
 
-/// Reads blocks from disk, then what is still in memory; its own place, independent of other views.
+/// Reads blocks from disk, then those still in memory. Its position is independent of other views.
 pub(crate) struct StoredView {
     partition: Arc<dyn ViewedPartition>,
     store: Arc<Store>,
@@ -74,7 +75,7 @@ impl StoredView {
             this: Weak::clone(this),
         });
         if let Err(error) = view.store.enter(Weak::<Self>::clone(&view.this)) {
-            // It never came in, so its drop must not count as leaving.
+            // It was not registered, so its drop must not unregister it.
             view.lock().ended = true;
             return Err(error);
         }
@@ -89,13 +90,14 @@ impl StoredView {
         &self.store.lanes[self.lane]
     }
 
-    /// Where the rest is when the stored blocks are used up: still in the queue, or nowhere.
+    /// True if more buffers follow in the queue of the subpartition, behind the blocks of the
+    /// index.
     fn has_tail(&self) -> bool {
         !self.store.is_reconsumable
     }
 
-    /// The state of the buffers that are still in the queue. If `waits`, and there are none to take, the
-    /// listener is called once there are.
+    /// The state of the buffers that are still in the queue. If `waits`, and there are none to
+    /// take, the listener is called once there are.
     fn tail(&self, waits: bool) -> ViewState {
         if self.has_tail() {
             self.lane().subpartition.look(waits)
@@ -104,8 +106,8 @@ impl StoredView {
         }
     }
 
-    /// The kind of buffer that a poll would return, behind all blocks the one that `tail` returns. If
-    /// there is none, the listener is called once there is.
+    /// Returns the kind of buffer that a poll would return; `tail` is the kind behind the last
+    /// block. If there is none, the listener is called once there is.
     fn next(&self, state: &mut State, index: &Index, tail: Next) -> Next {
         let next = match index.get(state.next) {
             Some(Block { place: Place::Memory(_), data_type }) => Next::from(Some(*data_type)),
@@ -121,7 +123,7 @@ impl StoredView {
         next
     }
 
-    /// Has more blocks read when half of those that were are taken.
+    /// Requests more blocks when half of those read ahead are taken.
     fn read_ahead(&self, state: &mut State, index: &Index) {
         let low = state.ready.len() <= READ_AHEAD / 2;
         let from = state.next + state.ready.len() as u64;
@@ -143,17 +145,17 @@ impl StoredView {
             state.ready.extend(buffers.drain(..));
             state.ready_since = Instant::now();
         }
-        let told = std::mem::take(&mut state.waits);
+        let waited = std::mem::take(&mut state.waits);
         drop(state);
         drop(buffers);
-        if told {
+        if waited {
             self.listener.data_available();
         }
     }
 
     fn failed_to_read(&self, error: &ExchangeError) {
         self.end_with(error);
-        // Nobody else can read what was taken from memory for this one reader.
+        // A hybrid partition has one reader: what it cannot read is lost.
         if self.has_tail() {
             self.partition.fail(error);
         }
@@ -161,12 +163,12 @@ impl StoredView {
 
     fn end_with(&self, cause: &ExchangeError) {
         if self.end(|state| state.failure = Some(cause.clone())) {
-            // A reader without credit does not wait for data, but must learn of the end.
+            // A reader without credit does not wait for data, but must be notified of the end.
             self.listener.data_available();
         }
     }
 
-    /// Lets go of everything and leaves the store, unless it has before.
+    /// Drops everything and unregisters from the store. False if it did before.
     fn end(&self, change: impl FnOnce(&mut State)) -> bool {
         let mut state = self.lock();
         if std::mem::replace(&mut state.ended, true) {
@@ -186,8 +188,8 @@ impl StoredView {
         u32::try_from(left).unwrap_or(u32::MAX).saturating_add(queued)
     }
 
-    /// Tells the reader, outside the locks, of a failure that came while it looked.
-    fn tell_failure(&self, failed: bool) {
+    /// Notifies the reader, outside the locks, of a failure that occurred while it looked.
+    fn notify_of_failure(&self, failed: bool) {
         if failed {
             self.listener.data_available();
         }
@@ -275,7 +277,7 @@ impl StoreReader for StoredView {
     }
 }
 
-/// A view's state, then its index: the order in which all take them.
+/// Locks a view's state, then its index: the order that everybody keeps.
 fn lock_in_order(view: &StoredView) -> (MutexGuard<'_, State>, MutexGuard<'_, Index>) {
     let state = view.lock();
     (state, lock(&view.lane().index))
@@ -336,8 +338,8 @@ impl SubpartitionView for StoredView {
         let failed = state.failure.is_some();
         drop(index);
         drop(guard);
-        self.tell_failure(failed);
-        // The reader has the buffer too, so no segment goes home under the lock.
+        self.notify_of_failure(failed);
+        // The reader holds the buffer too, so no segment returns to its pool under the lock.
         drop(taken);
         Ok(Some(Polled { buffer, data_type, backlog, sequence, next }))
     }
@@ -359,7 +361,7 @@ impl SubpartitionView for StoredView {
         let failed = state.failure.is_some();
         drop(index);
         drop(state);
-        self.tell_failure(failed);
+        self.notify_of_failure(failed);
         ViewState::Open { next, backlog }
     }
 

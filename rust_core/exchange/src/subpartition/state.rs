@@ -1,4 +1,4 @@
-//! What a subpartition knows, under its lock (spec 4.2).
+//! The state of a subpartition, under its lock (spec 4.2).
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use crate::stats::Queued;
 use crate::view::DataListener;
 
 pub(super) enum Item {
-    /// Complete from the start.
+    /// A buffer or event that was complete when it was queued.
     Complete(Buffer, DataType),
-    /// A stream of bytes whose builder may still append; only the last item may be unfinished.
+    /// A buffer whose builder may still append. Only the last item may be unfinished.
     Growing(BufferConsumer),
-    /// Its payload, the totals, is known once everything before it was polled.
+    /// The last event. Its payload, the totals, is made when it is polled.
     EndOfPartition,
 }
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) items: PrioritizedDeque<Item>,
-    /// Data items in `items`, never events.
+    /// Number of data items in `items`, events not counted.
     pub(super) data_items: u32,
-    /// What was taken, and the rows that were added.
+    /// Bytes and buffers that were polled, and rows that were added.
     pub(super) totals: Totals,
     /// Data buffers that the writer finished, dropped ones included.
     pub(super) finished_data: Passed,
     pub(super) next_sequence: Sequence,
     pub(super) listener: Option<Arc<dyn DataListener>>,
-    /// The reader found nothing and wants to be told.
+    /// True while the reader waits for a notification: it found nothing to take.
     pub(super) reader_waits: bool,
     pub(super) flush_requested: bool,
-    /// A barrier was polled: nothing is given before the consumer resumes.
+    /// True from the poll of a barrier until the consumer resumes. Polls return nothing meanwhile.
     pub(super) blocked: bool,
-    /// The reader spends floating segments on what the backlog counts, so that even an empty buffer
-    /// is given: else its credit would never come back.
+    /// True if polls return empty buffers too: their reader spends a floating segment on each
+    /// buffer of the backlog, and gets it back only with a buffer.
     pub(super) gives_empty: bool,
     pub(super) finished: bool,
     pub(super) consumed: bool,
@@ -45,7 +45,7 @@ pub(super) struct State {
     pub(super) failure: Option<ExchangeError>,
 }
 
-/// The event's code and, where its readers ignore trailing bytes, what was sent before it.
+/// Encodes EndOfPartition: its code, then the totals. Flink's readers ignore bytes behind the code.
 pub(super) fn end_of_partition(totals: &Totals) -> Bytes {
     const CODE: [u8; 4] = [0; 4];
     [&CODE[..], &totals.encode()[..]].concat().into()
@@ -68,7 +68,7 @@ impl State {
         }
     }
 
-    /// Data buffers promised behind the head; an unfinished last one only if it was flushed.
+    /// Data buffers that a reader could take. An unfinished last one counts only if it was flushed.
     pub(super) fn backlog(&self) -> u32 {
         if self.blocked {
             return 0;
@@ -81,14 +81,15 @@ impl State {
         }
     }
 
-    /// Shows the last buffer to the reader although it is unfinished, unless it has no bytes to show.
+    /// Shows the last buffer to the reader although it is unfinished, unless it has no bytes to
+    /// show.
     pub(super) fn flush(&mut self) {
         if let Some(Item::Growing(last)) = self.items.peek_last() {
             self.flush_requested = self.items.len() > 1 || last.is_data_available();
         }
     }
 
-    /// Whom to tell, if what changed can be taken and the reader waits for it.
+    /// Returns the listener to notify, if the reader waits and can take something now.
     pub(super) fn wake(&mut self) -> Option<Arc<dyn DataListener>> {
         let worth_it = self.next() != Next::None || self.failure.is_some() || self.released;
         if worth_it && std::mem::take(&mut self.reader_waits) {
@@ -100,7 +101,7 @@ impl State {
 
     pub(super) fn release(&mut self) {
         self.released = true;
-        // A reader without credit does not wait for data, but must learn of the end.
+        // A reader without credit does not wait for data, but must be notified of the end.
         self.reader_waits = true;
         self.items.clear();
         self.data_items = 0;

@@ -1,4 +1,4 @@
-//! Record batches: rows are scattered straight into the open pages of the subpartitions.
+//! `ArrowWriter`: scatters the rows of record batches into the open pages of the subpartitions.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
 
-/// Writes record batches as pages; a row too wide for a page spans buffers.
+/// Writes record batches as pages. A row that is too wide for a page spans buffers.
 pub struct ArrowWriter {
     partition: Arc<ResultPartition>,
     schema: Arc<PageSchema>,
@@ -37,7 +37,7 @@ pub struct ArrowWriter {
 }
 
 impl ArrowWriter {
-    /// A writer that is the only one of its partition.
+    /// Creates the one writer of a partition.
     ///
     /// # Errors
     /// When the partition was created for another schema.
@@ -69,7 +69,7 @@ impl ArrowWriter {
         })
     }
 
-    /// The same writer with another timeout than [`BufferTimeout::Never`].
+    /// Sets another timeout than [`BufferTimeout::Never`].
     ///
     /// # Errors
     /// When the environment's output flusher cannot be started.
@@ -83,7 +83,7 @@ impl ArrowWriter {
         Ok(self)
     }
 
-    /// Emits a batch by the selector.
+    /// Emits a batch to the subpartitions that the selector names.
     ///
     /// # Errors
     /// A batch of another schema, a row above the limit, the failure of the partition, or what the
@@ -127,7 +127,7 @@ impl ArrowWriter {
         if ids.len() != source.num_rows() {
             return Err(ExchangeError::SelectorLength { got: ids.len(), rows: source.num_rows() });
         }
-        // All of them first: either the whole batch is emitted or none of it.
+        // Checks all ids first: either the whole batch is emitted or none of it.
         let count = self.num_subpartitions();
         if let Some(row) = ids.iter().position(|id| *id >= count) {
             return Err(ExchangeError::OutOfRange { row, channel: ids[row].into(), count });
@@ -137,7 +137,8 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// Emits the whole batch to each subpartition; in memory there is one copy of it, or none.
+    /// Emits the whole batch to each subpartition. All of them share one copy of it, or its own
+    /// memory.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
@@ -154,7 +155,7 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// Emits the whole batch to any one subpartition, all equally likely.
+    /// Emits the whole batch to one random subpartition, all equally likely.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
@@ -180,18 +181,19 @@ impl ArrowWriter {
         self.broadcast_event_as(event, data_type_of(event, false))
     }
 
-    /// Like [`broadcast_event`](Self::broadcast_event), with a type that says how it travels: ahead
-    /// of the data, or blocking the subpartitions until their consumers resume.
+    /// Like [`broadcast_event`](Self::broadcast_event), with a data type that may give the event
+    /// priority over the data, or block the subpartitions until their consumers resume.
     pub fn broadcast_event_as(&mut self, event: &Event, data_type: DataType) -> Result<()> {
         self.state.check_open()?;
         self.pages.flush();
         self.state.broadcast_event(event, data_type)
     }
 
-    /// Says that the user's records are over; only events follow before [`finish`](Self::finish).
+    /// Announces the end of the user's records. Only events may follow before
+    /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// When it was said before.
+    /// When it was announced before.
     pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
         self.state.check_not_ended()?;
         self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
@@ -210,11 +212,11 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// Ends every subpartition; nothing can be emitted any more.
+    /// Ends every subpartition. Nothing can be emitted afterwards.
     ///
     /// # Errors
-    /// Why the output flusher failed, or a disk that cannot be written; the partition has failed as
-    /// well then.
+    /// Why the output flusher failed, or a disk that cannot be written; the partition has failed
+    /// too then.
     pub fn finish(&mut self) -> Result<()> {
         self.state.check_flusher()?;
         self.partition.shared().foreign.release();
@@ -225,18 +227,18 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// What was emitted so far, once for each subpartition that gets it; open pages count once they
-    /// are sent.
+    /// Returns counters of what was emitted, once for each subpartition that gets it. Open pages
+    /// count once they are sent.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// The partition it writes.
+    /// Returns the partition that it writes.
     pub fn partition(&self) -> &Arc<ResultPartition> {
         &self.partition
     }
 
-    /// What it writes.
+    /// Returns the schema of its pages.
     pub fn schema(&self) -> &Arc<PageSchema> {
         &self.schema
     }
@@ -266,7 +268,8 @@ impl ArrowWriter {
         done
     }
 
-    /// Appends a batch which keeps so many bytes of memory: its first rows, often all, as they are.
+    /// Appends a batch that keeps `pinned` bytes of memory. Sends its first rows, often all, as
+    /// pieces of that memory and copies the others into pages.
     fn append_all(
         &mut self,
         lane: Lane,
@@ -276,7 +279,7 @@ impl ArrowWriter {
     ) -> Result<()> {
         let sent = self.pages.send_pieces(lane, source, pinned, interrupt)?;
         let rows = Rows::Range { start: sent.rows, len: source.num_rows() - sent.rows };
-        self.append(lane, source, rows, sent.compacts, interrupt)
+        self.append(lane, source, rows, sent.is_compacting, interrupt)
     }
 
     fn append(
@@ -284,7 +287,7 @@ impl ArrowWriter {
         lane: Lane,
         source: &Source,
         mut rows: Rows<'_>,
-        compacts: bool,
+        is_compacting: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         if rows.is_empty() {
@@ -294,7 +297,7 @@ impl ArrowWriter {
             return self.partition.check();
         }
         loop {
-            rows = self.pages.append(lane, source, rows, compacts, interrupt)?;
+            rows = self.pages.append(lane, source, rows, is_compacting, interrupt)?;
             let Some(row) = rows.first() else {
                 return Ok(());
             };
@@ -303,7 +306,8 @@ impl ArrowWriter {
         }
     }
 
-    /// A row that no page holds: a page of its own size in ordinary memory, cut over segments.
+    /// Writes a row that is wider than a page: encodes it into ordinary memory, and cuts that over
+    /// segments.
     fn span(
         &mut self,
         lane: Lane,
@@ -324,7 +328,7 @@ impl ArrowWriter {
         }
         let mut buffers =
             self.stream.write(&self.partition, lane, page.clone(), 1, false, interrupt)?;
-        // What follows is a page again, in a buffer of its own.
+        // The next page needs a buffer of its own.
         buffers += self.stream.end_all(&self.partition);
         let targets = lane.targets(&self.partition).len() as u64;
         self.counters.add(targets, targets * page.len() as u64, buffers);
@@ -337,8 +341,8 @@ impl ArrowWriter {
         }
     }
 
-    /// Waits where the consumers are behind, so that a batch that is begun is rarely held up in its
-    /// middle: until then none of it is emitted, and the wait can be ended without a loss.
+    /// Waits until the partition is available. Before the batch is begun, a wait can be interrupted
+    /// without a loss; later, half of the batch would be emitted.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
         self.partition.shared().foreign.release();

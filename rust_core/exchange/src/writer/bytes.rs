@@ -1,4 +1,4 @@
-//! Records that are bytes.
+//! `BytesWriter`: writes records of bytes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::error::{ExchangeError, Interrupt, Result};
 use crate::event::data_type_of;
 use crate::partition::ResultPartition;
 
-/// Writes bytes records, spanning buffers where they must.
+/// Writes records of bytes one behind the other. A record that does not fit its buffer spans
+/// buffers.
 pub struct BytesWriter {
     partition: Arc<ResultPartition>,
     stream: StreamWriter,
@@ -28,10 +29,10 @@ pub struct BytesWriter {
 }
 
 impl BytesWriter {
-    /// A writer that is the only one of its partition.
+    /// Creates the one writer of a partition.
     ///
     /// # Errors
-    /// A selector by columns: bytes have none.
+    /// A selector of columns: bytes have none.
     pub fn new(
         partition: Arc<ResultPartition>,
         selector: Selector,
@@ -53,7 +54,7 @@ impl BytesWriter {
         })
     }
 
-    /// The same writer with another timeout than [`BufferTimeout::Never`].
+    /// Sets another timeout than [`BufferTimeout::Never`].
     ///
     /// # Errors
     /// When the environment's output flusher cannot be started.
@@ -67,7 +68,7 @@ impl BytesWriter {
         Ok(self)
     }
 
-    /// Emits one record to the subpartition the selector names.
+    /// Emits one record to the subpartition that the selector names.
     ///
     /// # Errors
     /// A record above the limit, the failure of the partition, or what the interrupt says.
@@ -78,7 +79,7 @@ impl BytesWriter {
         }
     }
 
-    /// Emits one record to each subpartition; one segment holds its bytes for all of them.
+    /// Emits one record to each subpartition. All of them share one segment.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
@@ -86,7 +87,7 @@ impl BytesWriter {
         self.write(Lane::All, record.clone(), interrupt)
     }
 
-    /// Emits one record to any one subpartition, all equally likely.
+    /// Emits one record to one random subpartition, all equally likely.
     ///
     /// # Errors
     /// As [`emit`](Self::emit).
@@ -132,8 +133,8 @@ impl BytesWriter {
         self.broadcast_event_as(event, data_type_of(event, false))
     }
 
-    /// Like [`broadcast_event`](Self::broadcast_event), with a type that says how it travels: ahead
-    /// of the data in the subpartitions, or blocking them until their consumers resume.
+    /// Like [`broadcast_event`](Self::broadcast_event), with a data type that may give the event
+    /// priority over the data, or block the subpartitions until their consumers resume.
     ///
     /// # Errors
     /// As [`broadcast_event`](Self::broadcast_event).
@@ -143,11 +144,11 @@ impl BytesWriter {
         self.state.broadcast_event(event, data_type)
     }
 
-    /// Says that the user's records are over; nothing but events can follow before
+    /// Announces the end of the user's records. Only events may follow before
     /// [`finish`](Self::finish).
     ///
     /// # Errors
-    /// When it was said before, or as [`broadcast_event`](Self::broadcast_event).
+    /// When it was announced before, or as [`broadcast_event`](Self::broadcast_event).
     pub fn end_of_data(&mut self, mode: StopMode) -> Result<()> {
         self.state.check_not_ended()?;
         self.broadcast_event_as(&Event::EndOfData(mode), DataType::EndOfData)?;
@@ -155,7 +156,7 @@ impl BytesWriter {
         Ok(())
     }
 
-    /// Shows everything emitted so far to the consumers.
+    /// Shows everything emitted so far to the consumers, unfinished buffers too.
     ///
     /// # Errors
     /// Why the output flusher failed.
@@ -165,11 +166,11 @@ impl BytesWriter {
         Ok(())
     }
 
-    /// Ends every subpartition; nothing can be emitted any more.
+    /// Ends every subpartition. Nothing can be emitted afterwards.
     ///
     /// # Errors
-    /// Why the output flusher failed, or a disk that cannot be written; the partition has failed as
-    /// well then.
+    /// Why the output flusher failed, or a disk that cannot be written; the partition has failed
+    /// too then.
     pub fn finish(&mut self) -> Result<()> {
         self.state.check_flusher()?;
         if self.state.finish() {
@@ -179,12 +180,12 @@ impl BytesWriter {
         Ok(())
     }
 
-    /// What was emitted so far, once for each subpartition that gets it.
+    /// Returns counters of what was emitted, once for each subpartition that gets it.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
-    /// The partition it writes.
+    /// Returns the partition that it writes.
     pub fn partition(&self) -> &Arc<ResultPartition> {
         &self.partition
     }

@@ -1,21 +1,23 @@
-//! What is emitted.
+//! `Emitted`: a batch with the memory that it keeps.
+//!
+//! Decision: ADR 0021.
 
 use arrow_array::RecordBatch;
 
-/// A batch, and what is known of the memory it keeps.
+/// A batch, and the size of the memory that it keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Emitted<'a> {
     /// The rows.
     pub batch: &'a RecordBatch,
-    /// Bytes that stay in memory as long as the batch does, as far as its owner knows: of what it is a
-    /// slice of, all. What Arrow itself shows need not be in here.
+    /// Bytes that cannot be freed while the batch lives, as far as its owner knows. For a slice,
+    /// the size of the whole. May leave out the buffers that Arrow shows.
     pub pinned: u64,
 }
 
 impl Emitted<'_> {
-    /// Bytes from which on the pages of a batch may be pieces of it, so that what it keeps matters. A
-    /// smaller one would fill its pages badly, since none of them has rows of another batch: more buffers,
-    /// and more batches for the reader, cost what the copy does.
+    /// Returns the size from which on a batch may be sent in pieces, without a copy. A page in
+    /// pieces holds rows of one batch only, so that smaller batches would make many small pages:
+    /// those cost the sender and the reader as much as the copy.
     pub const fn least_in_pieces(segment_size: usize) -> usize {
         segment_size / 4 * 3
     }

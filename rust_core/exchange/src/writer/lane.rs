@@ -46,7 +46,8 @@ impl Lane {
     }
 }
 
-/// Bytes that a new buffer for these subpartitions should hold: the least that one of them asks for.
+/// Bytes that a new buffer for these subpartitions should hold: the least that one of them asks
+/// for.
 pub(super) fn buffer_size(targets: &[Arc<Subpartition>]) -> usize {
     targets.iter().map(|target| target.buffer_size()).min().unwrap_or(usize::MAX)
 }

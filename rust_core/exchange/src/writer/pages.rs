@@ -1,4 +1,9 @@
-//! The open pages of a writer of record batches, and how rows get into them (spec 4.5).
+//! The open pages of a writer of record batches (spec 4.5).
+//!
+//! Rows are copied into a page of their subpartition. A large batch for one place is not copied:
+//! its pages are pieces of its own memory.
+//!
+//! Decision: ADR 0021.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -17,11 +22,11 @@ use crate::partition::ResultPartition;
 
 struct Page {
     builder: PageBuilder<PooledSegment>,
-    /// Has rows that are here so that what they are a slice of is not kept.
-    compacts: bool,
+    /// True if it copied rows so that the batch they are a slice of can be freed.
+    is_compacting: bool,
 }
 
-/// Rows to append: scattered ones, or a range.
+/// Rows of a batch to append.
 #[derive(Clone, Copy)]
 pub(super) enum Rows<'a> {
     Picked(&'a [u32]),
@@ -60,31 +65,31 @@ impl Rows<'_> {
     }
 }
 
-/// What became of a batch.
+/// The part of a batch that was sent in pieces.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sent {
-    /// So many of its first rows are queued; the others are to be gathered.
+    /// Number of its first rows that are queued. The others must be copied.
     pub(super) rows: usize,
-    /// It is a small part of what it would have kept.
-    pub(super) compacts: bool,
+    /// True if the batch is small beside the memory that it would have kept.
+    pub(super) is_compacting: bool,
 }
 
 struct State {
-    /// One page per subpartition, and behind them the one that goes to all of them; unicast and
-    /// broadcast pages are never open at the same time, so the order of emits holds.
+    /// One page per subpartition, and behind them the page for all subpartitions. Pages for one and
+    /// for all are never open at the same time: that would change the order of records.
     open: Vec<Option<Page>>,
     profile: PageProfile,
-    /// Whether it is worth to wait for the charge of a batch.
+    /// True if the last batch got its charge, so that the next one may wait for its own.
     waits_for_charge: bool,
 }
 
-/// The open pages, filled by the writer's thread and sent by it or by the output flusher.
+/// The open pages. The writer's thread fills them, and either it or the output flusher sends them.
 pub(super) struct OpenPages {
     partition: Arc<ResultPartition>,
     schema: Arc<PageSchema>,
     counters: Arc<Counters>,
-    /// Held while rows are gathered and while a page is queued, so that pages are queued in their
-    /// order; never while somebody waits. The locks of subpartitions come after it.
+    /// Held while rows are copied and while a page is queued, so that pages are queued in order.
+    /// Never held during a wait. The locks of subpartitions come after it.
     state: Mutex<State>,
 }
 
@@ -100,8 +105,8 @@ impl OpenPages {
         Self { partition, schema, counters, state }
     }
 
-    /// Appends rows up to the first that no page holds, and returns what is left from there on. Pages with
-    /// rows to compact are counted as such.
+    /// Appends rows up to the first that is wider than a page. Returns that row and those behind
+    /// it.
     ///
     /// # Errors
     /// The failure of the partition, or what the interrupt says.
@@ -110,7 +115,7 @@ impl OpenPages {
         lane: Lane,
         source: &Source,
         mut rows: Rows<'a>,
-        compacts: bool,
+        is_compacting: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<Rows<'a>> {
         let slot = lane.slot(&self.partition);
@@ -127,12 +132,12 @@ impl OpenPages {
                         let targets = &self.partition.subpartitions()[self.targets(slot)];
                         let wish = buffer_size(targets);
                         let builder = page.with_capacity(wish);
-                        empty.insert(Page { builder, compacts })
+                        empty.insert(Page { builder, is_compacting })
                     }
                     (None, None) => break,
                 };
                 let appended = rows.append_to(page, source);
-                page.compacts |= compacts && appended > 0;
+                page.is_compacting |= is_compacting && appended > 0;
                 let too_wide = appended == 0 && page.builder.is_empty();
                 rows = rows.skip(appended);
                 if too_wide {
@@ -151,8 +156,8 @@ impl OpenPages {
         }
     }
 
-    /// Queues pages that are pieces of a batch, which keeps `pinned` bytes of memory, where all its readers
-    /// take them as they are and it is worth it.
+    /// Queues a batch that keeps `pinned` bytes of memory as pages in pieces, if all its readers
+    /// take pieces and if that costs less than a copy.
     ///
     /// # Errors
     /// The failure of the partition, or what the interrupt says.
@@ -170,17 +175,21 @@ impl OpenPages {
             return Ok(Sent::default());
         };
         let subpartitions = &self.partition.subpartitions()[targets.clone()];
-        // Readers in this process need no segment for what they read; wide rows span as they do elsewhere.
+        // Readers in this process need no segment, so a page for them may be larger than one. Wide
+        // rows still span buffers.
         let is_local = !subpartitions.iter().any(|it| it.is_remote());
-        let fits =
-            if is_local && pieces.has_rows_within(segment) { LOCAL * segment } else { segment };
+        let fits = if is_local && pieces.has_rows_within(segment) {
+            LOCAL_SEGMENTS * segment
+        } else {
+            segment
+        };
         let capacity = buffer_size(subpartitions).min(fits);
         if !self.takes_pieces(lane) || capacity < least {
             return Ok(Sent::default());
         }
         let pinned = pinned.max(pieces.pinned());
-        if pieces.len().saturating_mul(MAX_PINNED) < pinned {
-            return Ok(Sent { rows: 0, compacts: true });
+        if pieces.len().saturating_mul(MAX_PINNED_RATIO) < pinned {
+            return Ok(Sent { rows: 0, is_compacting: true });
         }
         let memory = pinned.saturating_add(pieces.written());
         let Some(charge) = self.charge(lane, memory.div_ceil(segment as u64), interrupt)? else {
@@ -200,10 +209,10 @@ impl OpenPages {
             self.queue(targets.clone(), &buffer, page.len, page.rows as u64);
             rows += page.rows;
         }
-        Ok(Sent { rows, compacts: false })
+        Ok(Sent { rows, is_compacting: false })
     }
 
-    /// Whether all who will read what goes there are known, and take it in pieces.
+    /// True if all readers of the lane are attached and take pieces.
     fn takes_pieces(&self, lane: Lane) -> bool {
         let targets = lane.targets(&self.partition);
         let all = || {
@@ -214,7 +223,8 @@ impl OpenPages {
         is_read && all() && self.partition.buffers().leaves_plain(targets.clone())
     }
 
-    /// So many segments, if they can be had. Waits for them, unless the last wait was in vain.
+    /// Takes `count` segments as the charge of a batch. Waits for them, unless the last wait was in
+    /// vain.
     fn charge(&self, lane: Lane, count: u64, interrupt: Interrupt<'_>) -> Result<Option<Charge>> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let request = |patient| {
@@ -223,7 +233,7 @@ impl OpenPages {
         let mut charge = request(false)?;
         let waits = std::mem::replace(&mut lock(&self.state).waits_for_charge, charge.is_some());
         if charge.is_none() && waits {
-            // What is open may be what holds the segments.
+            // The open pages may hold the segments it waits for.
             self.flush();
             charge = request(true)?;
             lock(&self.state).waits_for_charge = charge.is_some();
@@ -239,9 +249,9 @@ impl OpenPages {
         }
     }
 
-    /// Sends the open pages that a consumer may be waiting for. One that has others queued is busy
-    /// without: its page goes on filling, or a slow consumer would get ever more and ever smaller
-    /// ones, each in a segment of its own.
+    /// Sends the open pages of consumers that have nothing else queued. The page of a busy consumer
+    /// goes on filling: a slow consumer would get many small pages otherwise, each in a segment of
+    /// its own.
     pub(super) fn flush_by_time(&self) {
         let mut state = lock(&self.state);
         for slot in 0..state.open.len() {
@@ -256,7 +266,7 @@ impl OpenPages {
         targets.any(|subpartition| subpartition.queued() == 0)
     }
 
-    /// What is open of the other kind goes first.
+    /// Sends the open pages of the other kind first, so that records keep their order.
     fn send_others(&self, state: &mut State, lane: Lane) {
         let all = Lane::All.slot(&self.partition);
         match lane {
@@ -267,7 +277,7 @@ impl OpenPages {
 
     /// Finishes the slot's open page and queues it.
     fn send(&self, state: &mut State, slot: usize) {
-        let Some(Page { builder: page, compacts }) = state.open[slot].take() else {
+        let Some(Page { builder: page, is_compacting }) = state.open[slot].take() else {
             return;
         };
         let rows = page.num_rows() as u64;
@@ -277,12 +287,12 @@ impl OpenPages {
         page.teach(&mut state.profile);
         let (segment, len) = page.finish();
         let copies = &self.partition.shared().copies;
-        Copies::count(if compacts { &copies.compacted } else { &copies.scatter }, len);
+        Copies::count(if is_compacting { &copies.compacted } else { &copies.scatter }, len);
         let buffer = self.partition.buffers().freeze(segment, len, self.targets(slot));
         self.queue(self.targets(slot), &buffer, len, rows);
     }
 
-    /// Queues a page, of so many bytes before it was compressed.
+    /// Queues a page that had `len` bytes before it was compressed.
     fn queue(&self, targets: Range<usize>, page: &Buffer, len: usize, rows: u64) {
         self.partition.shared().metrics.finished(targets.len(), len);
         for subpartition in &self.partition.subpartitions()[targets] {
@@ -297,8 +307,8 @@ impl OpenPages {
     }
 }
 
-/// Pages for readers in this process have so many segments' bytes at most: a batch of little more than one
-/// stays in one piece.
-const LOCAL: usize = 2;
-/// A batch keeps at most so many times its own bytes.
-const MAX_PINNED: u64 = 4;
+/// Segments that a page for readers in this process may fill: a batch slightly larger than a
+/// segment stays one page.
+const LOCAL_SEGMENTS: usize = 2;
+/// Limit of the memory that a batch in pieces may keep, as a multiple of its own bytes.
+const MAX_PINNED_RATIO: u64 = 4;

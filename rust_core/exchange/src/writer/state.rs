@@ -1,4 +1,6 @@
-//! What writers of pages and of bytes have in common: whether they may still write, and who flushes.
+//! The state that both writers share: the end of data, and flushing by time.
+//!
+//! Decision: ADR 0015.
 
 use std::sync::Arc;
 
@@ -13,25 +15,25 @@ use crate::flusher::TimedFlush;
 use crate::partition::{PartitionKind, ResultPartition};
 use crate::random::random;
 
-/// How far the one writer of a partition is.
+/// The state of the one writer of a partition.
 pub(super) struct WriterState {
     partition: Arc<ResultPartition>,
-    /// Flush after each record.
+    /// True if each record is flushed.
     pub(super) flush_always: bool,
-    /// Only with a timeout, and until it is finished.
+    /// Its entry with the output flusher; only with a timeout, and until it is finished.
     timed: Option<Arc<TimedFlush>>,
-    /// The records are over, the partition is not.
+    /// True once the end of data was announced.
     ended: bool,
     finished: bool,
 }
 
 impl WriterState {
-    /// Of a writer that nobody flushes by time.
+    /// The state of a new writer, without a timeout.
     pub(super) fn new(partition: Arc<ResultPartition>) -> Self {
         Self { partition, flush_always: false, timed: None, ended: false, finished: false }
     }
 
-    /// Has the environment's output flusher call `flush` as the timeout says.
+    /// Sets the timeout. The environment's output flusher calls `flush` each time it has passed.
     ///
     /// # Errors
     /// When the flusher cannot be started.
@@ -43,7 +45,7 @@ impl WriterState {
     ) -> Result<()> {
         self.flush_always = timeout == BufferTimeout::EveryRecord;
         self.timed = None;
-        // Of a blocking partition nobody waits for anything before its end.
+        // A blocking partition is not read before its end.
         let timed = self.partition.kind() != PartitionKind::Blocking;
         if let (true, BufferTimeout::After(timeout)) = (timed, timeout) {
             let partition = Arc::clone(&self.partition);
@@ -71,11 +73,11 @@ impl WriterState {
     }
 
     /// # Errors
-    /// As [`check_open`](Self::check_open), and behind the end of data.
+    /// As [`check_open`](Self::check_open), and after the end of data.
     pub(super) fn check_emits(&self) -> Result<()> {
         if self.ended {
             return Err(ExchangeError::State(
-                "the end of data was announced: no record can follow",
+                "the end of data was announced: no record can follow it",
             ));
         }
         self.check_open()
@@ -90,11 +92,12 @@ impl WriterState {
         Ok(())
     }
 
-    /// Appends an event to every subpartition. It needs no segment of the pool, yet must fit one: nothing
-    /// larger crosses a connection.
+    /// Appends an event to every subpartition. It needs no segment of the pool, yet must fit one:
+    /// nothing larger crosses a connection.
     ///
     /// # Errors
-    /// An event that cannot be encoded or is too large, or a type that a stored partition cannot take.
+    /// An event that cannot be encoded or is too large, or a type that a stored partition cannot
+    /// take.
     pub(super) fn broadcast_event(&self, event: &Event, data_type: DataType) -> Result<()> {
         let overtakes_or_blocks = data_type.has_priority() || data_type.blocks_upstream();
         if overtakes_or_blocks && self.partition.kind().is_stored() {
@@ -115,12 +118,12 @@ impl WriterState {
         Ok(())
     }
 
-    /// The end of data was announced.
+    /// Records that the end of data was announced.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Nothing is written any more, and nobody flushes; true at the first call.
+    /// Ends writing and flushing. True at the first call.
     pub(super) fn finish(&mut self) -> bool {
         let first = !std::mem::replace(&mut self.finished, true);
         if first {
@@ -130,8 +133,8 @@ impl WriterState {
     }
 }
 
-/// A source of choices for `random_emit`, seeded by the operating system: fastrand's own seeds repeat in
-/// forked processes.
+/// A source of choices for `random_emit`, seeded by the operating system: fastrand's own seeds
+/// repeat in forked processes.
 pub(super) fn random_choices() -> Result<Rng> {
     Ok(Rng::with_seed(u64::from_le_bytes(random()?)))
 }

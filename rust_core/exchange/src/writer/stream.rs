@@ -1,4 +1,4 @@
-//! Length-prefixed records over growing buffers (spec 4.5, 6).
+//! Length-prefixed records in growing buffers (spec 4.5, 6).
 
 use bytes::Bytes;
 use headgate_memory::BufferBuilder;
@@ -9,10 +9,12 @@ use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::partition::ResultPartition;
 
+/// Writes records into the open buffers of all lanes.
 pub(super) struct StreamWriter {
     serializer: SpanningSerializer,
-    /// One open buffer per subpartition, and behind them the one that all of them read, each at its
-    /// own position. Unicast and broadcast ones are never open together, so the order of emits holds.
+    /// One open buffer per subpartition, and behind them the buffer that all of them read, each at
+    /// its own position. Buffers for one and for all are never open at the same time: that would
+    /// change the order of records.
     open: Vec<Option<BufferBuilder>>,
 }
 
@@ -23,8 +25,8 @@ impl StreamWriter {
         Self { serializer, open: std::iter::repeat_with(|| None).take(slots).collect() }
     }
 
-    /// Writes one record that stands for `rows` rows, and shows it to the readers at once if `flush`.
-    /// Returns the buffers it completed, each once for every subpartition that gets it.
+    /// Writes one record that stands for `rows` rows, and shows it to the readers at once if
+    /// `flush`. Returns the buffers it completed, each once for every subpartition that gets it.
     pub(super) fn write(
         &mut self,
         partition: &ResultPartition,
@@ -51,7 +53,7 @@ impl StreamWriter {
                     let segment = free.take().map_or_else(request, Ok);
                     let segment = segment.inspect_err(|_| self.serializer.clear())?;
                     let mut builder = BufferBuilder::new(segment);
-                    // What the consumers wish for, yet all of the first record that fits.
+                    // As large as the consumers ask for, but not smaller than the first record.
                     let wish = buffer_size(targets);
                     builder.trim(wish.max(self.serializer.remaining()));
                     let consumer = builder.consumer().expect("a new builder has its consumer");
@@ -69,7 +71,7 @@ impl StreamWriter {
                     let found = partition.segments().try_request(lane.subpartition());
                     free = found.inspect_err(|_| self.serializer.clear())?;
                     if free.is_none() {
-                        // Rather a larger buffer than wished for than a wait within a record.
+                        // A larger buffer than asked for is better than a wait within a record.
                         builder.trim(capacity + rest);
                         continue;
                     }
@@ -86,18 +88,18 @@ impl StreamWriter {
         Ok(completed)
     }
 
-    /// Whether the lane has a buffer that a record can begin in.
+    /// True if the lane has a buffer that a record can begin in.
     pub(super) fn is_open(&self, partition: &ResultPartition, lane: Lane) -> bool {
         self.open[lane.slot(partition)].is_some()
     }
 
-    /// Ends what is open, so that something else can follow it; returns the buffers this completed.
+    /// Ends all open buffers, so that an event can follow them. Returns how many this completed.
     pub(super) fn end_all(&mut self, partition: &ResultPartition) -> u64 {
         let unicast = (0..partition.num_subpartitions()).map(Lane::One);
         unicast.chain([Lane::All]).map(|lane| self.end(partition, lane)).sum()
     }
 
-    /// What is open of the other kind ends first.
+    /// Ends the open buffers of the other kind first, so that records keep their order.
     fn end_others(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
         match lane {
             Lane::One(_) => self.end(partition, Lane::All),

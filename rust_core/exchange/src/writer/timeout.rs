@@ -1,15 +1,17 @@
-//! When a writer's buffers that are not full are sent (spec 5.1).
+//! The time after which a writer sends buffers that are not full (spec 5.1).
+//!
+//! Decision: ADR 0015.
 
 use std::time::Duration;
 
-/// How long what was emitted may wait for its buffer to fill.
+/// Time that records may wait for their buffer to fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BufferTimeout {
-    /// For as long as it takes: a full buffer, an event, a flush and the end send it.
+    /// No limit: only a full buffer, an event, a flush or the end sends it.
     #[default]
     Never,
-    /// Not at all: each record is flushed.
+    /// No wait: each record is flushed.
     EveryRecord,
-    /// About so long: the output flusher sends everything each time this has passed. Not zero.
+    /// The output flusher sends everything each time this has passed. Not zero.
     After(Duration),
 }

@@ -1,4 +1,4 @@
-//! Environments that check, when they go, that everything came home.
+//! Environments that check, when they are dropped, that all segments were returned.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -17,7 +17,7 @@ use headgate_record::{PageSchema, Selector};
 pub(crate) const SECRET: [u8; 32] = [7; 32];
 pub(crate) const RECORD_LIMIT: usize = 64 << 20;
 
-/// Interrupts nothing, unless the whole test binary takes so long that something must hang.
+/// An interrupt that fires only if the whole test binary takes so long that something must hang.
 pub(crate) fn nothing() -> Result<(), ExchangeError> {
     static START: OnceLock<Instant> = OnceLock::new();
     let started = START.get_or_init(Instant::now);
@@ -28,11 +28,11 @@ pub(crate) fn nothing() -> Result<(), ExchangeError> {
     }
 }
 
-/// Returns once it is so; fails when that takes so long that it never will be.
+/// Waits until `done`. Panics after 20 s.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
-        assert!(Instant::now() < deadline, "not so in time: {what}");
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
     }
 }
 
-/// An environment whose segments are counted when it goes.
+/// An environment whose segments are counted when it is dropped.
 pub(crate) struct Env(pub(crate) ShuffleEnvironment);
 
 impl Env {
@@ -105,7 +105,7 @@ impl Drop for Env {
         self.0.close();
         if !std::thread::panicking() {
             let pool = self.0.stats().pool;
-            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is home");
+            assert_eq!((pool.held, pool.pinned), (0, 0), "every segment is returned");
         }
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn page_schema() -> Arc<PageSchema> {
     Arc::new(PageSchema::try_new(Arc::new(Schema::new(fields))).unwrap())
 }
 
-/// Rows `from..to`, each with a string of `width` bytes made from its number.
+/// Returns rows `from..to`, each with a string of `width` bytes made from its number.
 pub(crate) fn batch(from: i64, to: i64, width: usize) -> RecordBatch {
     let keys = Int64Array::from_iter_values(from..to);
     let text = StringArray::from_iter(
@@ -131,7 +131,7 @@ pub(crate) fn writer(partition: &Arc<ResultPartition>) -> ArrowWriter {
     ArrowWriter::new(Arc::clone(partition), page_schema(), selector, RECORD_LIMIT).unwrap()
 }
 
-/// All keys of a reader, in the order they came.
+/// Returns all keys of a reader, in the order in which they arrived.
 pub(crate) fn drain(reader: &mut RecordReader) -> Result<Vec<i64>, ExchangeError> {
     let mut keys = Vec::new();
     while let Some(record) = reader.next(&nothing)? {
@@ -142,7 +142,7 @@ pub(crate) fn drain(reader: &mut RecordReader) -> Result<Vec<i64>, ExchangeError
     Ok(keys)
 }
 
-/// The keys of one batch.
+/// Returns the keys of one batch.
 pub(crate) fn keys(batch: &RecordBatch) -> Vec<i64> {
     batch.column(0).as_any().downcast_ref::<Int64Array>().unwrap().values().to_vec()
 }

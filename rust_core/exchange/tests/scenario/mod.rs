@@ -1,4 +1,4 @@
-//! An exchange that passes every failpoint, and goes on where a caller would when something fails.
+//! An exchange that passes every failpoint, and handles failures as a caller would.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use crate::common::{Env, batch, config, page_schema, writer};
 
 /// Rows of one partition in [`play`].
 pub(crate) const ROWS: usize = 2_000;
-/// After this an exchange counts as hanging.
+/// Time after which an exchange counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A failure is told to everyone after this: it may be that somebody waits for one who never came.
+/// Time after which a failure aborts all parts: one may be waiting for a part that never started.
 const ABORT_AFTER: Duration = Duration::from_millis(100);
 
 type Rows = Result<usize, String>;
 
-/// How one part of an exchange ended.
+/// The result of one part of an exchange.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) who: &'static str,
     pub(crate) result: Rows,
 }
 
-/// Which end of a channel a process is.
+/// The end of a channel that a process plays.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Role {
     Producer,
     Consumer,
 }
 
-/// Ends waits after a while.
+/// Returns an interrupt that ends waits after a while.
 fn patience() -> impl Fn() -> Result<(), ExchangeError> + Sync {
     let started = Instant::now();
     move || if started.elapsed() > PATIENCE { Err(ExchangeError::Interrupted) } else { Ok(()) }
 }
 
-/// Calls, and makes a panic an error that both kinds of ends know.
+/// Calls, and turns a panic into an error.
 fn guarded(call: impl FnOnce() -> Result<usize, ExchangeError>) -> Result<usize, ExchangeError> {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
@@ -59,14 +59,14 @@ fn write(env: &Env, partition: &Arc<ResultPartition>, rows: usize) -> Result<usi
         let (from, to) = (part * step, (part + 1) * step);
         let (from, to) = (i64::try_from(from).unwrap(), i64::try_from(to).unwrap());
         writer.emit(&batch(from, to - 1, 40), &patience)?;
-        // Wider than a segment, and than what is put together in memory.
+        // Larger than a segment, and than the spill threshold.
         writer.emit(&batch(to - 1, to, 6_000), &patience)?;
     }
     writer.finish()?;
     Ok(rows)
 }
 
-/// Writes a partition and waits until it is taken; on an error its readers learn of it.
+/// Writes a partition and waits until it is consumed. An error fails its readers.
 fn produce(
     env: &Env,
     partition: &Arc<ResultPartition>,
@@ -84,7 +84,7 @@ fn produce(
     written
 }
 
-/// Reads a gate to its end; on an error it closes the gate.
+/// Reads a gate to its end. Closes the gate on an error.
 fn consume(
     env: &Env,
     addresses: &[Address],
@@ -110,7 +110,7 @@ fn consume(
         }
         Ok(rows)
     };
-    // As on Spark: one thread hears of producers, another one reads.
+    // As on Spark: one thread adds producers, another one reads.
     let read = thread::scope(|scope| {
         scope.spawn(|| guarded(add).inspect_err(|error| gate.fail(error.clone())));
         guarded(read)
@@ -122,7 +122,7 @@ fn consume(
     read.and_then(|rows| closed.map(|_| rows))
 }
 
-/// A partition that is kept on disk, read over a connection and then without one.
+/// Stores a partition on disk, and reads it over a connection and then locally.
 fn store_and_read(producer: &Env, consumer: &Env) -> Result<usize, ExchangeError> {
     guarded(|| {
         let options = PartitionOptions::all(1).of_kind(PartitionKind::Blocking);
@@ -138,11 +138,11 @@ fn store_and_read(producer: &Env, consumer: &Env) -> Result<usize, ExchangeError
     })
 }
 
-/// Two producers and two consumers: remote channels, a local one, one that asks for nothing there is.
+/// Runs two producers and two consumers: remote channels, a local one, one for a missing partition.
 pub(crate) fn exchange() -> Vec<Outcome> {
-    // Between the last two pages are lent, from and to the first one they are sent.
+    // The last two environments lend each other pages. The first one sends and receives copies.
     let envs = [false, true, true].map(|same_host_link| {
-        // What is not there is asked for as well, and need not be waited for long.
+        // One channel requests a partition that does not exist, with a short timeout.
         let partition_request_timeout = Duration::from_millis(100);
         Env::with(Config { same_host_link, partition_request_timeout, ..config(24, 4096) })
     });
@@ -166,7 +166,7 @@ pub(crate) fn exchange() -> Vec<Outcome> {
         let threads = [
             ("the first producer", scope.spawn(|| produce(first, &partitions[0], ROWS))),
             ("the second producer", scope.spawn(|| produce(second, &partitions[1], ROWS))),
-            // Its own partition is a local channel of it.
+            // A consumer reads its own partition over a local channel.
             ("the first consumer", {
                 let addresses = addresses(0);
                 scope.spawn(move || consume(first, &addresses, |gate| first.reader(gate)))
@@ -197,11 +197,17 @@ pub(crate) fn exchange() -> Vec<Outcome> {
     let all_well = outcomes.iter().all(|outcome| outcome.result.is_ok());
     if all_well {
         let rows: usize = outcomes[2..].iter().flat_map(|outcome| &outcome.result).sum();
-        assert_eq!(rows, 2 * ROWS, "rows are missing, or there twice");
+        assert_eq!(rows, 2 * ROWS, "rows are missing or doubled");
         let refused = consume(third, &[unknown], |gate| third.reader(gate)).unwrap_err();
-        assert!(!matches!(refused, ExchangeError::Interrupted), "a refusal never came");
+        assert!(
+            !matches!(refused, ExchangeError::Interrupted),
+            "the missing partition was not refused"
+        );
         let stored = store_and_read(first, third);
-        assert!(stored.as_ref().map_or(true, |rows| *rows == 2 * ROWS), "not what was stored");
+        assert!(
+            stored.as_ref().map_or(true, |rows| *rows == 2 * ROWS),
+            "stored rows are missing or doubled"
+        );
         outcomes.push(outcome("who reads what is stored", stored));
     }
     for partition in &partitions {
@@ -212,7 +218,8 @@ pub(crate) fn exchange() -> Vec<Outcome> {
         }));
     }
     for env in &envs {
-        // A rule that acts once: what it interrupted is done by the second call, or by the drop.
+        // A rule that acts once may have interrupted the release: the second call, or the drop,
+        // completes it.
         drop(guarded(|| {
             env.0.close();
             Ok(0)
@@ -225,7 +232,7 @@ fn outcome(who: &'static str, result: Result<usize, ExchangeError>) -> Outcome {
     Outcome { who, result: result.map_err(|error| error.to_string()) }
 }
 
-/// Plays one end of one channel against another process.
+/// Plays one end of a channel against another process.
 pub(crate) fn play(
     env: &Env,
     role: Role,

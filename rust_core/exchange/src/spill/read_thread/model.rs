@@ -1,5 +1,6 @@
-//! The read thread and its views in all orders: who asks is served, a view may go at any time, a stop
-//! waits for what is under way, and nobody waits for ever. What passes by time alone is not shown.
+//! Loom explores all orders of the read thread and its views: every request is served, a view may
+//! be dropped at any time, a stop waits for a running read, and no thread waits for ever. Waits
+//! that only time ends are left out.
 
 use std::panic::resume_unwind;
 
@@ -7,7 +8,7 @@ use super::*;
 use crate::sync::model::check;
 use crate::sync::thread::spawn;
 
-/// The one segment of all views of a model, and who waits for it. A leaf lock.
+/// The segments of all views of a model, and the view that waits for one. A leaf lock.
 #[derive(Default)]
 struct Segments {
     free: usize,
@@ -99,7 +100,7 @@ fn recycle(segments: &Mutex<Segments>, reads: &ReadThread<View>) {
 }
 
 #[test]
-fn all_who_ask_are_served() {
+fn every_request_is_served() {
     check(|| {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(2);
@@ -116,7 +117,7 @@ fn all_who_ask_are_served() {
 }
 
 #[test]
-fn a_view_without_a_segment_comes_again_when_there_is_one() {
+fn a_view_without_a_segment_is_served_when_one_is_free() {
     check(|| {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(0);
@@ -131,7 +132,7 @@ fn a_view_without_a_segment_comes_again_when_there_is_one() {
 }
 
 #[test]
-fn a_view_goes_while_it_is_read_for() {
+fn a_view_is_dropped_during_its_read() {
     check(|| {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(2);
@@ -148,7 +149,7 @@ fn a_view_goes_while_it_is_read_for() {
 }
 
 #[test]
-fn a_starved_view_goes_when_its_segment_comes() {
+fn a_starved_view_is_dropped_when_its_segment_comes() {
     check(|| {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(0);
@@ -179,7 +180,7 @@ fn a_panic_ends_its_view_and_no_other() {
 }
 
 #[test]
-fn a_stop_meets_a_request_and_a_read() {
+fn a_stop_races_with_a_request_and_a_read() {
     check(|| {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(2);
