@@ -63,6 +63,10 @@ impl View {
     }
 }
 
+fn weak(view: &Arc<View>) -> Weak<dyn Fill> {
+    Arc::<View>::downgrade(view)
+}
+
 impl Fill for View {
     fn fill(&self) -> Filled {
         if self.panics {
@@ -88,8 +92,8 @@ impl Fill for View {
     }
 }
 
-/// Frees a segment, and brings back who waits for it.
-fn recycle(segments: &Mutex<Segments>, reads: &ReadThread<View>) {
+/// Frees a segment, and queues the view again that waits for one.
+fn recycle(segments: &Mutex<Segments>, reads: &ReadThread) {
     let mut segments = lock(segments);
     segments.free += 1;
     let waiter = segments.waiter.take();
@@ -106,8 +110,8 @@ fn every_request_is_served() {
         let segments = Segments::of(2);
         let views = [(); 2].map(|()| View::new(&segments, false));
         let (other, view) = (Arc::clone(&reads), Arc::clone(&views[0]));
-        let user = spawn(move || other.request(Arc::downgrade(&view)).expect("not stopped"));
-        reads.request(Arc::downgrade(&views[1])).expect("not stopped");
+        let user = spawn(move || other.request(weak(&view)).expect("not stopped"));
+        reads.request(weak(&views[1])).expect("not stopped");
         user.join().expect("no panic");
         for view in &views {
             view.wait_until(|state| state.filled == 1);
@@ -122,7 +126,7 @@ fn a_view_without_a_segment_is_served_when_one_is_free() {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(0);
         let view = View::new(&segments, false);
-        reads.request(Arc::downgrade(&view)).expect("not stopped");
+        reads.request(weak(&view)).expect("not stopped");
         let (other, free) = (Arc::clone(&reads), Arc::clone(&segments));
         let recycler = spawn(move || recycle(&free, &other));
         view.wait_until(|state| state.filled == 1);
@@ -138,9 +142,9 @@ fn a_view_is_dropped_during_its_read() {
         let segments = Segments::of(2);
         let [view, stays] = [(); 2].map(|()| View::new(&segments, false));
         let gone = Arc::downgrade(&view);
-        reads.request(Weak::clone(&gone)).expect("not stopped");
+        reads.request(weak(&view)).expect("not stopped");
         let reader = spawn(move || drop(view));
-        reads.request(Arc::downgrade(&stays)).expect("not stopped");
+        reads.request(weak(&stays)).expect("not stopped");
         stays.wait_until(|state| state.filled == 1);
         reader.join().expect("no panic");
         reads.stop();
@@ -154,7 +158,7 @@ fn a_starved_view_is_dropped_when_its_segment_comes() {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(0);
         let view = View::new(&segments, false);
-        reads.request(Arc::downgrade(&view)).expect("not stopped");
+        reads.request(weak(&view)).expect("not stopped");
         let (other, free) = (Arc::clone(&reads), Arc::clone(&segments));
         let recycler = spawn(move || recycle(&free, &other));
         drop(view);
@@ -171,7 +175,7 @@ fn a_panic_ends_its_view_and_no_other() {
         let segments = Segments::of(1);
         let (bad, good) = (View::new(&segments, true), View::new(&segments, false));
         for view in [&bad, &good] {
-            reads.request(Arc::downgrade(view)).expect("not stopped");
+            reads.request(weak(view)).expect("not stopped");
         }
         good.wait_until(|state| state.filled == 1);
         bad.wait_until(|state| matches!(state.failure, Some(ExchangeError::Internal(_))));
@@ -185,10 +189,10 @@ fn a_stop_races_with_a_request_and_a_read() {
         let reads = Arc::new(ReadThread::default());
         let segments = Segments::of(2);
         let [view, late] = [(); 2].map(|()| View::new(&segments, false));
-        reads.request(Arc::downgrade(&view)).expect("not stopped");
+        reads.request(weak(&view)).expect("not stopped");
         let (other, of_other) = (Arc::clone(&reads), Arc::clone(&late));
         let user = spawn(move || {
-            let asked = other.request(Arc::downgrade(&of_other));
+            let asked = other.request(weak(&of_other));
             assert!(matches!(asked, Ok(()) | Err(ExchangeError::Closed(_))));
         });
         reads.stop();
