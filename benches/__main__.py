@@ -17,6 +17,7 @@ NAMES = (
     "pipeline",
     "straggler",
     "cancel",
+    "lost",
     "instructions",
     "sweep",
     # Last: it draws the results of the others.

@@ -2,7 +2,7 @@
 
 The functions sleep for minutes over their first batch. ``cancelAllJobs`` is called once they have
 begun; the clock stops when the action has raised and no executor runs a task any more. The peers are an
-ordinary ``mapInArrow`` with the same function, and the 5 seconds that ``docs/faults.md`` promises, as a
+ordinary ``mapInArrow`` with the same function, and 5 seconds, the most that it should take, as a
 contestant that always takes exactly those.
 """
 

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.timeout(400)
         ("channels --seconds 1", ["channels_long"]),
         ("broadcast", ["broadcast"]),
         ("memory", ["memory"]),
+        ("lost", ["lost_writes", "lost_idle", "lost_consumer"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
         # It compares the answers of all contestants, too.
         ("pipeline", ["pipeline", "pipeline_sql"]),
