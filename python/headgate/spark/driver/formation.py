@@ -1,6 +1,6 @@
-"""Groups waiting consumers into runs. No sockets, no Spark: what Spark knows comes as facts.
+"""Groups waiting consumers into runs. No sockets, no Spark: its status comes as plain values.
 
-A run is formed once every task of the stage is there, or all slots are held, or nothing new has come
+A run is formed once every task of the stage has connected, all slots are held, or no consumer has come
 for a second. Correctness never depends on it: a late consumer gets a run of its own.
 """
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from headgate.spark.driver.members import Consumer
     from headgate.spark.driver.run import Run
 
-#: Seconds without a new consumer after which a run is formed from those that are there.
+#: Seconds without a new consumer after which a run is formed from those that wait.
 QUIET: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StageFacts:
-    """What Spark's status store says of a stage.
+    """A stage, as Spark's status store has it.
 
     Attributes:
         status: ``ACTIVE``, ``PENDING``, ``COMPLETE``, ``FAILED`` or ``SKIPPED``.
-        num_tasks: how many tasks this job's stage has; 1 for ``take`` on its first try.
-        completed: how many of them have ended well.
+        num_tasks: tasks of the stage in this job; 1 for ``take`` on its first try.
+        completed: tasks that have ended well.
     """
 
     status: str
@@ -38,13 +38,13 @@ class StageFacts:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no task of it can want anything any more."""
+        """True once none of its tasks needs anything."""
         return self.status in {"COMPLETE", "FAILED", "SKIPPED"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFacts:
-    """What the coordinator must know of an exchange."""
+    """An exchange, as far as the coordinator needs it."""
 
     num_partitions: int
     may_hand_over: bool
@@ -52,11 +52,12 @@ class ExchangeFacts:
 
 
 class SubpartitionOwners:
-    """Which index serves which: fixed once a subpartition was handed over, or served.
+    """The consumer that serves each subpartition: fixed once it was handed over, or served.
 
-    Spark may compute the partitions of one result in different runs (a stage retry, a cache). They
-    must agree on who had the rows. Within a stage always; within an exchange while anything is
-    persisted, as a cached partition outlives its stage.
+    Spark may compute the partitions of one result in different runs, for a stage retry or a cache.
+    All of them must agree on the consumer that had the rows: always within a stage, and within an
+    exchange while anything is persisted, as a cached partition outlives its stage.
+    docs/adr/0003-handing-over-subpartitions.md says why.
     """
 
     def __init__(self) -> None:
@@ -65,19 +66,19 @@ class SubpartitionOwners:
         self._by_exchange: dict[bytes, dict[int, int]] = defaultdict(dict)
 
     def persisting(self, anything: bool) -> None:
-        """Take note of whether the application has persisted data."""
+        """Record that the application has persisted data, or none."""
         self.is_persisting = anything
         if not anything:
             self._by_exchange.clear()
 
     def of(self, exchange_id: bytes, stage: int) -> dict[int, int]:
-        """Return index -> index that serves it, for those that are fixed."""
+        """Return index -> index of its consumer, for those that are fixed."""
         fixed = dict(self._by_exchange.get(exchange_id, {}))
         fixed.update(self._by_stage.get((exchange_id, stage), {}))
         return fixed
 
     def fix(self, run: Run) -> None:
-        """Fix who serves what in a run."""
+        """Fix the consumers of all subpartitions of a run."""
         for kept, served in run.serves.items():
             for index in served:
                 self._by_stage[run.exchange_id, run.stage][index] = kept
@@ -90,7 +91,7 @@ class SubpartitionOwners:
             self._by_stage[run.exchange_id, run.stage][index] = kept
 
     def forget(self, stages: set[int]) -> None:
-        """Drop what is known of stages other than these."""
+        """Drop all stages but these."""
         for key in [key for key in self._by_stage if key[1] not in stages]:
             del self._by_stage[key]
 
@@ -111,7 +112,7 @@ class Formation:
         self._arrived: dict[int, float] = {}
 
     def arrive(self, consumer: Consumer, runs: Iterable[Run], now: float) -> bool:
-        """Take in a consumer; False when its subpartition is served by another one for good."""
+        """Add a consumer; return False if another one serves its subpartition for good."""
         self._attempts[consumer.stage].add(consumer.attempt)
         self._arrived[consumer.stage] = now
         consumer.since = now
@@ -126,12 +127,12 @@ class Formation:
         return True
 
     def drop(self, consumer: Consumer) -> None:
-        """Forget a waiting consumer."""
+        """Remove a waiting consumer."""
         if consumer in self.waiting:
             self.waiting.remove(consumer)
 
     def form(self, consumers: Iterable[Consumer], slots_are_held: bool, now: float) -> list[Run]:
-        """Return the runs that are due, their consumers joined."""
+        """Return the runs that are due, with their consumers."""
         ended = defaultdict(set)
         for consumer in consumers:
             if not consumer.is_present:
@@ -144,7 +145,7 @@ class Formation:
         return formed
 
     def forget(self, stages: set[int]) -> None:
-        """Drop what is known of stages other than these."""
+        """Drop all stages but these."""
         self.owners.forget(stages)
         for known in (self._attempts, self._arrived, self.facts):
             for stage in [stage for stage in known if stage not in stages]:

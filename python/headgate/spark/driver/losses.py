@@ -1,4 +1,4 @@
-"""What the loss of a task is called, by how it was noticed."""
+"""Causes for lost tasks, by how the loss was noticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.spark.driver.members import Member, Producer
 from headgate.spark.driver.readers import is_gone
 from headgate.spark.wire.cause import Cause
 
-#: What the tags of our own jobs begin with, in the words for a task that was cancelled with its epoch.
+#: Prefix of the tags of producer jobs, which Spark quotes for a task that was cancelled by its tag.
 OURS: Final = "headgate-"
 #: An error of a worker's own connections, as Spark quotes it.
 _QUOTED: Final = re.compile(r"\[(HG-3\d{3})\] ([^\n]+)")
@@ -21,16 +21,16 @@ _SILENT: Final = (
 
 
 def is_cancel(text: str) -> bool:
-    """Whether Spark's words for a killed task mean that its job was cancelled, and not by us."""
+    """Return True if Spark's text for a killed task means that the user cancelled its job."""
     return not text or ("cancelled" in text.lower() and OURS not in text)
 
 
 def lost(member: Member, text: str) -> Cause:
-    """Return the cause that a connection is which ended without a goodbye.
+    """Return the cause for a connection that closed without a GOODBYE message.
 
     Args:
         member: the task at its other end.
-        text: what Spark says of the task.
+        text: Spark's error text for the task.
     """
     if isinstance(member, Producer) and member.readers is not None:
         return member.readers.loss(member, text)
@@ -53,12 +53,12 @@ def lost(member: Member, text: str) -> Cause:
 
 
 def silent(member: Member, host: str, seconds: float) -> Cause:
-    """Return the cause that a silent task is.
+    """Return the cause for a task without heartbeats.
 
     Args:
         member: the task.
-        host: address that it came from.
-        seconds: for which there was no heartbeat.
+        host: its address.
+        seconds: without a heartbeat.
     """
     cause = lost(member, "")
     summary = f"no heartbeat for {seconds:.0f} s from {host}: {cause.summary}"
@@ -66,11 +66,11 @@ def silent(member: Member, host: str, seconds: float) -> Cause:
 
 
 def unproven(taken: set[int], partitions: set[int]) -> Cause:
-    """Return the cause that producers are whose job ended well, but whose rows nobody confirmed.
+    """Return the cause for producers that ended well although consumers did not take all their rows.
 
     Args:
-        taken: partitions whose rows were taken.
-        partitions: those whose tasks have ended well.
+        taken: partitions with all rows taken.
+        partitions: partitions whose tasks ended well.
     """
     wrong = ", ".join(map(str, sorted(taken ^ partitions)[:8]))
     return Cause(

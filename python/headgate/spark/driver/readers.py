@@ -1,4 +1,7 @@
-"""The readers of a run whose producers read a source: who has which splits. No sockets, no Spark."""
+"""The readers of a run whose producers read a source, and their splits. No sockets, no Spark.
+
+See docs/adr/0008-split-requests-over-the-control-connection.md.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _NAME: Final = 150
 
 
 class Enumeration(Protocol):
-    """The enumerator of a run, as the coordinator's thread sees it: nothing here may block."""
+    """The enumerator of a run, for the coordinator's thread: no method may block."""
 
     @property
     def name(self) -> str:
@@ -30,42 +33,42 @@ class Enumeration(Protocol):
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are in all, where that is known."""
+        """The number of splits, if it is known."""
 
     def start(self) -> None:
         """Begin."""
 
     def register(self, subtask: int, attempt: int, host: str) -> None:
-        """A reader is there; ``attempt`` is the task that now stands for the subtask."""
+        """Register a reader; ``attempt`` is the task that now runs the subtask."""
 
     def lost(self, subtask: int) -> None:
-        """A reader is gone, and nothing of it reached a consumer."""
+        """Handle the loss of a reader of which nothing reached a consumer."""
 
     def request(self, subtask: int, host: str) -> None:
-        """A reader wants a split."""
+        """Handle a reader's request for a split."""
 
     def finished(self, subtask: int, ids: list[str]) -> None:
-        """A reader has read splits to their end."""
+        """Handle splits that were read to their end."""
 
     def event(self, subtask: int, fields: dict[str, Any]) -> None:
-        """A reader says something that the enumerator understands."""
+        """Handle a reader's event."""
 
     def watermark(self, subtask: int, ms: int) -> None:
-        """A reader's watermark, for the alignment of all."""
+        """Handle a reader's watermark, for the alignment of splits."""
 
     def close(self) -> None:
-        """The run is over."""
+        """Close the enumerator."""
 
 
 class Readers:
-    """What readers said and were told in one run; owned by the coordinator's thread.
+    """The readers of one run and their splits; owned by the coordinator's thread.
 
-    A reader that is lost before its partition was registered has given nothing to anybody: its
-    splits go back to the enumerator, and the next attempt of its task takes over. Later its rows may
-    be at consumers already, and the run fails.
+    A reader that is lost before its partition is registered has sent no row: its splits go back to
+    the enumerator, and the next attempt of its task takes over. Later, consumers may have rows of it,
+    and its loss ends the epoch.
 
     Args:
-        run: whose producers are readers.
+        run: the run whose producers are the readers.
         enumeration: the enumerator of this run alone.
     """
 
@@ -74,7 +77,7 @@ class Readers:
         self._enumeration = enumeration
         self._given: dict[int, dict[str, None]] = defaultdict(dict)
         self._done: dict[int, set[str]] = defaultdict(set)
-        #: Readers that were lost and of which no further attempt has come: partition -> why.
+        #: Partition -> cause, for lost readers without a further attempt.
         self.losses: dict[int, Cause] = {}
         run.reads_splits = True
 
@@ -88,13 +91,13 @@ class Readers:
         self._enumeration.close()
 
     def count(self) -> None:
-        """Write down how far the run is."""
+        """Update the numbers of splits in the run."""
         self._run.splits_done = sum(len(done) for done in self._done.values())
         total = self._enumeration.total_splits
         self._run.splits_total = self._run.splits_total if total is None else total
 
     def said(self, producer: Producer, message: Message) -> None:
-        """Pass on what a reader says.
+        """Pass a reader's message to the enumerator.
 
         Raises:
             ProtocolError: it registers twice, or speaks before it has registered.
@@ -119,9 +122,9 @@ class Readers:
                 self._enumeration.watermark(subtask, message["ms"])
 
     def tell(self, subtask: int, attempt: int, kind: str, fields: dict[str, Any]) -> None:
-        """Tell a reader what the enumerator said; nothing when another attempt has its place.
+        """Send a reader a message of the enumerator, unless another attempt has taken over.
 
-        What was for a lost attempt needs no answer: its splits have gone back.
+        Splits that were for a lost attempt have gone back to the enumerator.
         """
         producer = self._run.producers.get(subtask)
         if self._run.is_over or producer is None or producer.attempt != attempt:
@@ -136,7 +139,7 @@ class Readers:
             self._run.send(producer, kind, fields)
 
     def lost(self, producer: Producer) -> None:
-        """Take back what a reader had that never registered its partition."""
+        """Return the splits of a lost reader to the enumerator."""
         producer.state = State.LOST
         self.losses[producer.partition] = self.loss(producer, "")
         self._given.pop(producer.partition, None)
@@ -146,11 +149,11 @@ class Readers:
 
     @staticmethod
     def may_replace(first: Producer) -> bool:
-        """Whether nothing of a lost reader can be at a consumer, so that another may begin anew."""
+        """Return True if no consumer can have rows of a lost reader, so that another may begin anew."""
         return first.state in {State.LOST, State.FAILED} and not first.place
 
     def replaced(self, producer: Producer) -> None:
-        """A further attempt of a lost reader has come."""
+        """Drop the loss of a reader: a further attempt has come."""
         self.losses.pop(producer.partition, None)
 
     def unfinished(self, subtask: int) -> list[str]:
@@ -159,11 +162,11 @@ class Readers:
         return [split for split in self._given.get(subtask, {}) if split not in done]
 
     def loss(self, producer: Producer, text: str) -> Cause:
-        """Return the cause that a reader's end without a goodbye, or in Spark, is.
+        """Return the cause for a lost or failed reader.
 
         Args:
             producer: its task.
-            text: what Spark says of it.
+            text: Spark's error text for the task.
         """
         where = (
             f"reader {producer.partition} of source {self._enumeration.name!r} on "
@@ -178,9 +181,9 @@ class Readers:
         return Cause(errors.ProducerFailedError.code, summary, text=text, where=where)
 
     def better(self, error: Cause) -> Cause:
-        """Return the loss that made Spark give the job up; the job's own error where there is none.
+        """Return the loss that made Spark give up the job; the job's own error if there is none.
 
-        Spark tries a task again before that, so only the losses that nobody made good count.
+        Spark retries tasks before, so only losses without a further attempt count.
         """
         if not error.is_second_hand or not self.losses:
             return error
@@ -197,7 +200,7 @@ class Readers:
 
 
 def is_gone(text: str) -> bool:
-    """Whether Spark's words for a failed task mean that its process is gone."""
+    """Return True if Spark's text for a failed task means that its process was lost."""
     return not text or "exited unexpectedly" in text or "ExecutorLost" in text
 
 

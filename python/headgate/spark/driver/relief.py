@@ -1,4 +1,7 @@
-"""Frees slots when consumers hold all of them, so that producers can run. No sockets, no Spark."""
+"""Frees slots when consumers hold all of them, so that producers can run. No sockets, no Spark.
+
+See docs/adr/0003-handing-over-subpartitions.md.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.slots import SlotFacts
 
-#: Seconds that all slots are held by waiting consumers before one run is given up.
+#: Seconds for which waiting consumers hold all slots before one run fails.
 CIRCLE: Final = 2.0
-#: Seconds without a task of the producer job before its run gives up slots, whoever holds the rest.
+#: Seconds without a task of its producer job after which a run gives up slots.
 STARVED: Final = 30.0
 
 
 class Relief:
-    """Hands subpartitions over to fewer consumers; where that is impossible, fails one run.
+    """Hands subpartitions over to fewer consumers; fails one run if that is impossible.
 
     Args:
-        owners: which handing over is final already.
-        may_hand_over: whether an exchange allows it (``on_no_slots="shuffle"``).
-        effects: where to put what is to be done.
+        owners: the consumers that are fixed already.
+        may_hand_over: returns True if an exchange allows it (``on_no_slots="shuffle"``).
+        effects: the list to append effects to.
     """
 
     def __init__(
@@ -52,12 +55,12 @@ class Relief:
         slots: SlotFacts,
         now: float,
     ) -> None:
-        """Look at who holds the slots, and free some when nothing else can.
+        """Free slots if nothing else will.
 
         Args:
             runs: all of them.
             consumers: all of them.
-            blocked: tasks that wait for what a consumer is to put into a cache.
+            blocked: tasks that wait for a cached partition that a consumer computes.
             slots: as Spark's scheduler has them.
             now: seconds on a monotonic clock.
         """
@@ -77,9 +80,9 @@ class Relief:
             self._give_up(runs, consumers, blocked, slots, now)
 
     def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:
-        """Whether every slot is held by who waits here, and no further one will come."""
+        """Return True if waiting consumers hold every slot and no further slot will come."""
         if not held or slots.busy < slots.there or slots.busy > held:
-            return False  # a free slot, or a task of somebody else: it ends by itself
+            return False  # a free slot, or a task of another job, which ends by itself
         return not slots.to_come or now - self._since >= slots.patience
 
     def _relieve(self, forming: list[Run], held: int, slots: int) -> bool:
@@ -107,7 +110,7 @@ class Relief:
         return True
 
     def _merge(self, run: Run, other: Run, held: int, slots: int) -> bool:
-        """Let a run serve what another one would, where a cache makes both read the same."""
+        """Let a run serve another one's subpartitions, where a cache makes both read the same rows."""
         owners = self._owners.of(other.exchange_id, other.stage)
         given = [i for i in other.consumers if i not in owners and i not in run.indexes]
         if not self._owners.is_persisting or not given:
@@ -157,7 +160,7 @@ class Relief:
 
 
 def _will_move(runs: list[Run], residents: set[int]) -> bool:
-    """Whether a slot becomes free by itself."""
+    """Return True if a slot becomes free by itself."""
     for run in runs:
         if run.state in SERVED and any(consumer.is_present for consumer in run.consumers.values()):
             return True
