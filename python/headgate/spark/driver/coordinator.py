@@ -1,4 +1,4 @@
-"""The coordinator: turns what workers and Spark say into what is to be done. No sockets, no Spark.
+"""The coordinator: turns messages of workers and facts of Spark into effects. No sockets, no Spark.
 
 One thread owns it (see server.py), so it has no locks. Time is an argument.
 """
@@ -44,7 +44,7 @@ class Coordinator:
     """All runs of one Spark application.
 
     Args:
-        retries: how often things are tried again.
+        retries: how often to try again.
     """
 
     def __init__(self, retries: Retries = Retries()) -> None:  # noqa: B008 - frozen
@@ -54,9 +54,9 @@ class Coordinator:
         self.runs: dict[int, Run] = {}
         self.members: dict[int, Member] = {}
         self.slots = 0
-        #: Who has them at this moment, as Spark's scheduler says.
+        #: The slots of this moment, as Spark's scheduler has them.
         self.slot_facts: SlotFacts | None = None
-        #: Tasks that hold a slot and wait for a cached partition, as Spark says.
+        #: Tasks that hold a slot and wait for a cached partition.
         self.blocked = 0
         self.formation = Formation(self._new_run)
         self._relief = Relief(
@@ -64,7 +64,7 @@ class Coordinator:
         )
         self.stalls = Stalls()
         self.outcomes = PendingOutcomes()
-        #: To answer Spark's retries of a stage that has failed.
+        #: Exchange and stage -> cause, to answer Spark's retries of a failed stage.
         self._failed = BoundedDict[Cause]()
         self.indeterminate = IndeterminateExchanges()
         self._numbers = 0
@@ -76,16 +76,16 @@ class Coordinator:
 
     @property
     def live_runs(self) -> list[Run]:
-        """The runs that are not over."""
+        """The runs that have not ended."""
         return [run for run in self.runs.values() if not run.is_over]
 
     @property
     def stages(self) -> set[int]:
-        """The stages that somebody waits in."""
+        """The stages with consumers."""
         return {c.stage for c in self.consumers if c.is_present}
 
     def take_effects(self) -> list[Effect]:
-        """Return what is to be done since the last call."""
+        """Return the effects since the last call, and those that they cause in turn."""
         effects, self.effects[:] = list(self.effects), []
         for effect in effects:
             if isinstance(effect, Ended) and effect.cause is not None:
@@ -93,7 +93,7 @@ class Coordinator:
         return effects + (self.take_effects() if self.effects else [])
 
     def message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:
-        """Handle a message of a worker that proved to belong to the exchange.
+        """Handle a message of an authenticated worker.
 
         Raises:
             ProtocolError: a message that this worker may not send now.
@@ -111,7 +111,7 @@ class Coordinator:
             raise ProtocolError(f"an unexpected {message.kind} message")
 
     def closed(self, connection: int, error: HeadgateError | None = None) -> None:
-        """Handle the end of a connection, which we may have closed for an error in what came."""
+        """Handle the end of a connection; ``error`` is why we closed it, if we did."""
         member = self.members.pop(connection, None)
         if member is None or not member.is_present:
             return
@@ -126,15 +126,15 @@ class Coordinator:
             run.lost(member, lost(member, ""))
 
     def silent(self, connection: int, host: str, seconds: float) -> None:
-        """Handle a worker that no heartbeat comes from; its connection is closed for good.
+        """Handle a worker without heartbeats; its connection is closed for good.
 
-        Spark thinks that its task runs: it is told to end it, so that the next attempt is answered.
+        Spark takes its task for running and is told to kill it, so that it starts the next attempt.
         """
         member = self.members.pop(connection, None)
         if member is None:
             return
         cause = silent(member, host, seconds)
-        # Also where it has said its last word: until its task ends, Spark waits for it.
+        # Also after its last message: Spark waits until its task ends.
         self.effects.append(Kill(member, cause.summary))
         if not member.is_present:
             return
@@ -146,14 +146,14 @@ class Coordinator:
         member.state = State.FAILED
 
     def verdict(self, member: Member, run: Epochs, status: str, text: str) -> None:
-        """Handle what Spark says of a task whose connection ended without a goodbye."""
+        """Handle Spark's status of a task whose connection closed without a GOODBYE message."""
         if member.state is not State.LOST:
             return
         if run.state in {RunState.FINISHING, RunState.OVER}:
             member.state = State.STOPPED
         elif isinstance(member, Producer):
             is_cancelled = status == "KILLED" and is_cancel(text)
-            # With its epoch it is cancelled by us, which says nothing of why it was lost.
+            # Our own cancellation with its epoch does not explain the loss.
             cause = lost(member, "" if OURS in text else text)
             run.producer_lost(member, "CANCELLED" if is_cancelled else status, cause)
         elif isinstance(member, Consumer) and status == "SUCCESS":
@@ -165,10 +165,10 @@ class Coordinator:
             run.consumer_lost(member, lost(member, text), is_killed=status == "KILLED")
 
     def task_ended(self, consumer: Consumer, status: str, text: str, now: float) -> None:
-        """Handle what became of a task that stopped early, or of which a second attempt waits.
+        """Handle the end of a task that stopped early, or that a second attempt waits for.
 
-        A stop is quiet, as after a LIMIT; but where the task failed for a reason of its own, above
-        its consumer, its retries must hear of that and not run the producers again.
+        A consumer that stops early sends no error, as after a LIMIT. If its task failed in a function
+        above the consumer, its retries get that error and do not run the producers again.
         """
         if not self.outcomes.end(consumer) or status == "SUCCESS":
             return
@@ -177,7 +177,7 @@ class Coordinator:
             self._fail_stage(consumer, lost(consumer, text))
             return
         if consumer.is_present:
-            # Its connection has not been heard to end yet.
+            # The end of its connection has not been handled yet.
             self.formation.drop(consumer)
             consumer.state = State.FAILED
             if consumer.run is not None:
@@ -186,7 +186,7 @@ class Coordinator:
             self._arrive(copy, now)
 
     def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
-        """Take note of what Spark says of the stages that somebody waits in."""
+        """Update the stages that have consumers."""
         self.formation.facts.update(facts)
         for stage, fact in facts.items():
             if fact.has_ended:
@@ -198,9 +198,9 @@ class Coordinator:
             self.runs[number].job_finished(epoch, error, partitions)
 
     def tick(self, now: float) -> None:
-        """Form runs, free slots, and do what time makes due."""
+        """Form runs, free slots, and do what is due."""
         held = {c.attempt for c in self.consumers if c.is_present}
-        # Without Spark's word, nobody else holds a slot.
+        # Until Spark has answered, count only our own tasks.
         slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
             self.runs[run.number] = run
@@ -246,7 +246,7 @@ class Coordinator:
             first = run.missing(consumer)
             if first is not None:
                 if first.state is State.LOST:
-                    # Spark tries it again, which says more than an answer to our question would.
+                    # Spark has started it again: there is no need to wait for its status.
                     run.consumer_lost(first, lost(first, ""))
                 run.rejoin(consumer)
                 return
@@ -296,7 +296,7 @@ class Coordinator:
         if run is None or (message.run, message.epoch) != (run.number, producer.epoch):
             raise ProtocolError(f"a {message.kind} message of another run")
         if producer.epoch != run.epoch and message.kind != "FAILED":
-            # All but this was said before it heard that its epoch has ended.
+            # Sent before it knew of the end of its epoch, except for READY.
             producer.has_heard |= message.kind == "READY"
             return
         match message.kind:
@@ -324,7 +324,7 @@ class Coordinator:
         if run is None:
             member.state = State.FAILED
         elif cause.is_second_hand:
-            # It waits for the answer: an end of the epoch, or of the run.
+            # The member waits for the end of the epoch or of the run.
             if run.is_over:
                 self._abort(member, run.cause or CANCELLED)
             elif message.epoch == run.epoch:
@@ -356,7 +356,7 @@ class Coordinator:
             self._refuse((consumer.exchange_id, consumer.stage), cause)
 
     def _refuse(self, key: tuple[bytes, int], cause: Cause) -> None:
-        """Answer those that wait, and whoever comes for this exchange and stage, with a cause."""
+        """Abort the waiting and all later consumers of this exchange and stage with a cause."""
         self._failed.add(key, cause)
         for consumer in self.consumers:
             if (consumer.exchange_id, consumer.stage) == key and (

@@ -1,4 +1,4 @@
-"""What Spark's status store says, read through py4j. Every call may raise when Spark stops."""
+"""Facts of Spark's status store, read through py4j. Every call may raise when Spark stops."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MAX_TASKS = 20_000
 
 
 class SparkFacts:
-    """Questions to one application's own books.
+    """Facts of one application.
 
-    PySpark has no public way to a task's fate, so this uses the JVM's status store.
+    PySpark has no public way to the status of a task, so this uses the JVM's status store.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -35,7 +35,7 @@ class SparkFacts:
         return self._context._jsc.sc()  # noqa: SLF001 - see the class
 
     def stages(self, stages: Iterable[int]) -> dict[int, StageFacts]:
-        """Return what is known of the last attempt of each of these stages."""
+        """Return the last attempts of these stages, if Spark knows them."""
         found = {}
         for stage in stages:
             data = self._stage(stage)
@@ -60,7 +60,7 @@ class SparkFacts:
         return "", ""
 
     def job_is_active(self, tag: str) -> bool:
-        """Whether a job with this tag has or had a running task."""
+        """Return True once a task of a job with this tag has started."""
         tracker = self._scala.statusTracker()
         for job in tracker.getJobIdsForTag(tag):
             info = tracker.getJobInfo(job)
@@ -72,11 +72,11 @@ class SparkFacts:
 
     @staticmethod
     def is_repeatable(rows: RDD[Any], *, by_order: bool) -> bool:
-        """Whether every row goes to the same place when the rows are computed once more.
+        """Return True if every row gets the same place when the rows are computed again.
 
         Args:
             rows: of the producers.
-            by_order: whether a row's place depends on the rows before it.
+            by_order: True if a row's place depends on the rows before it.
         """
         level = str(rows._jrdd.rdd().outputDeterministicLevel().toString())  # noqa: SLF001 - see the class
         return level == "DETERMINATE" or (level == "UNORDERED" and not by_order)
@@ -137,11 +137,11 @@ class SparkFacts:
         try:
             return self._scala.statusStore().lastStageAttempt(stage)
         except Py4JJavaError:
-            return None  # the store has not heard of it yet, or has forgotten it
+            return None  # not in the store yet, or evicted
 
 
 def is_gone(context: SparkContext) -> bool:
-    """Whether the application has been stopped."""
+    """Return True once the application has been stopped."""
     return context._jsc is None  # noqa: SLF001 - as PySpark checks it
 
 

@@ -1,4 +1,4 @@
-"""What the coordinator asks of Spark, each in a thread of its own so that nothing waits for it."""
+"""The Spark side of the coordinator: producer jobs in threads of their own, one thread that watches."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from headgate.spark.driver.server import Server
     from headgate.spark.tasks.task import SourcePlan
 
-#: Seconds between two looks at Spark while somebody waits, and while nobody does.
+#: Seconds between two looks at Spark while consumers wait, and while none does.
 _LOOK: Final = 0.25
 _IDLE: Final = 1.0
-#: Seconds that Spark gets to say what became of a task.
+#: Seconds that Spark's status of a task is waited for.
 VERDICT: Final = 3.0
 
 
@@ -52,11 +52,11 @@ class Plan:
     """How to start the producers of an exchange.
 
     Attributes:
-        producers: the producer DataFrame of a run and epoch.
-        description: of the job, as Spark's UI shows it.
-        progress: the option.
-        source: what the producers read, where they have no other input.
-        places_by_order: whether where a row goes depends on the rows before it.
+        producers: makes the producer DataFrame of a run and epoch.
+        description: of the job, for Spark's UI.
+        progress: the option of this name.
+        source: the source that producers read; None where they have an input.
+        places_by_order: True if the place of a row depends on the rows before it.
     """
 
     producers: Callable[[int, int], DataFrame]
@@ -70,10 +70,10 @@ class Jobs:
     """The Spark side of a coordinator.
 
     Args:
-        server: whose coordinator asks.
+        server: of the coordinator.
         context: the application.
-        plans: exchange id -> plan; shared with who registers exchanges.
-        on_gone: called once, when the context was stopped.
+        plans: exchange id -> plan; the application adds to it.
+        on_gone: called once, when the context has been stopped.
     """
 
     def __init__(
@@ -128,20 +128,20 @@ class Jobs:
         self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run, epoch)))
 
     def ask_verdict(self, member: Member, run: Epochs) -> None:
-        """Find out what became of a task."""
+        """Ask Spark for the status of a task."""
         deadline = time.monotonic() + VERDICT
         self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
 
     def kill(self, member: Member, reason: str) -> None:
-        """End a task that Spark thinks is running."""
+        """Kill a task that Spark takes for running."""
         self._asked.put(lambda: self._facts.kill(member.attempt, reason))
 
     def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
-        """Say that a run begins again, if it can; its end says whether it could."""
+        """Log the end of an epoch."""
         say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
 
     def ended(self, run: Epochs, cause: Cause | None) -> None:
-        """Say how a run ended; who waits for it gets the error itself."""
+        """Log the end of a run and close its readers."""
         say(
             logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
         )
@@ -164,10 +164,12 @@ class Jobs:
         try:
             warnings.warn(warning, stacklevel=1)
         except errors.HeadgateWarning:
-            say(logging.WARNING, "%s", text)  # warnings are errors here, but this thread must go on
+            say(
+                logging.WARNING, "%s", text
+            )  # the user made warnings errors; this thread must go on
 
     def tick(self, coordinator: Coordinator) -> None:
-        """Tell the watching thread what to look at; show progress."""
+        """Update what the watching thread looks at; show progress."""
         stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
         is_new, self._stages = bool(stages - self._stages), stages
         if is_new:
@@ -207,8 +209,8 @@ class Jobs:
             while not self._asked.empty():
                 self._asked.get()()
         except queue.Empty:
-            pass  # nothing asked: look anyway
-        # Asked again: what came meanwhile may be the first stage in a while.
+            pass  # no request: look anyway
+        # Ask again: a request may have added the first stage in a while.
         if is_gone(self._context) or not self._is_busy:
             return
         self._answer_verdicts()
@@ -326,8 +328,8 @@ class Jobs:
             self._context.setJobDescription(plan.description)
             self._context.addJobTag(tag(run, epoch))
             self._enter(run, "Spark's driver to plan the input of its producers")
-            # As an RDD job: a SQL job interrupts its threads when it fails, and one that is just
-            # starting a worker then makes Spark restart the daemon, which kills all workers.
+            # As an RDD job: a failed SQL job interrupts its tasks, and an interrupt during the start of
+            # a Python worker makes Spark restart the daemon, which kills all workers.
             producers = rdd_of(plan.producers(run.number, epoch))
             if not self._is_repeatable(plan, producers):
                 self._server.post(
@@ -359,7 +361,7 @@ class Jobs:
             say(logging.WARNING, words, run.number, error)
 
     def _is_repeatable(self, plan: Plan, producers: RDD[Any]) -> bool:
-        # Which reader gets which split is a matter of timing, so a source's rows have no order.
+        # Splits go to readers by timing, so the rows of a source have no order.
         has_order = plan.source is None
         return (has_order or not plan.places_by_order) and self._facts.is_repeatable(
             producers, by_order=plan.places_by_order
@@ -376,7 +378,7 @@ def tag(run: Run, epoch: int) -> str:
 
 
 def job_cause(failure: Exception) -> Cause:
-    """Return what a failed producer job means, when no worker has said it."""
+    """Return the cause for a failed producer job that no worker has reported."""
     text = str(failure)
     if any(words in text for words in ("SPARK_JOB_CANCELLED", "cancelled", "was shut down")):
         return CANCELLED

@@ -1,4 +1,4 @@
-"""How many tasks of an application can run at the same time, and how many do."""
+"""The slots of an application, and the tasks that hold them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOCAL = re.compile(r"local(?:\[\s*(\*|\d+)\s*(?:,\s*(\d+)\s*)?\])?")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 _SECONDS = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-#: Slots of an application that may have as many executors as it likes.
+#: Slots of an application without a limit of executors.
 _UNLIMITED: Final = 1 << 30
-#: Spark's own setting of how long executors that were asked for are waited for.
+#: Spark's setting for how long to wait for requested executors.
 _PATIENCE: Final = "spark.scheduler.maxRegisteredResourcesWaitingTime"
-#: Spark's settings of how long a task waits for a slot near its data.
+#: Spark's settings for how long a task waits for a slot near its data.
 _LOCALITY: Final = tuple(
     f"spark.locality.wait{level}" for level in ("", ".process", ".node", ".rack")
 )
@@ -31,9 +31,9 @@ class Slots:
     """The slots of an application: their number, and in words where it comes from.
 
     Attributes:
-        number: to plan with: those of now, or those that are to come.
-        words: where they come from.
-        most: how many it may become; more than ``number`` where nothing limits the executors.
+        number: slots to plan with: those of now, or those that are to come.
+        words: their origin, for error texts.
+        most: most slots that there may be; above ``number`` if nothing limits the executors.
     """
 
     number: int
@@ -46,11 +46,11 @@ class SlotFacts:
     """The slots of one moment, as Spark's scheduler has them.
 
     Attributes:
-        there: slots that run a task or may take one: a leaving executor has those that it runs.
-        busy: tasks that run, of whomever.
-        to_come: further slots, of executors that Spark asks for or may ask for.
-        patience: seconds that those are waited for.
-        words: where the slots come from.
+        there: slots that run a task or may take one; of a leaving executor those with a task.
+        busy: running tasks of all jobs.
+        to_come: further slots, of executors that Spark requests or may request.
+        patience: seconds to wait for those.
+        words: the origin of the slots, for error texts.
         locality_wait: seconds that a task waits for a slot near its data, on each level.
     """
 
@@ -63,18 +63,18 @@ class SlotFacts:
 
     @property
     def free(self) -> int:
-        """Slots that a task could take now, for all that is known here."""
+        """Slots without a task."""
         return max(0, self.there - self.busy)
 
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """How many executors an application may have.
+    """The executors that an application may have.
 
     Attributes:
-        most: how many; None without a limit, 0 when nothing is known.
-        each: slots of one; 0 when nothing is known.
-        words: where that comes from.
+        most: most executors; None without a limit, 0 if unknown.
+        each: slots of one executor; 0 if unknown.
+        words: the origin of the limit, for error texts.
     """
 
     most: int | None
@@ -141,7 +141,7 @@ class SlotCounter:
         self._patience = seconds(conf.get(_PATIENCE) or "30s")
         self._locality = max(seconds(conf.get(name) or "0s") for name in _LOCALITY)
         self._is_static = not _is_dynamic(conf)
-        #: Most slots that were there: executors that are lost are replaced.
+        #: Most slots that were there: Spark replaces lost executors.
         self._peak = 0
 
     def count(self) -> Slots:
@@ -157,7 +157,7 @@ class SlotCounter:
         return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most)
 
     def look(self) -> SlotFacts:
-        """Return who has how many slots at this moment."""
+        """Return the slots of this moment."""
         there = self._there()
         busy = int(self._scala.taskScheduler().rootPool().runningTasks())
         if self._local is not None:

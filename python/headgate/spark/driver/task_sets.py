@@ -1,6 +1,6 @@
-"""What Spark's task scheduler runs at this moment, read through py4j.
+"""The task sets of Spark's scheduler at this moment, read through py4j.
 
-Its status store is for people: of tasks that start within 0.1 s it may count one for ten seconds.
+The status store is too late for this: of tasks that start within 0.1 s it may count one for ten seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POOL: Final = "spark.scheduler.pool"
 GROUP: Final = "spark.jobGroup.id"
 TAGS: Final = "spark.job.tags"
 DESCRIPTION: Final = "spark.job.description"
-#: Stages that are looked at; more do not fit one line anyway.
+#: Most stages that are read; a log line names fewer.
 _MAX_STAGES: Final = 50
 #: Spark's id of the resource profile that the slots are counted for.
 _DEFAULT_PROFILE: Final = 0
@@ -48,10 +48,10 @@ def stage_tasks(context: SparkContext) -> list[StageTasks]:
 
 
 def run_with_action_of(context: SparkContext, stage: int) -> None:
-    """Let the jobs of this thread count as those of the action that a stage belongs to.
+    """Give the jobs of this thread the pool, job group and tags of the action that a stage belongs to.
 
-    They get its scheduling pool, its job group and its tags. They do not get ``interruptOnCancel``:
-    an interrupt that hits the start of a Python worker ends all workers of the executor.
+    Not ``interruptOnCancel``: an interrupt during the start of a Python worker ends all workers of
+    the executor.
     """
     for task_set in _task_sets(context):
         if int(task_set.stageId()) == stage:
@@ -59,7 +59,7 @@ def run_with_action_of(context: SparkContext, stage: int) -> None:
                 if name != TAGS:
                     context.setLocalProperty(name, value)
                     continue
-                # An exchange of an exchange: the action is a job of ours, whose tag is its own.
+                # The action may be a producer job itself, with a tag of its own.
                 for tag in value.split(","):
                     if tag and not tag.startswith(OURS):
                         context.addJobTag(tag)
@@ -91,4 +91,4 @@ def _name(context: SparkContext, stage: int) -> str:
     try:
         return str(context._jsc.sc().statusStore().lastStageAttempt(stage).name())  # noqa: SLF001
     except Py4JJavaError:
-        return ""  # the store has not heard of it yet
+        return ""  # not in the store yet

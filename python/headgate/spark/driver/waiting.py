@@ -1,4 +1,4 @@
-"""Who waits for a slot, and who holds them, in words. No sockets, no Spark."""
+"""Log lines about runs that wait: for a slot and its holders, or for another run. No sockets, no Spark."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.slots import SlotFacts
 
-#: Seconds between two times that waiting runs are named.
+#: Seconds between two reports of waiting runs.
 EVERY: Final = 10.0
-#: Seconds after which a waiting run is worth a warning.
+#: Seconds after which a report is a warning.
 WORRYING: Final = 30.0
-#: Runs that are named each time, and stages of other jobs in one line.
+#: Most runs in one report, and most stages of other jobs in one line.
 MAX_RUNS: Final = 3
 MAX_STAGES: Final = 3
 _MAX_NAME: Final = 60
@@ -30,14 +30,14 @@ SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
 
 @dataclass(frozen=True, slots=True)
 class StageTasks:
-    """A stage of which tasks run.
+    """A stage with tasks to run or to start.
 
     Attributes:
         stage: Spark's stage id.
-        tasks: how many of it run now.
-        words: what its job says it is.
+        tasks: running tasks.
+        words: the description of its job.
         tags: of its job.
-        pending: how many of it Spark has yet to start.
+        pending: tasks that Spark has yet to start.
         is_barrier: True if Spark starts all of them at once or none.
         has_other_profile: True if they need executors of another resource profile.
     """
@@ -53,15 +53,15 @@ class StageTasks:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of one moment.
+    """The runs, consumers, slots and stages of one moment.
 
     Attributes:
-        runs: all that are not over.
+        runs: all that have not ended.
         consumers: all of them.
         blocked: tasks that wait for a cached partition that a consumer computes.
         slots: as Spark's scheduler has them.
-        stages: what runs.
-        name: says what a run is.
+        stages: those of all jobs.
+        name: returns the description of a run.
         excluded: ids of the executors that Spark gives no task to.
     """
 
@@ -76,13 +76,13 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Waiting:
-    """Which runs have waited since when."""
+    """Since when each run has waited."""
 
     _since: dict[int, float] = field(default_factory=dict)
     _said: float = 0.0
 
     def is_due(self, runs: Iterable[Run], now: float) -> bool:
-        """Take note of who may wait; return whether it is time to look closer and say it."""
+        """Update the waiting runs; return True if a report is due."""
         waiting = {run.number for run in runs if has_no_producer(run)}
         self._since = {number: self._since.get(number, now) for number in sorted(waiting)}
         longest = now - min(self._since.values(), default=now)
@@ -92,7 +92,7 @@ class Waiting:
         return True
 
     def lines(self, seen: Snapshot, now: float) -> list[tuple[int, str]]:
-        """Return logging levels and lines: who waits for whom."""
+        """Return a report: logging levels and lines."""
         found = []
         for run in seen.runs:
             waited = now - self._since.get(run.number, now)
@@ -108,20 +108,20 @@ class Waiting:
 
 
 def has_no_producer(run: Run) -> bool:
-    """Whether a run needs producers and has none that works."""
+    """Return True if a run needs producers and none is present."""
     if run.state in SERVED or not any(c.is_present for c in run.consumers.values()):
         return False
     return not any(p.is_present for p in run.producers.values())
 
 
 def is_of_job(tags: Iterable[str], run: Run) -> bool:
-    """Whether one of these tags is that of a producer job of the run, in whichever epoch."""
+    """Return True if one of these tags is that of a producer job of the run, in any epoch."""
     own = f"headgate-{run.exchange_id.hex()}-{run.number}"
     return any(tag == own or tag.startswith(f"{own}-") for tag in tags)
 
 
 def waits_for(run: Run, seen: Snapshot) -> str:
-    """Return what a run without a producer waits for; empty where its job is at work."""
+    """Return what a run without a producer waits for; empty if its job has tasks of its own."""
     residents = _residents(seen.consumers)
     own = [stage for stage in seen.stages if is_of_job(stage.tags, run)]
     if any(stage.tasks > len(residents.get(stage.stage, ())) for stage in own):
@@ -139,11 +139,11 @@ def inner_runs(run: Run, seen: Snapshot) -> set[int]:
 
 
 def held_by(run: Run | None, seen: Snapshot) -> str:
-    """Return who holds how many slots.
+    """Return the holders of the slots.
 
     Args:
-        run: who asks; None for nobody.
-        seen: what is known.
+        run: the run whose own consumers are called so; None for none.
+        seen: the runs, consumers, slots and stages.
     """
     slots = seen.slots
     parts = [*_of_runs(run, seen), *_of_others(seen)]
