@@ -1,4 +1,4 @@
-"""One coordinator per Spark application, started with its first exchange, ended with it."""
+"""One coordinator per Spark application, from its first exchange to its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _last: ExchangeStats | None = None
 
 
 class Application:
-    """The coordinator of one application, and the exchanges that it knows.
+    """The coordinator of one application, and its exchanges.
 
     Args:
         context: the application.
@@ -66,35 +66,35 @@ class Application:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its coordinator still serves."""
+        """True while its coordinator runs."""
         return self._server.is_alive
 
     def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
-        """Make an exchange known, before any of its tasks can run."""
+        """Register an exchange, before any of its tasks can run."""
         self._plans[exchange_id] = plan
         self._server.coordinator.exchanges[exchange_id] = facts
         self._keys[exchange_id] = control_key(secret, exchange_id)
 
     def _gone(self) -> None:
-        global _last  # noqa: PLW0603 - outlives the application, as a user expects of it
+        global _last  # noqa: PLW0603 - outlives the application
         with _LOCK:
             _last = self.last_stats or _last
             _running.pop(self._id, None)
 
 
 def _retries(context: SparkContext) -> Retries:
-    """Return how often Spark tries a task, which ``local[n]`` does not and ``local[n,m]`` does."""
+    """Return how often Spark tries a task: once in ``local[n]``, m times in ``local[n,m]``."""
     failures = int(context.getConf().get("spark.task.maxFailures") or 4)
     local = local_attempts(context.master or "")
     return Retries(failures if local is None else local, failures)
 
 
 def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:
-    """Do what PySpark's handler of Ctrl-C cannot.
+    """Cancel all jobs on Ctrl-C, which PySpark's own handler cannot do.
 
-    The main thread waits in py4j for its action; the handler interrupts it there, and its call of
-    ``cancelAllJobs`` over the same connection fails: the jobs would go on. Ours asks another thread
-    for it, then calls PySpark's. A handler of the user's own is left alone.
+    The main thread waits in py4j for its action. PySpark's handler interrupts it there, so its call of
+    ``cancelAllJobs`` over the same connection fails and the jobs go on. Ours has another thread call
+    it, then calls PySpark's. A handler of the user's own stays as it is.
     """
     previous = signal.getsignal(signal.SIGINT)
     theirs = getattr(previous, "__module__", None) or ""
@@ -110,7 +110,7 @@ def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:
 
 
 def of(context: SparkContext) -> Application:
-    """Return the application's coordinator, started if need be."""
+    """Return the application's coordinator; start it if there is none."""
     with _LOCK:
         known = _running.get(context.applicationId)
         if known is None or not known.is_alive:

@@ -146,7 +146,7 @@ class Coordinator:
         member.state = State.FAILED
 
     def verdict(self, member: Member, run: Epochs, status: str, text: str) -> None:
-        """Handle Spark's status of a task whose connection closed without a GOODBYE message."""
+        """Handle Spark's status of a task whose connection closed before its last message."""
         if member.state is not State.LOST:
             return
         if run.state in {RunState.FINISHING, RunState.OVER}:

@@ -83,7 +83,7 @@ class Epochs(Roster):
             self._finish()
 
     def lost(self, member: Member, cause: Cause) -> None:
-        """Handle a connection that closed without a GOODBYE message.
+        """Handle a connection that closed without a DONE, STOPPED or FAILED message.
 
         Spark is asked for the status of the task: a consumer may have ended well. The loss of a
         producer ends the epoch.

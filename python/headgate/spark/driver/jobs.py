@@ -1,4 +1,4 @@
-"""The Spark side of the coordinator: producer jobs in threads of their own, one thread that watches."""
+"""The Spark side of the coordinator: a thread per producer job, and one that watches Spark."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Jobs:
         while not self._closing:
             try:
                 self._look()
-            except Exception as error:  # noqa: BLE001 - py4j raises what it likes when Spark stops
+            except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                 if not is_gone(self._context):
                     say(logging.DEBUG, "Spark did not answer: %s", error)
                     time.sleep(_LOOK)

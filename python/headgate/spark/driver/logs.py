@@ -1,4 +1,4 @@
-"""Headgate's log on the driver. A handler that raises must not end the thread that says something."""
+"""Headgate's log on the driver. A handler that raises must not end the thread that logs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _LOG: Final = logging.getLogger("headgate.spark")
 
 
 def say(level: int, text: str, *values: object) -> None:
-    """Log a line, as :meth:`logging.Logger.log` does; where a handler raises, print that and go on."""
+    """Log a line as :meth:`logging.Logger.log` does; print the error of a handler that raises."""
     try:
         _LOG.log(level, text, *values)
-    except Exception as error:  # noqa: BLE001 - handlers are the user's, and raise what they like
-        # A closed stderr swallows this line: there is nobody left to tell.
+    except Exception as error:  # noqa: BLE001 - handlers are the user's, and raise anything
+        # With a closed stderr there is no place left to report this.
         print(f"headgate: a log handler raised {error!r} at: {text}", file=sys.stderr)  # noqa: T201

@@ -26,7 +26,7 @@ def is_cancel(text: str) -> bool:
 
 
 def lost(member: Member, text: str) -> Cause:
-    """Return the cause for a connection that closed without a GOODBYE message.
+    """Return the cause for a connection that closed without a DONE, STOPPED or FAILED message.
 
     Args:
         member: the task at its other end.

@@ -27,11 +27,11 @@ class State(Enum):
     ENDING = auto()
     """A producer that was told that its epoch has ended; its task is about to end."""
     FAILED = auto()
-    """Ended with an error of its own, or its connection closed without a GOODBYE message."""
+    """Ended with an error of its own, or its connection closed before its last message."""
     LIVE = auto()
     """A consumer that waits or was started, or a producer that was told to go."""
     LOST = auto()
-    """Its connection closed without a GOODBYE message, and Spark was asked for its status."""
+    """Its connection closed before a DONE, STOPPED or FAILED message; Spark was asked why."""
     PARKED = auto()
     """A second attempt that waits while the first one runs."""
     STOPPED = auto()

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
 
-#: Seconds that a peer has to prove itself; it may be stopped for a while in the middle of it.
+#: Seconds for the handshake of a connection; its worker may be stopped meanwhile.
 HANDSHAKE: Final = 12.0
-#: Most connections that have not proved themselves; further ones close the oldest.
+#: Most connections before their handshake; further ones close the oldest.
 MAX_PENDING: Final = 64
-#: Most bytes that wait for one worker that does not read.
+#: Most bytes that are queued for one worker.
 MAX_OUTPUT: Final = 64 * 1024 * 1024
-#: How many refused connections are logged one by one, and after how many further ones another line follows.
+#: Refused connections that are logged one by one, and the number of further ones per log line.
 _NAMED: Final = 10
 _COUNTED: Final = 1000
 _CHUNK: Final = 64 * 1024
@@ -54,7 +54,7 @@ _IDLE: Final = 0.5
 
 
 class SparkSide(Protocol):
-    """What the server needs of Spark; none of these may block."""
+    """The Spark side of the server; no method may block."""
 
     def submit(self, run: Run) -> None:
         """Start the producer job of a run."""
@@ -63,22 +63,22 @@ class SparkSide(Protocol):
         """Cancel the producer job of an epoch."""
 
     def ask_verdict(self, member: Member, run: Epochs) -> None:
-        """Find out what became of a task."""
+        """Ask Spark for the status of a task."""
 
     def kill(self, member: Member, reason: str) -> None:
-        """End a task that Spark thinks is running."""
+        """Kill a task that Spark takes for running."""
 
     def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
-        """Take note of the end of an epoch before its time."""
+        """Handle the early end of an epoch."""
 
     def ended(self, run: Epochs, cause: Cause | None) -> None:
-        """Take note of the end of a run."""
+        """Handle the end of a run."""
 
     def warn(self, text: str) -> None:
-        """Tell the user."""
+        """Warn the user."""
 
     def tick(self, coordinator: Coordinator) -> None:
-        """Look at the state, once in a while."""
+        """Read the state of the coordinator, in each turn of the loop."""
 
 
 class _Connection:
@@ -86,22 +86,22 @@ class _Connection:
         self.sock = sock
         self.host = host
         self.link = link
-        #: When it was accepted, later when it was established; by the server's own clock.
+        #: Time of its acceptance, later of its handshake, by the server's own clock.
         self.since = now
-        #: Of its exchange; 0 until it is established.
+        #: Timeout of its exchange; 0 before its handshake.
         self.heartbeat_timeout = 0.0
-        #: The worker's number among the heartbeats.
+        #: Number of the worker at the heartbeats' thread.
         self.target: int | None = None
 
 
 class Server:
-    """Owns the coordinator and its connections; everything else talks to it by :meth:`post`.
+    """Owns the coordinator and its connections; other threads reach it by :meth:`post`.
 
     Args:
         bind_host: address to listen on.
         keys: returns the control key of an exchange, None for an unknown one.
-        make_side: makes the Spark side, given this server.
-        retries: how often things are tried again.
+        make_side: makes the Spark side of this server.
+        retries: how often to try again.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Server:
         self._refused = 0
         self._tokens: dict[str, int] = {}
         self._heartbeats = Heartbeats()
-        #: Seconds that the loop was at work: what it was kept from by others counts for nobody.
+        #: Seconds in which the loop ran. Time in which it could not run counts as no peer's silence.
         self._clock, self._looked = 0.0, time.monotonic()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
@@ -140,7 +140,7 @@ class Server:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def post(self, action: Callable[[], None]) -> None:
@@ -257,7 +257,7 @@ class Server:
         self._tokens[connection.link.token] = number
 
     def _hear(self, number: int, beside: _Connection, token: str) -> None:
-        """Let the native thread have a connection that carries a worker's heartbeats."""
+        """Hand a connection with a worker's heartbeats to the native thread."""
         if number in self.coordinator.members:
             raise ProtocolError("an unexpected HEARTBEAT message")
         connection = self._connections.get(self._tokens.get(token, 0))

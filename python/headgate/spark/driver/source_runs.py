@@ -1,7 +1,7 @@
-"""The enumerator of one run: between the coordinator's thread and that of all enumerators.
+"""The enumerator of one run: between the coordinator's thread and the thread of all enumerators.
 
-Neither waits for the other: what readers say is posted to the enumerators' thread, and what an
-enumerator says comes back as a message to post.
+Neither thread waits for the other: messages of readers are posted to the enumerators' thread, and
+messages of an enumerator are posted to the coordinator's.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class SourceRun:
-    """A fresh enumerator for one run. All methods are the coordinator's thread's; none waits.
+    """A new enumerator for one run. All methods belong to the coordinator's thread; none blocks.
 
     Args:
         plan: the source.
-        run: whose readers it is.
-        thread: of all enumerators.
-        post: runs an action in the coordinator's thread, soon.
+        run: the run of the readers.
+        thread: the thread of all enumerators.
+        post: runs an action in the coordinator's thread.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SourceRun:
 
     @property
     def total_splits(self) -> int | None:
-        """How many splits there are in all, where that is known."""
+        """The number of splits, if it is known."""
         return self._coordinator.total_splits
 
     def start(self) -> None:
@@ -58,43 +58,43 @@ class SourceRun:
         self._coordinator.start()
 
     def register(self, subtask: int, attempt: int, host: str) -> None:
-        """A reader is there; from now on what the enumerator says is for this attempt."""
+        """Register a reader; messages of the enumerator go to this attempt from now on."""
         self._thread.execute(lambda: self._gateway.stands_for(subtask, attempt))
         self._coordinator.register_reader(subtask, host)
 
     def lost(self, subtask: int) -> None:
-        """A reader is gone: its splits go back."""
+        """Give the splits of a lost reader back to the enumerator."""
         self._coordinator.reader_lost(subtask)
 
     def request(self, subtask: int, host: str) -> None:
-        """A reader wants a split."""
+        """Pass on a request for a split."""
         self._coordinator.request_split(subtask, host)
 
     def finished(self, subtask: int, ids: list[str]) -> None:
-        """A reader has read splits to their end."""
+        """Pass on splits that were read to their end."""
         self._coordinator.splits_finished(subtask, ids)
 
     def event(self, subtask: int, fields: dict[str, Any]) -> None:
-        """A reader says something that the enumerator understands."""
+        """Pass on a reader's event."""
         self._coordinator.source_event(subtask, event_of(fields))
 
     def watermark(self, subtask: int, ms: int) -> None:
-        """A reader's watermark."""
+        """Pass on a reader's watermark."""
         self._coordinator.report_watermark(subtask, ms)
 
     def close(self) -> None:
-        """Close the enumerator, without waiting for it."""
+        """Close the enumerator without waiting for it."""
         self._coordinator.close(timeout=0)
 
 
 class _Gateway:
-    """What an enumerator says to readers; called in the enumerators' thread."""
+    """Carries messages of an enumerator to readers; called in the enumerators' thread."""
 
     def __init__(self, source: str, run: Run, post: Callable[[Callable[[], None]], None]) -> None:
         self._source = source
         self._run = run
         self._post = post
-        # Which task stands for a reader, as far as the enumerator knows.
+        # Reader -> task attempt that the enumerator knows of.
         self._attempts: dict[int, int] = {}
 
     def stands_for(self, subtask: int, attempt: int) -> None:

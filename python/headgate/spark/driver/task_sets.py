@@ -1,6 +1,6 @@
 """The task sets of Spark's scheduler at this moment, read through py4j.
 
-The status store is too late for this: of tasks that start within 0.1 s it may count one for ten seconds.
+The status store is late: of tasks that start within 0.1 s it may count one for ten seconds.
 """
 
 from __future__ import annotations

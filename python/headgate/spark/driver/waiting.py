@@ -1,4 +1,4 @@
-"""Log lines about runs that wait: for a slot and its holders, or for another run. No sockets, no Spark."""
+"""Log lines about waiting runs and the holders of slots. No sockets, no Spark."""
 
 from __future__ import annotations
 

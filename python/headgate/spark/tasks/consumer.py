@@ -1,4 +1,4 @@
-"""The body of a resident consumer task: register, wait, read the gate, reduce, say goodbye."""
+"""The body of a resident consumer task: register, wait, read the gate, reduce, report the end."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from headgate.spark.wire.messages import Message
 
-#: Seconds that a task which failed for another one's reason lets that one report first.
+#: Seconds that a task which failed because of another one waits, so that the other one reports first.
 DERIVED: Final = 0.5
-#: Seconds that a task whose peer failed waits to be told why.
+#: Seconds that a task whose peer failed waits for the cause.
 EXPLAIN: Final = 6.0
 
 
 def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield what this task's rows of the range stand for: the subpartitions of those numbers."""
+    """Yield the rows of the subpartitions whose numbers are this task's rows of the range."""
     indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
     for index in indexes:
         with Control(task.place) as control:
@@ -40,7 +40,7 @@ def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one index, in as many epochs as it takes for the first row to leave."""
+    """Yield the rows of one index; begin again in each epoch until the first row has left."""
     while (message := control.receive()).kind != "END":
         if message.kind == "ABORT":
             raise Cause.from_fields(message.fields).error()
@@ -57,16 +57,16 @@ def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
 def _resident(task: ConsumerTask, control: Control, start: Message) -> _Resident:
     try:
         return _Resident(task, control, start)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+    except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
         raise explain(control, error, None, "consumer") from None
 
 
 class _EpochOver(Exception):
-    """The epoch has ended and nothing has left the task: it can begin again in place."""
+    """The epoch has ended and no row has left the task: it can begin again in place."""
 
 
 def derived(cause: Cause) -> errors.HeadgateError:
-    """Wait until the origin has reported, then return the error for this task."""
+    """Wait until the failed task has reported, then return the error for this one."""
     time.sleep(DERIVED)
     return cause.error()
 
@@ -85,12 +85,12 @@ class _Resident:
         self._cause: Cause | None = None
         self._producers: set[int] = set()
         self._lock = threading.Lock()
-        #: Whether a batch has left the task, and why the epoch has ended: one is decided before the other.
+        #: True once a batch has left the task. The lock decides if that is before the epoch's end.
         self._has_yielded = False
         self._ended: Cause | None = None
         self._environment = environment(task, control, start.run, start.epoch)
         indexes = start["indexes"]
-        # Each index gets a reduce of its own; without reduce one gate may carry them all.
+        # Each index gets a call of reduce; without reduce one gate may read all of them.
         groups = [indexes] if task.reduce is None else [[index] for index in indexes]
         self._gates = [
             _Gate(self._environment.create_input_gate(sealed=False, schema=task.schema), group)
@@ -102,7 +102,7 @@ class _Resident:
         try:
             self._control.listen(self._handle, self._counts)
             for batch in merge([self._reduce(gate) for gate in self._gates], self._stop):
-                self._let_go()
+                self._mark_yielded()
                 yield batch
             self._control.progress(self._counts)
             self._control.send("DONE", self._totals())
@@ -118,13 +118,13 @@ class _Resident:
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
             raise failure.error from failure.error.__cause__
-        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+        except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
             known = error if self._ended is not None else self._explain(error)
             raise (known if self._ended is None else self._over(self._ended)) from None
         finally:
             self._environment.close()
 
-    def _let_go(self) -> None:
+    def _mark_yielded(self) -> None:
         with self._lock:
             if self._ended is None:
                 self._has_yielded = True
@@ -138,7 +138,7 @@ class _Resident:
         """Return what to raise at the end of the epoch: the task fails once rows have left it."""
         if not self._has_yielded:
             return _EpochOver()
-        # The coordinator may know better words for it by then.
+        # The coordinator may know a better cause by then.
         message = self._control.receive()
         fields = message.fields if message.kind == "ABORT" else ended.fields()
         return Cause.from_fields(fields).error()
@@ -154,7 +154,7 @@ class _Resident:
             batches = SchemaCast(task.result, "reduce").all(batches)
         yield from yielded(batches, clock)
         if source.error is not None:
-            raise source.error  # reduce caught it and went on: rows would be missing
+            raise source.error  # reduce caught it and went on, so rows are missing
 
     def _count(self, batch: pa.RecordBatch) -> None:
         self._counts.rows += batch.num_rows
@@ -179,7 +179,7 @@ class _Resident:
                 self._cause = Cause.from_fields(message.fields)
                 self._stop()
             case _:
-                return  # OK: main thread waits for it
+                return  # OK: the main thread waits for it
 
     def _end_epoch(self, cause: Cause) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""A worker's connection to the coordinator: blocking calls first, then a thread that listens."""
+"""A worker's connection to the coordinator: blocking calls first, then a thread that reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Control", "Counts", "Place"]
 
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
-#: Seconds that a task which has said its last word waits for the coordinator's.
+#: Seconds that a task waits for the answer to its last message.
 LAST_WORD: Final = 5.0
 #: Seconds between two looks at the driver's heartbeats while there is nothing to read.
 _LOOK: Final = 0.5
@@ -30,11 +30,11 @@ _LOOK: Final = 0.5
 
 @dataclass(slots=True)
 class Counts:
-    """What a task has done so far; written by its main thread, read by the control thread."""
+    """The progress of a task; written by its main thread, read by the control thread."""
 
     rows: int = 0
     bytes: int = 0
-    #: One of each thread that works for the task; the busiest one stands for it.
+    #: The clocks of the task's threads; the busiest one is reported.
     clocks: list[Clock] = field(default_factory=list)
 
     def fields(self) -> dict[str, int]:
@@ -45,7 +45,7 @@ class Counts:
 
 
 class Control:
-    """One control connection, and the heartbeats beside it. A context manager; leaving it hangs up.
+    """One control connection, and the heartbeats beside it. A context manager that closes both.
 
     Raises:
         CoordinatorError: the driver could not be reached.
@@ -61,7 +61,7 @@ class Control:
         self._said: dict[str, Message] = {}
         self._news = threading.Condition()
         self._closed = False
-        #: What handling a message in the thread raised, if anything.
+        #: The first exception of handling a message in the thread.
         self.error: Exception | None = None
         self._heartbeats: Heartbeats | None = None
         self._driver = 0
@@ -77,11 +77,11 @@ class Control:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.close()
 
     def close(self) -> None:
-        """Hang up and end the thread."""
+        """Close the connection and end the thread."""
         self._closed = True
         self._connection.shut_down()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -104,7 +104,7 @@ class Control:
             self._connection.send(Message(kind, self._run, self._epoch, fields or {}))
 
     def progress(self, counts: Counts) -> None:
-        """Send a PROGRESS message, unless the driver is behind with reading: then drop it.
+        """Send a PROGRESS message; drop it if the driver is behind with reading.
 
         Raises:
             CoordinatorError: the connection is gone.
@@ -115,8 +115,7 @@ class Control:
     def receive(self) -> Message:
         """Wait for the next message; only before :meth:`listen`, and after the end of an epoch.
 
-        The first call starts the heartbeats: the coordinator has something to do meanwhile, and no
-        function of the user has run.
+        The first call starts the heartbeats: before any function of the user runs.
 
         Raises:
             CoordinatorError: the connection is gone, or the driver silent.
@@ -133,7 +132,7 @@ class Control:
     def listen(self, handle: Callable[[Message], None], counts: Counts) -> None:
         """Start the thread that handles further messages and reports progress.
 
-        It ends with the epoch: what comes after EPOCH_ENDED is for :meth:`receive` again.
+        The thread ends with the epoch: :meth:`receive` returns the messages after EPOCH_ENDED.
         """
         self._said.clear()
 
@@ -149,7 +148,7 @@ class Control:
         self._thread.start()
 
     def await_message(self, *kinds: str, timeout: float = LAST_WORD) -> Message | None:
-        """Wait until one of these has been handled by the thread; None when it takes too long."""
+        """Wait until the thread has handled one of these; return None after ``timeout`` seconds."""
         with self._news:
             self._news.wait_for(lambda: any(kind in self._said for kind in kinds), timeout)
             return next((self._said[kind] for kind in kinds if kind in self._said), None)
@@ -183,7 +182,7 @@ class Control:
             self._news.notify_all()
 
     def _read(self, timeout: float) -> list[Message]:
-        """Return what comes within ``timeout`` seconds; what has come goes before a silence."""
+        """Return the messages of at most ``timeout`` seconds; raise for a silence only if there is none."""
         if self._connection.is_readable(timeout):
             return self._connection.receive()
         silence = None if self._heartbeats is None else self._heartbeats.silence(self._driver)

@@ -1,4 +1,4 @@
-"""Runs several iterators of batches at once, and yields what comes, whoever it comes from."""
+"""Runs several iterators of batches at once and yields their batches as they come."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Batches that wait to be yielded, per iterator.
+#: Batches in the queue, per iterator.
 DEPTH: Final = 2
 
 
 def merge(
     sources: list[Iterator[pa.RecordBatch]], stop: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of all sources; the first error of one ends all.
+    """Yield the batches of all sources; the first error ends all of them.
 
     Args:
-        sources: each is run in a thread of its own; a single one in the caller's.
-        stop: makes every source raise or end soon; called when this ends before they do.
+        sources: each runs in a thread of its own; a single one in the caller's.
+        stop: makes every source raise or end soon; called if this ends first.
     """
     if len(sources) == 1:
         yield from sources[0]

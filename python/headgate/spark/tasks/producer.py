@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.task import SourcePlan
     from headgate.spark.wire.messages import Message
 
-#: Seconds that the coordinator has to say what became of a consumer that vanished: it may need no
-#: more. Where it knows of none, the connection alone broke, and what it carried may be lost.
+#: Seconds that the coordinator has to report the end of a consumer whose connection closed. If it
+#: reports none, only the connection broke, and pages in flight may be lost.
 LOST_CONSUMER: Final = 5.0
 #: Columns of what a producer job returns.
 RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 
 
 def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Send the partition's rows to the consumers that want them; yield one row of totals.
+    """Send the partition's rows to their consumers; yield one row of totals.
 
-    It registers with its first batch in hand: only then do consumers have to stay as they are. Its
-    input may be another exchange, which still waits for a slot. The reader of a source has no input:
-    it says at once that it is there, and registers with the first batch of its first split.
+    A producer connects once it has its first batch, since from then on no subpartition can be handed
+    over: its input may be another exchange, which still waits for a slot. The reader of a source has
+    no input: it connects at once, and registers with the first batch of its first split.
     """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     identity = here()
-    # Spark uses a worker again only when its input was read to the end; a source's is one number.
+    # Spark reuses a worker only if its input was read to the end; the input of a reader is one number.
     batches = _in_hand(batches) if task.source is None else list(batches)
     with Control(task.place) as control:
         control.bind(task.run, task.epoch)
@@ -65,12 +65,12 @@ def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 def _sender(task: ProducerTask, control: Control, wanted: list[int]) -> _Sender:
     try:
         return _Sender(task, control, wanted)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+    except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
         raise explain(control, error, None, "producer") from None
 
 
 def _in_hand(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the same batches, once the first one is there."""
+    """Return the same batches, after waiting for the first one."""
     rest = iter(batches)
     return chain(list(islice(rest, 1)), rest)
 
@@ -83,7 +83,7 @@ class _Sender:
         self._counts = Counts()
         self._cause: Cause | None = None
         self._finish = threading.Event()
-        #: Whether the epoch has ended before its time, by ``_cause``.
+        #: True once the epoch has ended early, by ``_cause``.
         self._ended = False
         self._environment = environment(task, control, task.run, task.epoch)
         self._partition = self._environment.create_result_partition(
@@ -105,7 +105,7 @@ class _Sender:
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
             raise failure.error from failure.error.__cause__
-        except Exception as error:  # noqa: BLE001 - whatever it is, the coordinator is told
+        except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
             if self._finish.is_set():
                 return self._stopped()
             if self._ended:
@@ -157,7 +157,7 @@ class _Sender:
             self._emit(writer, batch)
             clock.enter(FUNCTION)
         if source.error is not None:
-            raise source.error  # map caught it and went on: rows would be missing
+            raise source.error  # map caught it and went on, so rows are missing
         writer.finish()
         clock.enter(BLOCKED)
         self._partition.wait_consumed()
@@ -204,7 +204,7 @@ class _Sender:
         partition = here().partition
         if isinstance(by, list):
             return hg.HashSelector(by)
-        # Where chance decides, another attempt at this partition must choose alike.
+        # Another attempt at this partition must make the same choices.
         if by is None or isinstance(by, hg.RebalanceSelector):
             start = partition % self._task.num_partitions
             return hg.RoundRobinSelector(start, by_rows=by is not None and by.by_rows)
@@ -236,4 +236,4 @@ class _Sender:
                     self._reading.fail(self._cause.error())
                 self._environment.abort(self._cause.summary)
             case _:
-                return  # OK: main thread waits for it
+                return  # OK: the main thread waits for it

@@ -1,4 +1,4 @@
-"""A producer that reads a source: its reader, and what goes between it and the enumerator."""
+"""A producer that reads a source: its reader, and its messages from and to the enumerator."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _Context(SourceReaderContext):
 
 
 class Reading:
-    """One reader of a source, in the thread of its task; splits come through the control connection.
+    """One reader of a source, in the thread of its task; splits come over the control connection.
 
     Args:
         task: of the producer.
@@ -146,7 +146,7 @@ class Reading:
         self._operator.fail(error)
 
     def close(self) -> None:
-        """Free everything; what fails here is logged, as it must not hide why the task ends."""
+        """Close the reader. An error is only logged: it must not hide why the task ends."""
         try:
             self._operator.close()
         except Exception:  # noqa: BLE001 - see above

@@ -1,4 +1,4 @@
-"""What travels to the workers in the closures, and who a worker's task is."""
+"""The tasks that closures carry to the workers, and the identity of a worker's task."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What producers and consumers of an exchange have in common.
+    """The common part of producers and consumers.
 
     Attributes:
         place: where the coordinator is.
         schema: of the batches on the wire.
-        num_partitions: how many subpartitions each producer has.
+        num_partitions: subpartitions of each producer.
         options: options of the task's environment, sizes in bytes and durations in seconds.
     """
 
@@ -52,12 +52,12 @@ class ConsumerTask(Task):
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """What the readers of a source and their enumerator have in common.
+    """The common part of a source's readers and their enumerator.
 
     Attributes:
-        source: what is read.
-        name: the source's; asked for once, where user code may run.
-        parallelism: how many readers there will be, in waves where slots are few.
+        source: the source.
+        name: of the source; read once, where user code may run.
+        parallelism: number of readers, in waves if slots are few.
         watermarks: the strategy of the readers, or None.
     """
 

@@ -1,4 +1,4 @@
-"""Clocks of a task in a worker: what its thread spends its time on, in Flink's terms."""
+"""Clocks of a task in a worker: the states of its thread, in Flink's terms."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Waits for its input: of a producer the source, of a consumer what producers send. Idle.
+#: Waits for its input. Idle.
 INPUT: Final = 0
 #: Runs the user's function. Busy.
 FUNCTION: Final = 1
-#: Puts rows into pages. Busy, but for the part in which it waits for segments.
+#: Writes rows into pages. Busy, except for the time in which it waits for segments.
 EMIT: Final = 2
-#: Waits for whoever takes what it made. Back-pressured.
+#: Waits for the receiver of its output. Back-pressured.
 BLOCKED: Final = 3
 
 _MS: Final = 1_000_000
@@ -43,7 +43,7 @@ class Clock:
         self._state = INPUT
         self._spent = [0, 0, 0, 0]
         self._since = now()
-        #: Tells how many ns of EMIT were waits for segments.
+        #: Returns the ns of EMIT that were waits for segments.
         self.blocked_ns: Callable[[], int] = _never
 
     def enter(self, state: int) -> None:
@@ -72,4 +72,4 @@ def yielded(batches: Iterator[pa.RecordBatch], clock: Clock) -> Iterator[pa.Reco
         clock.enter(BLOCKED)
         yield batch
         clock.enter(FUNCTION)
-    clock.enter(INPUT)  # others of its task may go on: it has nothing to do
+    clock.enter(INPUT)  # other threads of the task may go on

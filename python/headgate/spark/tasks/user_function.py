@@ -1,4 +1,4 @@
-"""Calls the user's map or reduce function, and tells its exceptions from everybody else's."""
+"""Calls the user's functions and tells their exceptions from all others."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    #: What a user gives as map or reduce.
+    #: The type of map and reduce.
     BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
-#: Most characters of a user's traceback that Spark is given to print.
+#: Most characters of a user's traceback in an error.
 MAX_TEXT: Final = 64 * 1024
 _SUMMARY: Final = 500
 
@@ -26,8 +26,8 @@ class UserFunctionFailed(Exception):
 
     Attributes:
         name: of the function.
-        error: to raise in Spark's task: the user's own; another one where Spark could not print it,
-            as with a text of megabytes, or one that UTF-8 cannot encode.
+        error: to raise in Spark's task: the user's own, or another one if Spark could not print it:
+            its text has megabytes, or UTF-8 cannot encode it.
         summary: one line: which function raised what.
         text: the user's traceback, from the user's first frame on.
     """
@@ -43,12 +43,12 @@ class UserFunctionFailed(Exception):
 
 
 class Source:
-    """Hands batches to a user function and remembers an error of their origin.
+    """Hands batches to a user function and keeps an error of their origin.
 
     Args:
-        batches: where they come from.
-        count: called with each batch before it is handed over.
-        clock: told when the function waits for a batch, and when it has one.
+        batches: their origin.
+        count: called with each batch before the function gets it.
+        clock: measures how long the function waits for batches.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Source:
 
 
 def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator[pa.RecordBatch]:
-    """Yield what ``function`` makes of the source; the source itself where there is none.
+    """Yield what ``function`` returns for the source; the source itself without a function.
 
     Raises:
         UserFunctionFailed: the function raised, or returned something that gives no batches.
@@ -96,7 +96,7 @@ def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator
     try:
         yield from function(source)
     except GeneratorExit:
-        raise  # whoever reads needs no more
+        raise  # no further batch is asked for
     except BaseException as error:
         if source.error is not None and _comes_from(error, source.error):
             raise source.error from None
@@ -104,10 +104,7 @@ def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator
 
 
 def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function of the user's whose exceptions can be told from everybody else's.
-
-    What it returns raises UserFunctionFailed.
-    """
+    """Return a function that calls the user's and raises UserFunctionFailed for its exceptions."""
 
     def called(value: Any) -> Any:
         try:

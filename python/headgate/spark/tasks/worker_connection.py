@@ -24,15 +24,15 @@ _PAUSE: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the coordinator of an exchange is, and what proves to it that one belongs there.
+    """The address of an exchange's coordinator, and the secret to authenticate with.
 
     Attributes:
         host: of the driver.
         port: of the coordinator.
         exchange_id: 16 bytes.
         secret: 32 bytes.
-        timeout: seconds to reach it in.
-        heartbeat_timeout: seconds of silence after which either end takes the other for lost.
+        timeout: seconds for connecting.
+        heartbeat_timeout: seconds without a heartbeat after which either end counts as lost.
     """
 
     host: str
@@ -49,11 +49,11 @@ class Place:
 
 
 class WorkerConnection:
-    """A connection on which both ends have proved themselves.
+    """An authenticated connection.
 
     Args:
-        place: where to.
-        beside: another one that is open; the driver is there, so nothing is tried twice.
+        place: of the coordinator.
+        beside: another open connection to it, so that connecting is tried once.
 
     Raises:
         CoordinatorError: the driver could not be reached, or did not answer.
@@ -69,7 +69,7 @@ class WorkerConnection:
         self.sock = self._connect(deadline if beside is None else 0.0)
         try:
             keep_alive(self.sock, place.heartbeat_timeout)
-            # Whoever accepts may be kept from its work by a program that holds Python's lock.
+            # A program that holds the GIL may delay the driver's thread.
             self.sock.settimeout(max(_PAUSE, deadline - time.monotonic()))
             self._flush()
             while not self._link.established:
@@ -82,7 +82,7 @@ class WorkerConnection:
 
     @property
     def token(self) -> str:
-        """What stands for this connection on another one of the same worker."""
+        """The token that names this connection on another one of the same worker."""
         return self._link.token
 
     def send(self, message: Message) -> None:
@@ -104,17 +104,17 @@ class WorkerConnection:
         return early or self._link.receive(self._read())
 
     def is_readable(self, timeout: float) -> bool:
-        """Whether :meth:`receive` would not wait, after at most ``timeout`` seconds."""
+        """Return True once :meth:`receive` would not block, after at most ``timeout`` seconds."""
         return bool(self._early or select.select([self.sock], [], [], timeout)[0])
 
     @property
     def is_writable(self) -> bool:
-        """Whether a short message can be sent without waiting."""
+        """True if a short message can be sent without blocking."""
         return bool(select.select([], [self.sock], [], 0.0)[1])
 
     def shut_down(self) -> None:
-        """End the stream; whoever waits for it wakes up."""
-        with contextlib.suppress(OSError):  # the coordinator may have hung up first
+        """Shut the socket down; a thread that reads it wakes up."""
+        with contextlib.suppress(OSError):  # the coordinator may have closed it first
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def unreachable(self, error: OSError | None) -> errors.CoordinatorError:
