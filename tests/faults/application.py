@@ -1,4 +1,4 @@
-"""A small Spark application whose driver a test may hurt: one exchange, its sum on the output."""
+"""A small Spark application whose driver a test may kill. It prints the sum of one exchange."""
 
 import sys
 

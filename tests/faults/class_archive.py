@@ -1,6 +1,7 @@
-"""python -m tests.faults.class_archive: archives the classes that Spark loads, so that JVMs start quickly.
+"""python -m tests.faults.class_archive: archives the classes that Spark loads.
 
-A JVM that ends well keeps what it has loaded and verified; those of all tests map that.
+The JVM writes its loaded and verified classes to the archive at exit. The JVMs of all tests map the
+archive, so that they start quickly.
 """
 
 import os
@@ -10,12 +11,12 @@ from pathlib import Path
 
 from tests.faults.sessions import ARCHIVE, QUICK_TO_COMPILE, builder
 
-#: Seconds that the JVM gets to write it.
+#: Seconds for the JVM to write the archive.
 WRITTEN = 180.0
 
 
 def main():
-    """Run a bit of everything, and keep the classes that took."""
+    """Run a small job of each kind and archive the classes that were loaded."""
     from pyspark import SparkContext
 
     from headgate.spark import exchange

@@ -1,4 +1,4 @@
-"""What one process holds that Headgate could have forgotten: descriptors, threads, mappings."""
+"""Descriptors, threads and mappings of one process, which Headgate could have leaked."""
 
 import json
 import shutil
@@ -7,21 +7,21 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Kinds of descriptors that a data plane has; files and pipes are pytest's and Spark's.
+#: Kinds of descriptors that the data plane opens. Files and pipes belong to pytest and Spark.
 DESCRIPTORS = ("socket:", "anon_inode:", "/memfd:")
 #: Shared mappings that are neither a file nor a library: memfd, POSIX and System V shared memory.
 SHARED = ("/memfd:", "/dev/shm/", "/dev/zero", "/SYSV")
-#: What comes with a library and stays: jemalloc's thread is pyarrow's.
+#: Threads that a library starts and keeps. pyarrow starts jemalloc's.
 LIBRARIES = ("jemalloc_bg_thd",)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a process holds.
+    """The resources of a process.
 
     Attributes:
-        descriptors: of the kinds above, as (number, target).
-        threads: their native names, the main thread's left out.
+        descriptors: (number, target) of each descriptor of the kinds above.
+        threads: native name of each thread but the main one.
         mapped: (start, end, name) of each shared mapping.
     """
 
@@ -31,17 +31,17 @@ class Facts:
 
     @property
     def sockets(self):
-        """The sockets; one that is open under two numbers counts once."""
+        """The sockets. A socket with two descriptors counts once."""
         return {target for _, target in self.descriptors if target.startswith("socket:")}
 
     @property
     def others(self):
-        """What is open beside sockets: epolls, eventfds, memfds."""
+        """The descriptors that are not sockets: epolls, eventfds, memfds."""
         return sorted(target for _, target in self.descriptors if not target.startswith("socket:"))
 
 
 def look(pid="self"):
-    """Return what a process holds now; nothing of one that has ended."""
+    """Return the resources of a process; none if the process has ended."""
     folder = Path("/proc", str(pid))
     return Facts(
         frozenset(_descriptors(folder)), tuple(_threads(folder)), frozenset(_mapped(folder))
@@ -54,24 +54,24 @@ def native_threads(pid="self"):
 
 
 def listening():
-    """Return the sockets of this machine that listen on a port, as descriptors name them."""
+    """Return the listening sockets of this machine, named like the targets of descriptors."""
     return {f"socket:[{fields[9]}]" for fields in _tcp() if fields[3] == "0A"}
 
 
 def connected(port, peer):
-    """Return the sockets at the end ``port`` of connections to the port ``peer``."""
+    """Return the sockets with local port ``port`` that are connected to port ``peer``."""
     found = set()
     for fields in _tcp():
         ends = [int(fields[i].rpartition(":")[2], 16) for i in (1, 2)]
-        if ends == [port, peer] and fields[9] != "0":  # 0: closed, nobody's any more
+        if ends == [port, peer] and fields[9] != "0":  # 0: closed, no process owns it
             found.add(f"socket:[{fields[9]}]")
     return found
 
 
 def python_threads(pid):
-    """Return the names of Headgate's Python threads in another process, by py-spy."""
+    """Return the names of Headgate's Python threads in another process, read by py-spy."""
     tool = py_spy()
-    assert tool is not None, "py-spy is missing: it is one of the packages of the extra `test`"
+    assert tool is not None, "py-spy is missing: install the extra `test`"
     dump = subprocess.run(
         [tool, "dump", "--json", "--pid", str(pid)],
         capture_output=True,
@@ -79,13 +79,13 @@ def python_threads(pid):
         check=False,
     )
     if dump.returncode:
-        return []  # it ended meanwhile
+        return []  # the process has ended
     names = (thread.get("thread_name") or "" for thread in json.loads(dump.stdout))
     return sorted(name for name in names if name.startswith("headgate"))
 
 
 def py_spy():
-    """Return the path of py-spy, None where it is not installed."""
+    """Return the path of py-spy, or None if it is not installed."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
@@ -98,7 +98,7 @@ def _descriptors(folder):
     for entry in _listing(folder / "fd"):
         try:
             target = str(entry.readlink())
-        except OSError:  # the listing's own, or closed just now
+        except OSError:  # the descriptor of the listing itself, or one that was just closed
             continue
         if target.startswith(DESCRIPTORS):
             yield int(entry.name), target
@@ -110,7 +110,7 @@ def _threads(folder):
             continue
         try:
             name = (entry / "comm").read_text().strip()
-        except OSError:  # it ended just now
+        except OSError:  # the thread has ended
             continue
         if name not in LIBRARIES:
             yield name

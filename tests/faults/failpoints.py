@@ -1,9 +1,9 @@
 """Failpoints on the control messages of Spark's processes, set by a test.
 
-A point is ``ROLE WHEN KIND``: role is producer, consumer, heartbeat (a worker's second connection) or
-driver; when is sends, sent, received or handled; kind is a message's. The code that runs in the
-processes is in ``site/``, which :func:`environment` puts on their PYTHONPATH: production code has no
-part of it.
+A point is ``ROLE WHEN KIND``. The role is producer, consumer, heartbeat (a worker's second
+connection) or driver. WHEN is sends, sent, received or handled. KIND is the kind of a message.
+Production code has no failpoints: :func:`environment` puts ``site/`` on the PYTHONPATH of the
+processes, and the code there adds them.
 
     failpoints.set("producer sent REGISTERED", "kill")
     failpoints.set("consumer handled START", "stop", times=2)
@@ -21,7 +21,7 @@ ACTIONS = ("kill", "stop", "sleep", "raise", "hang up")
 
 
 def environment(folder):
-    """Return the environment of a process that is to have failpoints, their rules in a folder."""
+    """Return the environment variables of a process whose failpoints have rules in ``folder``."""
     path = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, VARIABLE: str(folder)}
 
@@ -35,16 +35,16 @@ class Failpoints:
         self._rules = []
 
     def set(self, point, action, *, times=1, skip=0, chance=1.0, seed=0, seconds=0.0):
-        """Add a rule, for all processes from now on.
+        """Add a rule that holds in all processes from now on.
 
         Args:
-            point: where, see above.
+            point: the point, as in the docstring of this module.
             action: kill or stop the process, sleep, raise an error, hang up (workers only).
-            times: how often at most, all processes together.
-            skip: how many are to pass before.
-            chance: of each time, drawn from the seed and its number.
-            seed: of the lots.
-            seconds: to sleep.
+            times: maximum number of hits on which the rule acts, over all processes.
+            skip: number of hits before the first one on which the rule acts.
+            chance: probability of each action, drawn from the seed and the number of the hit.
+            seed: seed of the draws.
+            seconds: duration of a sleep.
         """
         assert action in ACTIONS, action
         assert len(point.split()) == 3, point
@@ -56,7 +56,7 @@ class Failpoints:
         self._write()
 
     def clear(self):
-        """Remove all rules and the notes of what they did."""
+        """Remove all rules and the records of their hits."""
         self._rules = []
         self._write()
         for pattern in ("fired-*", "pass-*"):
@@ -64,12 +64,12 @@ class Failpoints:
                 note.unlink()
 
     def fired(self):
-        """Return what was done: point, action, pid, parent (its pid) and at (seconds), in order."""
+        """Return the actions in order, each with point, action, pid, parent (pid), at (seconds)."""
         notes = [json.loads(note.read_text()) for note in self._folder.glob("fired-*")]
         return sorted(notes, key=lambda note: note["at"])
 
     def passes(self):
-        """Return how often points with a rule were passed."""
+        """Return the number of hits of all points that have a rule."""
         return len(list(self._folder.glob("pass-*")))
 
     def _write(self):

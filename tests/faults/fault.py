@@ -1,34 +1,34 @@
-"""What may happen to the bytes between two processes, drawn from a seed."""
+"""Faults of the bytes between two processes, drawn from a seed."""
 
 import random
 from dataclasses import dataclass
 
-#: Towards who listens, and towards who has connected.
+#: Directions: to the process that listens, and to the process that connects.
 TO_TARGET, TO_CLIENT = 0, 1
 
-#: They change the bytes: what arrives is not what was sent.
+#: Faults that change the bytes on the way.
 DAMAGES = ("flip", "drop", "duplicate", "reorder", "splice")
-#: They end the connection, or one direction of it, in the middle.
+#: Faults that end the connection or one direction of it.
 ENDS = ("cut", "reset", "half-close")
-#: They only take time.
+#: Faults that only delay bytes.
 DELAYS = ("delay", "pause", "throttle", "small windows")
-#: Nothing arrives any more, and nobody is told.
+#: Faults after which no byte arrives and the connection stays open.
 SILENCES = ("stall", "black hole")
 KINDS = DAMAGES + ENDS + DELAYS + SILENCES
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of one direction; it strikes the first connection whose bytes come that far.
+    """One fault in one direction. It strikes the first connection that reaches its offset.
 
     Attributes:
         kind: one of `KINDS`.
         direction: `TO_TARGET` or `TO_CLIENT`.
-        offset: the first byte that it concerns, counted per connection.
-        length: bytes of a range: of each of the two that are reordered, of the one that is
-            dropped, duplicated, or spliced in from the connection before.
-        bit: which one of the byte is flipped.
-        seconds: of a delay of each chunk, or of the one pause.
+        offset: first affected byte, counted per connection.
+        length: bytes of the affected range: dropped, duplicated, or replaced by those of the
+            connection before. With "reorder", bytes of each of the two swapped ranges.
+        bit: number of the flipped bit.
+        seconds: delay of each chunk, or duration of the pause.
         rate: bytes per second of a throttle.
     """
 
@@ -42,20 +42,20 @@ class Fault:
 
     def __post_init__(self):
         if self.kind not in KINDS:
-            raise ValueError(f"no fault is called {self.kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"unknown fault {self.kind!r}; choose from {', '.join(KINDS)}")
 
     @classmethod
     def random(cls, seed, kinds=KINDS, lengths=(2_000, 200_000)):
-        """Draw a fault; the same arguments give the same one.
+        """Draw a fault. The same arguments give the same fault.
 
         Args:
             seed: any number.
-            kinds: those to draw from.
-            lengths: bytes that pass in each direction when nothing happens.
+            kinds: kinds to draw from.
+            lengths: bytes that pass in each direction without a fault.
         """
         chance = random.Random(seed)
         kind = chance.choice(kinds)
-        # Most bytes go to the client, and most mistakes are possible there.
+        # Most bytes go to the client, so most errors are possible in that direction.
         direction = chance.choice([TO_CLIENT, TO_CLIENT, TO_TARGET])
         return cls(
             kind,
@@ -69,12 +69,15 @@ class Fault:
 
     @property
     def span(self):
-        """Bytes that must be there before it can happen."""
+        """Number of bytes that must be collected before the fault can be applied."""
         spans = {"flip": 1, "reorder": 2 * self.length}
         return spans.get(self.kind, self.length) if self.kind in DAMAGES else 0
 
     def damaged(self, data, other=None):
-        """Return what arrives in place of `span` bytes; `other` are those of the splice."""
+        """Return the bytes that replace the `span` bytes `data`.
+
+        `other` are the same bytes of the connection before, for a splice.
+        """
         if self.kind == "flip":
             return bytes([data[0] ^ (1 << self.bit)])
         if self.kind == "drop":

@@ -1,4 +1,4 @@
-"""One direction of one connection through the proxy, and what all connections share."""
+"""One direction of one connection through the proxy, and the state that all connections share."""
 
 import socket
 import struct
@@ -9,16 +9,16 @@ from collections import deque
 from tests.faults.fault import DAMAGES, ENDS
 
 CHUNK = 65_536
-#: Bytes that a pipe holds back at most; a sender waits then as it would for a slow peer.
+#: Maximum number of bytes that a pipe holds. The sender then waits as it does for a slow peer.
 HELD = 1 << 20
-#: Of a receive buffer, where windows are to be small: the kernel doubles it.
+#: Bytes of a receive buffer with the fault "small windows". The kernel doubles it.
 SMALL_WINDOW = 2_048
-#: Seconds after which a range that does not fill passes as it is: its sender waits for an answer.
+#: Seconds after which an incomplete range passes unchanged, as its sender may wait for an answer.
 PATIENCE = 0.2
 
 
 class Ended(Exception):
-    """The connection ends here, in the way of its kind."""
+    """The fault ends the connection in the way that `kind` names."""
 
     def __init__(self, kind):
         super().__init__(kind)
@@ -26,50 +26,54 @@ class Ended(Exception):
 
     @staticmethod
     def arm(sock):
-        """Let the close of a socket be a reset."""
+        """Make the close of a socket a reset."""
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 class State:
-    """What all connections of a proxy share."""
+    """The state that all connections of a proxy share."""
 
     def __init__(self, fault):
         self.fault = fault
         self.struck = False
         self.recorded = (bytearray(), bytearray())
-        #: The number of the last order, and what it was: "cut" or "reset".
+        #: Number and kind of the last order, "cut" or "reset".
         self.order = (0, "")
-        #: The bytes that the first connection had where the next one is spliced.
+        #: Bytes of the first connection, to be spliced into the next one.
         self.spliced = None
         self._lock = threading.Lock()
         self.calm()
 
     def calm(self):
-        """Forget what was told."""
+        """End all stalls, black holes, delays and throttles."""
         self.stalled, self.swallowing = set(), set()
         self.delays, self.rates = {}, {}
 
     def obey(self, orders):
-        """End a connection that has seen fewer orders."""
+        """End a connection that began before the last order.
+
+        Args:
+            orders: number of the last order when the connection began.
+        """
         number, kind = self.order
         if number > orders:
             raise Ended(kind)
 
     def strike(self):
-        """Return whether it is the caller whom the fault strikes: the first who asks."""
+        """Return True to the first caller, which the fault strikes, and False to all others."""
         with self._lock:
             first, self.struck = not self.struck, True
         return first
 
     def splice(self, data):
-        """Return the bytes to splice in; nothing to the first who asks, whose bytes they are."""
+        """Store the caller's bytes and return those of the caller before; None to the first."""
         with self._lock:
             other, self.spliced = self.spliced, data
         return other
 
 
 class Pipe:
-    """Reads from one socket, writes to another one, lets the fault happen in between."""
+    """Reads from one socket, applies the fault, and writes to another socket."""
 
     def __init__(self, state, direction, source, sink):
         self.source, self.sink = source, sink
@@ -79,7 +83,7 @@ class Pipe:
         self._position = 0
         self._range = bytearray()
         self._range_since = 0.0
-        #: Chunks with the time at which they are due.
+        #: (due time, bytes) of each chunk.
         self._chunks = deque()
         self._held = 0
         self._ended = self._shut = False
@@ -88,25 +92,25 @@ class Pipe:
 
     @property
     def done(self):
-        """Its source has ended, and everything of it has been forwarded."""
+        """True once the source has ended and all of its bytes were forwarded."""
         return self._ended and not self._chunks and not self._shut
 
     def wants_bytes(self):
-        """Whether to read from the source."""
+        """Return True if the pipe can take bytes from its source."""
         stalled = self._direction in self._state.stalled or self._strikes("stall")
         return not self._ended and not stalled and self._held < HELD
 
     def has_bytes(self):
-        """Whether to write to the sink."""
+        """Return True if bytes are due for the sink."""
         if self._direction in self._state.stalled or not self._chunks:
             return False
         return self._chunks[0][0] <= time.monotonic() and self._allowed() >= 1
 
     def turn(self, readable, writable):
-        """Take and give what is there.
+        """Read from the source if it is readable, and write to the sink if it is writable.
 
         Raises:
-            Ended: the fault ends the connection, after what came before it.
+            Ended: the fault ends the connection; the bytes before the fault were forwarded.
         """
         if readable:
             data = self.source.recv(CHUNK)
@@ -137,7 +141,7 @@ class Pipe:
             self._push(data[fault.offset - before :], pause)
 
     def _fill(self, data, at):
-        """Collect the range of the fault, and forward it damaged once it is there."""
+        """Collect the range of the fault, and forward it damaged once it is complete."""
         if not self._range:
             self._push(data[:at])
             data = data[at:]
@@ -188,7 +192,7 @@ class Pipe:
         return self._mine and self._fault.kind == kind
 
     def _allowed(self):
-        """Bytes that may go now: as much as a tenth of a second's, when there is a rate."""
+        """Return the number of bytes that may go now: with a rate, at most those of 0.1 s."""
         rate = self._state.rates.get(self._direction, 0)
         if self._fault is not None and self._fault.kind == "throttle":
             rate = rate or self._fault.rate
@@ -208,7 +212,7 @@ class Pipe:
             self._chunks.appendleft((due, data[sent:]))
 
     def _deliver(self):
-        """Write what is left before an end, as far as the peer takes it."""
+        """Write the remaining chunks before the connection ends."""
         self.sink.setblocking(True)
         self.sink.settimeout(5)
         for _, data in self._chunks:

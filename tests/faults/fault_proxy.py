@@ -1,4 +1,4 @@
-"""A TCP proxy between any two processes that lets faults happen, by a seed or when it is told.
+"""A TCP proxy between two processes that causes faults, drawn from a seed or on command.
 
 In a test::
 
@@ -7,13 +7,14 @@ In a test::
         proxy.stall(TO_CLIENT)
         proxy.resume()
 
-As a process of its own, which says where it listens, takes `stall`, `resume`, `cut`, `reset`,
-`black-hole`, `delay SECONDS` and `throttle RATE` line by line, and ends with its standard input::
+As a process. It prints its address, reads the commands `stall`, `resume`, `cut`, `reset`,
+`black-hole`, `delay SECONDS` and `throttle RATE` from its standard input, one per line, and exits
+at the end of the input::
 
     python -m tests.faults.fault_proxy --target localhost:4040 --seed 7
 
-It cannot keep the kernel from acknowledging what it does not forward: to the sender a stalled
-connection looks like a peer that has stopped, not like a cable that is cut.
+The kernel acknowledges bytes that the proxy does not forward. So to the sender a stalled connection
+looks like a stopped peer, not like a cut cable.
 """
 
 import argparse
@@ -28,86 +29,86 @@ import threading
 from tests.faults.fault import KINDS, TO_CLIENT, TO_TARGET, Fault
 from tests.faults.fault_pipe import SMALL_WINDOW, Ended, Pipe, State
 
-#: Seconds between two looks at what it was told and at what is due.
+#: Seconds between two checks for commands and for chunks that are due.
 TICK = 0.01
 BOTH = (TO_TARGET, TO_CLIENT)
 
 
 class FaultProxy:
-    """Forwards all connections to one address; at most one planned fault happens to them.
+    """Forwards all connections to one address, with at most one planned fault.
 
     Args:
-        host: where the real one listens.
-        port: its port.
-        fault: what is to happen, or nothing.
-        listen: the address for the clients; port 0 is any free one.
+        host: host of the target.
+        port: port of the target.
+        fault: the planned fault, or None.
+        listen: address for the clients. Port 0 selects a free one.
     """
 
     def __init__(self, host, port, fault=None, listen=("127.0.0.1", 0)):
         self._target = (host, port)
-        #: What all connections share: the plan, what was told, what has passed.
+        #: State of all connections: the planned fault, the commands, the bytes received.
         self.state = State(fault)
         self._small = fault is not None and fault.kind == "small windows"
         self._threads = []
         self._closed = False
         self._listener = socket.create_server(listen)
-        if self._small:  # the window of a connection is the listener's
+        if self._small:  # accepted connections inherit the listener's window
             self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL_WINDOW)
         self.host, self.port = self._listener.getsockname()[:2]
         self._start(self._accept)
 
     def address(self, address):
-        """Return the same address of a channel, but through here."""
+        """Return a channel's address with the host and port of the proxy."""
         return dataclasses.replace(address, host=self.host, port=self.port)
 
     @property
     def passed(self):
-        """Bytes that came in, by direction, of all connections."""
+        """Number of bytes received from all connections, by direction."""
         return tuple(len(bytes_) for bytes_ in self.recorded)
 
     @property
     def recorded(self):
-        """The bytes that came in, by direction, of all connections."""
+        """Bytes received from all connections, by direction."""
         return self.state.recorded
 
     @property
     def struck(self):
-        """Whether the planned fault has happened."""
+        """True once the planned fault has happened."""
         return self.state.struck
 
     @property
     def connections(self):
-        """How many are forwarded now."""
+        """Number of connections that are forwarded now."""
         return sum(thread.is_alive() for thread in self._threads[1:])
 
     def stall(self, direction=None):
-        """Take no more bytes: the sender's window closes. Of one direction, or of both."""
+        """Read no more bytes in one direction or both, so that the sender's window closes."""
         self.state.stalled.update(BOTH if direction is None else [direction])
 
     def black_hole(self, direction=None):
-        """Take all bytes and forward none."""
+        """Read all bytes and forward none."""
         self.state.swallowing.update(BOTH if direction is None else [direction])
 
     def delay(self, seconds, direction=None):
-        """Forward each chunk so much later."""
+        """Forward each chunk that many seconds later."""
         for each in BOTH if direction is None else [direction]:
             self.state.delays[each] = seconds
 
     def throttle(self, rate, direction=None):
-        """Forward at most so many bytes in a second, on each connection."""
+        """Forward at most ``rate`` bytes per second on each connection."""
         for each in BOTH if direction is None else [direction]:
             self.state.rates[each] = rate
 
     def resume(self):
-        """Forward as if nothing had been; what a black hole has taken stays lost."""
+        """Forward normally again. The bytes that a black hole has read stay lost."""
         self.state.calm()
 
     def cut(self):
-        """End all connections as a process does that ends."""
+        """Close all connections, as the end of a process does."""
         self.state.order = (self.state.order[0] + 1, "cut")
 
     def reset(self):
-        """End all connections with a reset."""
+        """Reset all connections."""
         self.state.order = (self.state.order[0] + 1, "reset")
 
     def _start(self, call, *args):
@@ -123,7 +124,7 @@ class FaultProxy:
                 return
             try:
                 target = self._connect()
-            except OSError:  # nobody is there, so the client is told the same
+            except OSError:  # the target does not listen, so the client's connection ends too
                 client.close()
                 continue
             self._start(self._forward, client, target)
@@ -141,7 +142,7 @@ class FaultProxy:
         return target
 
     def _forward(self, client, target):
-        # One thread for both directions, so that a close is a close: nobody else reads there.
+        # One thread serves both directions, so that no other thread reads when a socket is closed.
         for sock in (client, target):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -162,16 +163,16 @@ class FaultProxy:
             if end.kind == "reset":
                 for sock in (client, target):
                     end.arm(sock)
-        except OSError:  # one end is gone, so the other is cut off as well
+        except OSError:  # one end is closed, so the other one is closed as well
             return
         finally:
             client.close()
             target.close()
 
     def close(self):
-        """Cut everything and end all threads."""
+        """Close all connections and end all threads."""
         self._closed = True
-        # A plain close would leave the accepting thread in its call.
+        # Without the shutdown the accepting thread would stay blocked in `accept`.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
@@ -185,7 +186,7 @@ class FaultProxy:
 
 
 def obey(proxy, line):
-    """Do what a line says, such as "delay 0.2"."""
+    """Run one command line, such as "delay 0.2"."""
     name, *arguments = line.split()
     calls = {
         "stall": proxy.stall,
@@ -205,10 +206,10 @@ def main(arguments=None):
     parser.add_argument("--target", required=True, metavar="HOST:PORT")
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument(
-        "--seed", type=int, default=None, help="of the fault; a new one if not given"
+        "--seed", type=int, default=None, help="seed of the fault; a new one if not given"
     )
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of faults to draw from")
-    parser.add_argument("--calm", action="store_true", help="no fault but what it is told")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of faults to draw from")
+    parser.add_argument("--calm", action="store_true", help="no fault but those on command")
     given = parser.parse_args(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
     fault = None if given.calm else Fault.random(seed, given.kinds.split(","))

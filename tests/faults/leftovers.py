@@ -1,12 +1,13 @@
-"""One check after each test: nothing that Headgate made is still there.
+"""A check after each test that no resource of Headgate is left.
 
-A :class:`Leftovers` takes a snapshot when it is made; :meth:`Leftovers.check` compares, and waits a
-bounded time for what is on its way out. It looks at segments, descriptors, sockets, threads and shared
-mappings of this process, at processes, and at files. With ``spark="live"`` it also knows what belongs
-to a live application: JVMs, Spark's daemons and the idle workers, which are used again, and looks
-into these. A worker is idle with one socket, to its JVM, and no thread beside its own. With
-``spark="stopped"`` the JVM of the driver may stay, which PySpark uses again, and what Spark left that nothing of
-ours ever ran in.
+A :class:`Leftovers` takes a snapshot when it is created. :meth:`Leftovers.check` compares it with
+the present, and waits a bounded time for resources that are being released. It covers segments,
+descriptors, sockets, threads and shared mappings of this process, other processes, and files.
+
+With ``spark="live"`` the JVMs, daemons and idle workers of an application may stay, as Spark uses
+them again. The check looks into the workers: an idle one has one socket, to its JVM, and only its
+main thread. With ``spark="stopped"`` the JVM of the driver may stay, which PySpark uses again, and
+processes of Spark that never loaded Headgate.
 """
 
 import gc
@@ -25,11 +26,11 @@ from tests.faults import facts, processes
 
 import headgate as hg
 
-#: Seconds in which what a test left must have gone.
+#: Seconds after a test within which its resources must be released.
 SETTLE = 3.0
-#: Seconds in which an exchange must have cleaned up behind itself.
+#: Seconds after a test with Spark within which its resources must be released.
 SETTLE_SPARK = 6.0
-#: Threads that live as long as the application: its coordinator, its look at Spark, its heartbeats.
+#: Threads that live as long as the application: coordinator, polls of Spark, heartbeats, sources.
 RESIDENT = (
     "headgate-coordinator",
     "headgate-spark",
@@ -37,17 +38,17 @@ RESIDENT = (
     "headgate-enumerators",
     "headgate-call-",
 )
-#: What keeps the time of the tests, see watchdog.py.
+#: Command of the watchdog's process; see watchdog.py.
 WATCHDOG = "tests.faults.timekeeper"
 
 
 class Leftovers:
-    """What there was before a test.
+    """A snapshot of the resources before a test.
 
     Args:
-        environments: those that the test makes, a list that may grow.
-        spark: "live" where an application may live on, "stopped" where one has been, or None.
-        folders: where files of ours would be, beside the folder for temporary files.
+        environments: the environments of the test, a list that may grow.
+        spark: "live" if an application may stay alive, "stopped" after one has ended, or None.
+        folders: folders to search for files, in addition to the folder for temporary files.
     """
 
     def __init__(self, environments=(), *, spark=None, folders=()):
@@ -60,10 +61,10 @@ class Leftovers:
         self._files = set(self._find_files())
 
     def check(self, seconds=None):
-        """Wait until nothing is left.
+        """Wait until no resource is left.
 
         Raises:
-            AssertionError: something still is after the time; the text names all of it.
+            AssertionError: resources are left after ``seconds``; the text names all of them.
         """
         seconds = (SETTLE_SPARK if self._spark else SETTLE) if seconds is None else seconds
         deadline = time.monotonic() + seconds
@@ -74,7 +75,7 @@ class Leftovers:
             time.sleep(0.02)
 
     def find(self):
-        """Return what is left now, one line for each thing."""
+        """Return one line for each resource that is left now."""
         left = [f"segments: {kept}" for e in self._environments if (kept := segments(e))]
         left += self._of_this_process()
         left += of_applications() if self._spark == "live" else []
@@ -89,7 +90,7 @@ class Leftovers:
             ours = {name for name in ours if not name.startswith(RESIDENT)}
         left = [f"thread {name}" for name in sorted(ours)]
         left += _mappings("this process", now.mapped - self._here.mapped)
-        if not self._spark:  # py4j's sockets come and go, see of_applications
+        if not self._spark:  # py4j opens and closes sockets at any time; see of_applications
             opened = sorted(now.descriptors - self._here.descriptors)
             left += [f"descriptor {number}: {target}" for number, target in opened]
         return left
@@ -113,7 +114,7 @@ class Leftovers:
         return self._spark == "live" or (self._spark and java.parent == os.getpid())
 
     def _is_sparks_own(self, process):
-        # Spark starts its daemon anew for a task that begins as it stops, and loses workers (see of_worker).
+        # A task that begins while Spark stops starts a new daemon. For lost workers see of_worker.
         own = self._spark == "stopped" and process.is_daemon_or_worker
         return own and not _has_loaded_headgate(process.pid)
 
@@ -124,27 +125,27 @@ class Leftovers:
 
 @cache
 def temporary_folder():
-    """Return where this run's temporary files go from now on, and those of what it starts.
+    """Create and return the folder for temporary files of this run and of its child processes.
 
-    Other runs on this machine have theirs elsewhere, and pytest its own where they always are.
+    Other runs on this machine use other folders. pytest's own temporary files stay in their place.
     """
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
     folder = tempfile.mkdtemp(prefix="headgate-tests-")
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    # After multiprocessing has removed what it keeps there, which it does at -100; never in a forked child.
+    # Priority -200 runs after multiprocessing has removed its files. Forked children never run it.
     Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=-200)
     return Path(folder)
 
 
 def segments(environment):
-    """Return what an environment holds of its pool, empty when that is nothing."""
+    """Return the counts of an environment's segments that are above 0."""
     stats = environment.stats()["segments"]
     names = ("held", "pinned", "idle", "local_pools")
     return {name: stats[name] for name in names if stats[name]}
 
 
 def of_applications():
-    """Return what the coordinators of this process know of beside their exchanges, in words."""
+    """Return one line for each run, task and connection of this process's coordinators."""
     from headgate.spark.driver import application
 
     left = []
@@ -159,7 +160,7 @@ def of_applications():
 
 
 def servers_of_multiprocessing():
-    """Return the pids of its resource tracker and fork server: once used, they stay with this process."""
+    """Return the pids of multiprocessing's resource tracker and fork server, which never exit."""
     tracker = sys.modules.get("multiprocessing.resource_tracker")
     server = sys.modules.get("multiprocessing.forkserver")
     pids = [tracker._resource_tracker._pid] if tracker else []
@@ -172,32 +173,32 @@ def our_threads():
 
 
 def of_worker(process, family):
-    """Return what a process of Spark's Python daemon has above an idle one, in words."""
+    """Return one line for each resource that an idle process of Spark's Python daemon lacks."""
     if not _has_jvm(process, family):
-        # Spark loses a worker that it interrupts before the first task: it waits, none of ours ever ran there.
+        # Spark forgets a worker that it interrupts before its first task. The worker waits forever.
         ran_nothing = process.parent == 1 and not _has_loaded_headgate(process.pid)
         return [] if ran_nothing else [f"process {process}, whose JVM is gone"]
     now = facts.look(process.pid)
     left = [f"{target} of worker {process.pid}" for target in now.others]
     if len(now.sockets) > 1:
-        left.append(f"{len(now.sockets)} sockets of worker {process.pid}, an idle one has 1")
+        left.append(f"{len(now.sockets)} sockets of worker {process.pid}; an idle worker has 1")
     ours = [name for name in now.threads if name.startswith("headgate")]
     if len(now.threads) > len(ours) and not left:
-        # Python's threads have no name of their own for the kernel, nor have pyarrow's.
+        # The kernel knows no names of Python's and pyarrow's threads, so py-spy reads them.
         ours += facts.python_threads(process.pid)
     left += [f"thread {name} of worker {process.pid}" for name in ours]
     return left + _mappings(f"worker {process.pid}", now.mapped)
 
 
 def established(port):
-    """Return the peers of this machine's connections to a port of ours, by the kernel's tables."""
+    """Return the peers of the established connections to a local port, from the kernel's tables."""
     found = []
     for table in ("tcp", "tcp6"):
         path = Path("/proc/net", table)
         for line in path.read_text().splitlines()[1:] if path.exists() else []:
             fields = line.split()
             local, remote, state, inode = fields[1], fields[2], fields[3], fields[9]
-            # Without an inode nobody holds it: the kernel only waits for late packets.
+            # Without an inode no process holds it, and the kernel only waits for late packets.
             if int(local.rpartition(":")[2], 16) == port and state == "01" and inode != "0":
                 found.append(remote)
     return found
@@ -207,7 +208,7 @@ def _has_loaded_headgate(pid):
     try:
         return "headgate/_native" in Path(f"/proc/{pid}/maps").read_text()
     except OSError:
-        return False  # it has ended
+        return False  # the process has ended
 
 
 def _has_jvm(process, family):
@@ -226,7 +227,7 @@ _PASSED = pytest.StashKey()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Remember whether a test passed: the traceback of a failed one keeps its batches."""
+    """Record if the test passed. The traceback of a failed test keeps its batches alive."""
     report = yield
     if report.when == "call":
         item.stash[_PASSED] = report.passed
@@ -234,12 +235,12 @@ def pytest_runtest_makereport(item, call):
 
 
 def passed(request):
-    """Whether the test of a fixture's request passed."""
+    """Return True if the test of a fixture's request passed."""
     return request.node.stash.get(_PASSED, False)
 
 
 def remember_environments(monkeypatch):
-    """Return a list to which every environment that is made is added."""
+    """Return a list to which every new environment is added."""
     made = []
     original = hg.ShuffleEnvironment.__init__
 

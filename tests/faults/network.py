@@ -1,7 +1,7 @@
-"""What the tests of faults on the network share: a run through a proxy, and how it may end.
+"""Shared by the tests of network faults: a run through a proxy, and its permitted outcomes.
 
-Every one of them must end with exactly the right rows, or with one clear error, in a bounded time,
-and with nothing left; `nothing_left`, which checks the last, comes with an import from here.
+Every run must end in a bounded time, with exactly the right rows or with one clear error, and leave
+no resources. A test file that imports `nothing_left` from here checks the latter.
 """
 
 import os
@@ -27,7 +27,7 @@ from tests.faults.fault_proxy import FaultProxy
 
 import headgate as hg
 
-#: pytest finds the fixtures by their names where these are imported.
+#: pytest finds fixtures by their names in the importing module.
 __all__ = [
     "BATCHES",
     "CONSUME",
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 errors = hg.errors
-#: What an accident on the way may look like; no damaged request is taken for another one.
+#: Permitted errors. A damaged request is never served as another request.
 HONEST = (
     errors.ConnectError,
     errors.HandshakeError,
@@ -70,16 +70,16 @@ HONEST = (
     errors.VersionError,
 )
 SEEDS = int(os.environ.get("HEADGATE_TEST_SEEDS", "40"))
-#: Above the handshake's deadline, which is what ends a damaged handshake at the latest.
+#: Seconds for a run: more than the deadline of a handshake, which ends any damaged one.
 LIMIT = 14.0
-#: Seconds that a silent link is left to itself.
+#: Seconds after which a silent link is cut.
 SILENT = 3.0
 BATCHES = [numbers(3000, 3000 * turn) for turn in range(20)]
 EXPECTED = numbers(60_000)
 
 
 class Run:
-    """Two subpartitions, of which one consumer reads the first through a proxy."""
+    """A partition with two subpartitions. One consumer reads the first one through a proxy."""
 
     def __init__(self, environment, fault=None, **options):
         small = {"memory": "1m", "segment_size": "16k", **options}
@@ -91,7 +91,7 @@ class Run:
 
     def write(self):
         with hg.RecordWriter(self.partition, selector=lambda b: [0] * len(b)) as writer:
-            # What reaches the consumer of subpartition 0 from here is wrong.
+            # This row goes to subpartition 1. The consumer of subpartition 0 must not see it.
             writer._native.emit_to(pa.record_batch({"n": [-1]}), pa.array([1], pa.uint32()))
             writer.flush()
             for batch in BATCHES:
@@ -110,9 +110,11 @@ class Run:
             gate.close()
 
     def outcome(self, limit=LIMIT, silent_after=None):
-        """Rows, or the consumer's error; the producer must end as well.
+        """Return the rows or the consumer's error. The producer must end as well.
 
-        After `silent_after` seconds the link is cut, where silence is what must be expected.
+        Args:
+            limit: seconds for the consumer.
+            silent_after: seconds after which the link is cut, for a fault that causes silence.
         """
         writing, reading = Task(self.write), Task(self.read)
         if silent_after is not None:
@@ -124,7 +126,7 @@ class Run:
         self.consumer.close()
         self.partition.release_subpartition(1)
         if not isinstance(read, pa.Table):
-            # Of a consumer that was never let in the producer knows nothing.
+            # The producer may not know of the failure: the handshake may never have succeeded.
             self.producer.abort("the consumer failed")
         written = writing.outcome(5)
         assert written is None or isinstance(written, hg.HeadgateError), repr(written)
@@ -143,10 +145,10 @@ class Run:
 
 
 def check(environment, fault):
-    """Run once with a fault: the right rows, or one honest error, which is returned."""
+    """Run once with a fault. Return the right rows or one permitted error."""
     print(fault)
     with Run(environment, fault) as run:
-        # A frame whose rest never comes is as silent as a link that is down.
+        # Dropped bytes leave a frame incomplete, and the consumer waits for the rest in silence.
         silent = fault.kind == "drop" or fault.kind in SILENCES
         outcome = run.outcome(silent_after=SILENT if silent else None)
     if isinstance(outcome, pa.Table):

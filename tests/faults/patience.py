@@ -7,9 +7,9 @@ def wait_until(condition, what, seconds=20.0):
     """Wait for a condition.
 
     Raises:
-        AssertionError: the condition did not come true within so many seconds.
+        AssertionError: the condition was not true within ``seconds``.
     """
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what}: not so after {seconds} s"
+        assert time.monotonic() < end, f"{what}: not true after {seconds} s"
         time.sleep(0.02)

@@ -1,11 +1,10 @@
 """The processes of a test, as the kernel shows them in /proc.
 
-Whose they are is told by their parents, and by a mark in the environment they were started with: that
-finds processes whose parents are gone. A forked child keeps its parent's environment, so the workers
-that Spark's daemon forks carry the mark too.
+A process belongs to a test if its parents do, or if its initial environment has the test's mark.
+The mark finds processes whose parents have ended. A forked child keeps its parent's environment, so
+the workers that Spark's daemon forks carry the mark too.
 
-A number stands for another process once its first owner is gone, so nothing is signalled without a look
-at when it was started.
+The kernel reuses pids. So a process is only signalled after a check of its start time.
 """
 
 import os
@@ -16,14 +15,14 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-#: Environment variable that whatever a test run starts inherits.
+#: Environment variable that all processes of a test run inherit.
 MARK = "HEADGATE_TEST_MARK"
-#: States of a process that has ended: only its parent still has to be told.
+#: States of a process that has ended and that its parent has not waited for.
 ENDED = frozenset("ZXx")
 
 
 def mark():
-    """Return the mark of this run; processes that are started from now on carry it."""
+    """Return the mark of this run. Processes started from now on carry it."""
     return os.environ.setdefault(MARK, uuid.uuid4().hex)
 
 
@@ -32,11 +31,11 @@ class Process:
     """One process.
 
     Attributes:
-        pid: its number.
-        started: in ticks since boot; with the pid it never names another process.
-        parent: pid of its parent.
-        state: the kernel's letter, Z for one that has ended and was not waited for.
-        session: id of its session.
+        pid: pid of the process.
+        started: start time in ticks since boot. Together with the pid it is unique.
+        parent: pid of the parent.
+        state: the kernel's letter, such as Z for a zombie.
+        session: session id.
     """
 
     pid: int
@@ -47,7 +46,7 @@ class Process:
 
     @cached_property
     def command(self):
-        """Its arguments; none once it has ended. Reading them may wait for that process."""
+        """The arguments; none once the process has ended. Reading them may wait for the process."""
         try:
             words = Path(f"/proc/{self.pid}/cmdline").read_bytes().split(b"\0")[:-1]
         except OSError:
@@ -56,7 +55,7 @@ class Process:
 
     @cached_property
     def kind(self):
-        """What it is of Spark: driver, executor, daemon or worker; other."""
+        """The role in Spark: "driver", "executor", "daemon", "worker" or "other"."""
         words = " ".join(self.command)
         if "CoarseGrainedExecutorBackend" in words:
             return "executor"
@@ -69,7 +68,7 @@ class Process:
 
     @property
     def folder(self):
-        """Its working directory: an executor's own, for it and its workers."""
+        """The working directory, which an executor shares with its workers only."""
         try:
             return str(Path(f"/proc/{self.pid}/cwd").readlink())
         except OSError:
@@ -77,23 +76,23 @@ class Process:
 
     @property
     def is_stopped(self):
-        """Whether a signal has stopped it, as it was read."""
+        """True if a signal had stopped the process when it was read."""
         return self.state in {"T", "t"}
 
     @property
     def is_there(self):
-        """Whether it still runs, or is stopped: it is looked at anew."""
+        """True while the process has not ended. Reads the process again."""
         now = read(self.pid)
         return now is not None and now.key == self.key and now.state not in ENDED
 
     def signal(self, number):
-        """Send a signal, if this process is still there; return whether it was."""
+        """Send a signal. Return False if the process has ended."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
             return False
         try:
-            # The handle is of whoever has the number now: look again before it is used.
+            # The pid may have been reused before the handle was opened, so check again.
             if not self.is_there:
                 return False
             signal.pidfd_send_signal(handle, number)
@@ -105,34 +104,34 @@ class Process:
 
     @property
     def key(self):
-        """What tells it from all others, those with the same number later on included."""
+        """The identity of the process, which a later process with the same pid does not share."""
         return self.pid, self.started
 
     @property
     def is_java(self):
-        """Whether it is a JVM."""
+        """True if the process is a JVM."""
         return bool(self.command) and Path(self.command[0]).name == "java"
 
     @property
     def is_python(self):
-        """Whether it is a Python interpreter."""
+        """True if the process is a Python interpreter."""
         return bool(self.command) and Path(self.command[0]).name.startswith("python")
 
     @property
     def is_daemon_or_worker(self):
-        """Whether Spark's daemon runs here: itself, or a worker that it forked."""
+        """True if the process is Spark's Python daemon or a worker that the daemon forked."""
         return any(word.startswith("pyspark.") for word in self.command[1:])
 
     def __str__(self):
-        """Return number and command, the latter cut."""
+        """Return the pid and the command, shortened."""
         words = " ".join(self.command)
         return f"{self.pid} ({words if len(words) < 120 else '... ' + words[-110:]})"
 
 
 def read(pid):
-    """Return a process; None when there is none of that number any more."""
+    """Return the process with a pid, or None if it has ended."""
     try:
-        # The name is in brackets and may hold anything, brackets too.
+        # The name stands in brackets and may contain any character, brackets too.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
@@ -140,28 +139,28 @@ def read(pid):
 
 
 def everything():
-    """Return all processes of this machine by number."""
+    """Return all processes of this machine by pid."""
     numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
     return {process.pid: process for pid in numbers if (process := read(pid)) is not None}
 
 
 def carries(pid, value, variable=MARK):
-    """Whether a process was started with this mark, in this variable."""
+    """Return True if a process was started with this mark in this variable."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # it ended, it belongs to somebody else, or it is the kernel's
+    except OSError:  # it has ended, or belongs to another user or to the kernel
         return False
     return f"{variable}={value}".encode() in environment.split(b"\0")
 
 
 @cache
 def _carries(pid, started, value):
-    # Asked once of each: `started` tells processes of one number apart.
+    # The cache reads each process once. `started` tells processes with the same pid apart.
     return carries(pid, value)
 
 
 def marked(value, variable=MARK):
-    """Return the live processes that were started with this mark, in this variable."""
+    """Return the live processes that were started with this mark in this variable."""
     return [
         p for p in everything().values() if p.state not in ENDED and carries(p.pid, value, variable)
     ]
@@ -171,23 +170,23 @@ def kill_all(value, variable=MARK, seconds=20.0):
     """Kill every process with a mark until none is left.
 
     Raises:
-        TimeoutError: some do not end.
+        TimeoutError: processes are left after ``seconds``.
     """
     end = time.monotonic() + seconds
     while left := marked(value, variable):
         for process in left:
             process.signal(signal.SIGKILL)
         if time.monotonic() > end:
-            raise TimeoutError(f"not to be killed: {', '.join(map(str, left))}")
+            raise TimeoutError(f"alive {seconds} s after SIGKILL: {', '.join(map(str, left))}")
         time.sleep(0.05)
 
 
 def family(pid=None, value=None):
-    """Return the live processes of a test run except itself, by number.
+    """Return the live processes of a test run except process ``pid`` itself, by pid.
 
     Args:
-        pid: where the tree starts; this process when not given.
-        value: the mark; that of this run when not given.
+        pid: root of the tree of processes; this process by default.
+        value: the mark; the one of this run by default.
     """
     pid = os.getpid() if pid is None else pid
     value = mark() if value is None else value
@@ -205,7 +204,7 @@ def family(pid=None, value=None):
     since = 0 if top is None else top.started
     for process in known.values():
         if process.pid not in found and process.started >= since:
-            # A child that this process forked has no mark: the kernel shows what it started with.
+            # A child forked by this process has no mark: the kernel shows the initial environment.
             orphaned = top is not None and process.parent == 1 and process.session == top.session
             forked = orphaned and process.command == top.command
             if forked or _carries(process.pid, process.started, value):

@@ -1,18 +1,18 @@
-"""Sessions of tests: without a UI, without noise, with a pool that is soon full."""
+"""Spark sessions for tests: no UI, no progress bars, and a pool that is soon full."""
 
 import sys
 from pathlib import Path
 
-#: What Spark's JVMs load, see class_archive.py; ``scripts/class_archive.sh`` makes it.
+#: Archive of the classes that Spark's JVMs load; ``scripts/class_archive.sh`` makes it.
 ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
-#: JVMs that live for seconds or minutes spend most of their time on compiling themselves.
+#: Options for short-lived JVMs, which spend most of their time on compiling code.
 QUICK_TO_COMPILE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off"
-#: And on loading classes; an archive that does not fit a JVM is ignored.
+#: The same, with the archive of classes. A JVM ignores an archive of another version.
 SHORT_LIVED = QUICK_TO_COMPILE + (f" -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else "")
 
 
 def builder(master, name, folder):
-    """Return the builder of a session whose files are in a folder."""
+    """Return the builder of a session that keeps its files in ``folder``."""
     from pyspark.sql import SparkSession
 
     return (

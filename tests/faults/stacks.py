@@ -1,4 +1,4 @@
-"""The stacks of all processes of a test as text: py-spy's of Python, jstack's of a JVM, the kernel's."""
+"""The stacks of all processes of a test, as text, from py-spy, jstack and the kernel."""
 
 import os
 import shutil
@@ -11,25 +11,25 @@ from tests.faults import facts, processes
 
 #: Seconds for one attempt at one process.
 PATIENCE = 20
-#: Processes looked at side by side.
+#: Number of processes examined in parallel.
 SIDE_BY_SIDE = 4
 
 
 def of_test(pid, value):
-    """Return the stacks of a test run: of process ``pid`` and of its family with this mark."""
+    """Return the stacks of a test run: of process ``pid`` and of its family with the mark."""
     there = [processes.read(pid), *processes.family(pid, value).values()]
     return of_processes(process for process in there if process is not None)
 
 
 def of_processes(there):
-    """Return the stacks of these processes, this one left out."""
+    """Return the stacks of these processes, except this process."""
     there = [process for process in there if process.pid != os.getpid()]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         return "\n\n".join(pool.map(of_process, there))
 
 
 def of_process(process):
-    """Return the stacks of one process, or why there are none."""
+    """Return the stacks of one process, or the reason that there are none."""
     if process.is_stopped:
         return f"=== {process} is stopped\n{_kernel(process.pid)}"
     if process.is_java:
@@ -37,7 +37,7 @@ def of_process(process):
     else:
         tool = facts.py_spy() or "py-spy"
         plain = [tool, "dump", "--pid", str(process.pid)]
-        # Without native frames where the machine does not allow them.
+        # The second attempt is for machines that do not allow native frames.
         attempts = [[*plain, "--native"], plain]
     said = []
     for command in attempts:
@@ -47,18 +47,18 @@ def of_process(process):
         said.append(text)
     if process.is_java:
         os.kill(process.pid, signal.SIGQUIT)
-        said.append("asked the JVM by SIGQUIT: its threads are in its own output")
+        said.append("sent SIGQUIT to the JVM: the stacks are in its own output")
     return "\n".join([f"=== {process}: no stacks", *said, _kernel(process.pid)])
 
 
 def _kernel(pid):
-    """Return where in the kernel each thread waits: of a process that answers nobody."""
+    """Return the place in the kernel where each thread of an unresponsive process waits."""
     lines = []
     for task in sorted(Path(f"/proc/{pid}/task").glob("*")):
         try:
             lines.append(f"{(task / 'comm').read_text().strip()}: {(task / 'wchan').read_text()}")
             lines.append((task / "stack").read_text())
-        except OSError as error:  # it ended while we looked, or only root may read it
+        except OSError as error:  # the thread has ended, or only root may read its stack
             lines.append(str(error))
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""The leftover checker finds each kind of thing, and no more once it is gone."""
+"""The check for leftovers finds each kind of resource, and only until it is released."""
 
 import contextlib
 import mmap
@@ -147,7 +147,7 @@ def test_what_is_left_is_found_until_it_is_gone(thing):
 
 
 def wait_for(line, leftovers, seconds=10):
-    """Wait until a leftover is found: a thread gets its name a moment after its start."""
+    """Wait until a leftover is found. A thread gets its name a moment after its start."""
     deadline = time.monotonic() + seconds
     while not any(line in found for found in leftovers.find()):
         assert time.monotonic() < deadline, f"{line} is not in {leftovers.find()}"

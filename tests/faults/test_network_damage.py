@@ -1,4 +1,4 @@
-"""Bytes that are lost, doubled, swapped, mixed up or cut off: never a wrong row, never a hang."""
+"""Bytes that are dropped, duplicated, reordered, spliced or cut: never a wrong row or a hang."""
 
 import struct
 from typing import NamedTuple
@@ -27,21 +27,21 @@ import headgate as hg
 __all__ = ["environment", "nothing_left"]
 
 errors = hg.errors
-#: Bytes of the handshake that go to the consumer: challenge and accept.
+#: Bytes of the handshake to the consumer: challenge and accept.
 HANDSHAKE = 91 + 5
-#: Of a buffer's frame, before its rows.
+#: Bytes of a buffer's frame before its rows.
 HEADER = 35
 
 
 class Frame(NamedTuple):
-    """Where a frame to the consumer is."""
+    """The position of a frame in the stream to the consumer."""
 
     offset: int
     length: int
 
 
 def frames_of(recorded):
-    """Return the frames among the bytes that went to one consumer."""
+    """Return the frames in the bytes that one consumer received."""
     found, offset = [], HANDSHAKE
     while offset < len(recorded):
         length = struct.unpack_from(">I", recorded, offset)[0]
@@ -52,7 +52,7 @@ def frames_of(recorded):
 
 @pytest.fixture
 def run(environment):
-    """Make a run with a fault, and close it with the test."""
+    """Return a function that creates a run with a fault. The run is closed with the test."""
     made = []
 
     def make(fault=None):
@@ -66,7 +66,7 @@ def run(environment):
 
 @pytest.fixture
 def pages(run):
-    """The full frames of an undamaged run: all of one length."""
+    """Return the full frames of an undamaged run, which all have the same length."""
     undamaged = run()
     assert_same(undamaged.outcome(), EXPECTED)
     frames = frames_of(undamaged.proxy.recorded[TO_CLIENT])
@@ -111,7 +111,7 @@ def test_silence_anywhere_ends_with_the_connection(environment, pages):
 
 
 def whole(kind, pages, at):
-    """The fault that concerns exactly one whole frame, or two that follow each other."""
+    """Return a fault of exactly one whole frame, or of two consecutive ones."""
     return Fault(kind, TO_CLIENT, pages[at].offset, pages[at].length)
 
 
@@ -146,15 +146,15 @@ def test_bytes_in_the_middle_of_a_frame(run, pages, kind):
 
 
 def read_both(environment, fault=None, *, other_channel=False):
-    """What two consumers get of one producer, one after the other, each on its own connection.
+    """Let two consumers read from one producer, one after the other, each on its own connection.
 
-    Returns their rows or errors, and the frames to the first of them. The rows of both are as many;
-    those of the second start at a billion.
+    Returns their rows or errors, and the frames to the first consumer. Both get the same number of
+    rows. The rows of the second one start at a billion.
     """
     small = {"memory": "4m", "segment_size": "16k"}
     producer, consumers = environment(**small), [environment(**small) for _ in range(2)]
     partition = producer.create_result_partition(3, schema=NUMBERS)
-    # Few enough pages that all of them wait in the pool until they are read.
+    # All pages fit in the pool, so the producer never waits for a reader.
     Task(write_all, partition).result()
     address = partition.address(0)
     with FaultProxy(address.host, address.port, fault) as proxy:

@@ -1,4 +1,4 @@
-"""Lengths and credits that nobody honest sends: refused before anything is made for them."""
+"""Lengths and credits that no correct peer sends. They are refused before memory is allocated."""
 
 import errno
 import math
@@ -22,9 +22,9 @@ import headgate as hg
 
 __all__ = ["environment", "nothing_left"]
 
-#: The memory that the environments here have, and what one may use beside it.
+#: Bytes of the environments' pools.
 POOL = 2 << 20
-#: 0, the smallest ones, and around every power of two where a sum or a sign could turn.
+#: 0, the smallest lengths, and those around powers of two where a sum or a sign could overflow.
 LENGTHS = [
     0,
     1,
@@ -38,7 +38,7 @@ LENGTHS = [
 
 
 def read_from(environment, part):
-    """The outcome of a consumer of a fake producer, whose memory stays within its budget."""
+    """Return the outcome of a consumer that reads from a fake producer, within its pool's size."""
     fake = wire.Producer(SECRET, part)
     consumer = environment(memory="2m")
     address = hg.ChannelAddress(
@@ -53,7 +53,7 @@ def read_from(environment, part):
 
 
 def say_no_more(sock):
-    """End the stream to the peer, who may have ended it already: by a reset it is gone then."""
+    """End the stream to the peer. The peer may have reset the connection before."""
     try:
         sock.shutdown(socket.SHUT_WR)
     except OSError as error:
@@ -90,7 +90,7 @@ def test_any_size_of_a_buffer_whose_frame_agrees(environment, size):
 
 @pytest.fixture
 def served(environment):
-    """A partition whose other subpartition is read correctly after whatever was done to it."""
+    """Yield a partition, then check that its other subpartition can still be read."""
     producer = environment(memory="2m")
     partition = producer.create_result_partition(2, schema=NUMBERS, lost_consumer_timeout=math.inf)
     with hg.RecordWriter(partition, selector=hg.BroadcastSelector()) as writer:

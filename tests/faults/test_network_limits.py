@@ -1,4 +1,4 @@
-"""Processes that are short of descriptors or of address space, and clocks that are set."""
+"""Processes that run out of descriptors or address space, and machines whose clock is changed."""
 
 import contextlib
 import re
@@ -51,7 +51,7 @@ def test_a_producer_without_a_descriptor_for_one_more_connection_waits_for_one(e
     with Child(FEW_DESCRIPTORS) as child, contextlib.ExitStack() as stack:
         address = address_of(child)
         before = descriptors(child.process.pid)
-        # Fewer than the half-open ones that are kept, more than there are descriptors for.
+        # More connections than free descriptors, and fewer than the limit of half-open ones.
         held = [stack.enter_context(wire.connect(address)) for _ in range(40)]
         wait_until(lambda: descriptors(child.process.pid) >= before + 15)
         child.process.stdin.write("measure\n")
@@ -60,7 +60,7 @@ def test_a_producer_without_a_descriptor_for_one_more_connection_waits_for_one(e
         reading = Task(drain, gate)
         word, seconds = child.line().split()
         assert word == "busy"
-        assert float(seconds) < 1.0, "it spins"
+        assert float(seconds) < 1.0, "the I/O thread spins"
         for sock in held:
             sock.close()
         assert_same(reading.result(), numbers(5000))
@@ -159,7 +159,7 @@ def test_a_pool_takes_address_space_only_as_it_is_used(environment):
 
 
 def test_nothing_that_waits_looks_at_the_clock_of_the_wall():
-    # Setting the machine's clock back or forth would be no test that others can live with.
+    # A test that sets the machine's clock would disturb other processes, so this searches the code.
     looked, found = 0, []
     sources = [*ROOT.glob("rust_core/*/src/**/*.rs"), *ROOT.glob("python/headgate/spark/**/*.py")]
     for source in sources:

@@ -1,4 +1,4 @@
-"""Failpoints are in no build but the ones that ask for them."""
+"""Only builds that ask for failpoints contain them."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,12 @@ def names():
 
 def test_the_module_does_not_contain_a_failpoint():
     if hasattr(_native, "set_failpoints"):
-        pytest.skip("this module was built with failpoints, for tests of its own")
+        pytest.skip("this module was built with failpoints")
     module = Path(_native.__file__).read_bytes()
-    assert b"the I/O thread panicked" in module, "strings can be found in it at all"
+    assert b"the I/O thread panicked" in module, "the search does not find strings of the module"
     found = names()
     assert len(found) > 30
-    assert len(set(found)) == len(found), "a name is there twice"
+    assert len(set(found)) == len(found), "two failpoints have the same name"
     assert [name for name in found if name.encode() in module] == []
     assert b"HEADGATE_FAILPOINTS" not in module
     assert not hasattr(_native, "failpoint_hits")

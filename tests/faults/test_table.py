@@ -1,4 +1,4 @@
-"""Every test that the table of faults names exists, and every fault has a row."""
+"""Every test named in docs/faults.md exists, and every fault has a row there."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "faults.md"
 NAMED = re.compile(r"`([\w/]+\.(?:py|rs))::(\w+)`")
-#: Of the table; they are never given away again.
+#: Row numbers of the table. A number is never reused.
 NUMBERS = range(1, 36)
-#: What stands where a test is still to come.
+#: Texts that mark a row without a test.
 OPEN = ("not yet",)
 
 
@@ -19,7 +19,7 @@ def rows_of(text):
 
 
 def missing(text):
-    """Return the number of tests that are named, and those that do not exist."""
+    """Return the number of named tests, and the names of those that do not exist."""
     named = NAMED.findall(text)
     return len(named), [f"{file}::{name}" for file, name in named if not exists(file, name)]
 
@@ -39,7 +39,7 @@ def body(text, name):
 
 
 def unseen_seconds(happens, bodies):
-    """Return the seconds that a row promises and that none of its tests has."""
+    """Return how many times in seconds a row promises, and those that none of its tests has."""
     promised = re.findall(r"\b(?:within|after|for) (a|\d+) seconds?\b|\((\d+) s\)", happens)
     numbers = ["1" if words == "a" else words or bracket for words, bracket in promised]
     seen = [n for n in numbers if any(re.search(rf"\b{n}\b", text) for text in bodies)]
@@ -70,12 +70,12 @@ def test_every_fault_has_a_row_with_a_test_or_a_reason():
     assert [int(row[0]) for row in rows] == list(NUMBERS)
     for number, fault, happens, tests in rows:
         assert fault, f"row {number} names no fault"
-        assert happens, f"row {number} says nothing of what happens"
+        assert happens, f"row {number} does not describe the behaviour"
         assert NAMED.search(tests) or tests.startswith(OPEN), f"row {number} has no test: {tests}"
         if tests.startswith(OPEN):
-            assert happens.startswith("Not yet"), f"row {number} promises what no test shows"
+            assert happens.startswith("Not yet"), f"row {number} has a promise without a test"
         rest = NAMED.sub("", tests).strip()
-        assert rest in ("", *OPEN), f"row {number} names tests in another way: {rest}"
+        assert rest in ("", *OPEN), f"row {number} has a test in another format: {rest}"
 
 
 def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
@@ -86,7 +86,7 @@ def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
         ]
         promised, unseen = unseen_seconds(happens, bodies)
         looked += promised
-        assert not unseen, f"row {number} promises {unseen} s, which no test of it has"
+        assert not unseen, f"row {number} promises {unseen} s, which none of its tests has"
     assert looked >= 5
     text = "LIMIT = 5.0\n\ndef test_a():\n    wait(LIMIT)\n\n\ndef test_b():\n    wait(7)\n"
     assert unseen_seconds("ends within 5 seconds", [body(text, "test_a")]) == (1, [])
@@ -97,7 +97,7 @@ def test_the_seconds_that_a_row_promises_are_in_one_of_its_tests():
 def test_every_test_of_the_network_is_in_the_table():
     text = PAGE.read_text("utf-8")
     named = {name for file, name in NAMED.findall(text) if "/test_network_" in file}
-    # The proxy is a tool, and some tests only show that the others see something.
+    # The proxy is a tool. The excepted tests only show that the others can fail.
     tools = {"test_network_proxy.py"}
     looked = 0
     for path in sorted((ROOT / "tests").rglob("test_network_*.py")):

@@ -1,8 +1,8 @@
-"""The watchdog's other process: ``python -m tests.faults.timekeeper PID MARK``.
+"""The process of the watchdog: ``python -m tests.faults.timekeeper PID MARK``.
 
-It reads ``arm SECONDS FILE`` and ``disarm`` from its standard input until that is closed. When the
-time is over it writes the stacks of all processes of the test into the file and sends a signal. A test
-that does not even come to handle a signal is ended after a while, with its process.
+It reads ``arm SECONDS FILE`` and ``disarm`` from its standard input until the input is closed. When
+the time is over, it writes the stacks of all processes of the test to the file and sends a signal.
+If the test's process does not handle the signal, it is aborted.
 """
 
 import os
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tests.faults.stacks import of_test
 
-#: What process PID gets when the time is over.
+#: Signal to process PID when the time is over.
 SIGNAL = signal.SIGUSR2
-#: Seconds in which it must answer by a further command.
+#: Seconds within which process PID must answer with another command.
 GRACE = 15.0
 
 
@@ -41,7 +41,7 @@ def keep_time(pid, mark):
 
 
 def bark(pid, mark, report):
-    """Write the stacks, tell the test, and end its process if it does not answer."""
+    """Write the stacks, signal the test's process, and abort it if it does not answer."""
     text = of_test(pid, mark)
     report.write_text(text, encoding="utf-8")
     os.kill(pid, SIGNAL)
@@ -51,6 +51,6 @@ def bark(pid, mark, report):
 
 
 if __name__ == "__main__":
-    # Ctrl-C is for the tests; this ends with them.
+    # Ctrl-C is for the tests. This process ends when they do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     keep_time(int(sys.argv[1]), sys.argv[2])

@@ -1,7 +1,7 @@
-"""A test that hangs says where: the stacks of all its processes, then it fails.
+"""Fails a test that hangs, with the stacks of all its processes.
 
-A process of its own keeps the time (see timekeeper.py), so that a test that holds Python's lock for
-ever is seen too. The handler of its signal fails the test with the stacks.
+A separate process keeps the time (see timekeeper.py), so that a test that never releases the GIL is
+noticed too. The handler of its signal fails the test with the stacks.
 """
 
 import faulthandler
@@ -17,19 +17,19 @@ from tests.faults import processes
 from tests.faults.timekeeper import GRACE, SIGNAL
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Seconds of a test of the data plane, and of one of Spark.
+#: Limit in seconds of a test without Spark, and of a test with Spark.
 LIMIT = 120.0
 LIMIT_SPARK = 300.0
-#: Of one that is marked to have none.
+#: Limit in seconds of a test that is marked to have none.
 NO_LIMIT = 86_400.0
-#: Of pytest-timeout's limit, where that is less: the rest is for looking at the processes.
+#: Share of pytest-timeout's limit after which the watchdog acts, to leave time for the stacks.
 SHARE = 0.75
-#: Lines of the report that go into the error; all of it is in a section of its own.
+#: Maximum lines of the report in the error. The whole report is in a section of its own.
 SHOWN = 400
 
 
 class Watchdog:
-    """The other process, and the way to talk to it."""
+    """The process that keeps the time, and the pipe to it."""
 
     def __init__(self):
         self._owner = os.getpid()
@@ -42,17 +42,17 @@ class Watchdog:
         )
 
     def arm(self, seconds):
-        """Let it bark in so many seconds."""
+        """Set the limit: the process acts after that many seconds."""
         self._say(f"arm {seconds} {self._report}\n")
 
     def disarm(self):
-        """Forget the last limit."""
+        """Cancel the limit."""
         self._say("disarm\n")
 
     def report(self):
-        """Return what it wrote, with this process's own view of itself."""
+        """Return the stacks that the process wrote, and those that this process sees of itself."""
         with self._report.open("a", encoding="utf-8") as file:
-            file.write(f"\n\n=== {os.getpid()}, as it sees itself\n")
+            file.write(f"\n\n=== {os.getpid()}, by its own faulthandler\n")
             file.flush()
             faulthandler.dump_traceback(file)
         return self._report.read_text(encoding="utf-8")
@@ -74,7 +74,7 @@ _STARTED = pytest.StashKey()
 
 
 def limit_of(item):
-    """Return a test's limit in seconds: its own, or its kind's; below pytest-timeout's."""
+    """Return the limit of a test in seconds, which is below pytest-timeout's."""
     marker = item.get_closest_marker("timeout")
     if marker is not None:
         own = marker.args[0] if marker.args else marker.kwargs["timeout"]
@@ -85,9 +85,10 @@ def limit_of(item):
 
 
 def hang_up_on_the_jvm():
-    """Close this thread's connection of py4j: the answer to the call that is given up would come.
+    """Close this thread's py4j connection, on which the answer to the interrupted call arrives late.
 
-    The next call makes a new one; without this it would get that answer, and so would all tests after.
+    The next call opens a new connection. On the old one each call would get the answer to the call
+    before it.
     """
     pyspark = sys.modules.get("pyspark")
     gateway = None if pyspark is None else pyspark.SparkContext._gateway
@@ -97,13 +98,13 @@ def hang_up_on_the_jvm():
     connection.close()
     session = pyspark.sql.SparkSession._instantiatedSession
     if session is not None:
-        # The new connection is served by another thread of the JVM, which has no active session.
+        # Another thread of the JVM serves the new connection, and it has no active session.
         sessions = session._jvm.org.apache.spark.sql.classic.SparkSession
         sessions.setActiveSession(session._jsparkSession)
 
 
 def is_reporting(frame):
-    """Whether pytest was about to say how a test ended, which it must not be kept from."""
+    """Return True if pytest is reporting the outcome of a test and must not be interrupted."""
     while frame is not None and frame.f_code.co_name != "pytest_runtest_makereport":
         frame = frame.f_back
     return frame is not None
@@ -111,14 +112,14 @@ def is_reporting(frame):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Fail a test that hangs, with the stacks of all its processes; its fixtures count as well."""
+    """Fail a test that hangs, or whose fixtures hang, with the stacks of all its processes."""
     if _STARTED not in item.config.stash:
         item.config.stash[_STARTED] = Watchdog()
         item.config.add_cleanup(item.config.stash[_STARTED].close)
     keeper, limit = item.config.stash[_STARTED], limit_of(item)
 
     def bark(_, frame):
-        keeper.disarm()  # it waits for a sign of life
+        keeper.disarm()  # the answer that the timekeeper waits for
         if is_reporting(frame):
             return
         hang_up_on_the_jvm()
@@ -133,6 +134,6 @@ def pytest_runtest_protocol(item):
     try:
         return (yield)
     finally:
-        # Not the default, which would end the process: the signal may be on its way.
+        # The signal may be pending, and its default action would end the process.
         signal.signal(SIGNAL, lambda *_: None)
         keeper.disarm()

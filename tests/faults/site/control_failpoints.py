@@ -1,7 +1,7 @@
-"""Failpoints on every control message, for a process that a test may hurt; see ../failpoints.py.
+"""Failpoints on every control message of a process; see ../failpoints.py.
 
-The rules are in a file, so that they hold in processes that run already; who passes a point takes a
-number by making a file, so that all processes together count.
+The rules are in a file, so that a new rule holds in running processes too. Each hit creates a
+numbered file, so that the count of hits covers all processes.
 """
 
 import json
@@ -13,12 +13,12 @@ from pathlib import Path
 
 
 def folder():
-    """Return where the rules are, and where hits are noted."""
+    """Return the folder of the rules and of the records of hits."""
     return Path(os.environ["HEADGATE_TEST_FAILPOINTS"])
 
 
 def hit(point, hang_up=None):
-    """Pass a point: do what the rules say."""
+    """Act on the rules of a point that the process has reached."""
     try:
         rules = json.loads((folder() / "rules.json").read_text())
     except FileNotFoundError:
@@ -60,17 +60,17 @@ def _act(rule, hang_up):
         case "sleep":
             time.sleep(rule["seconds"])
         case "raise":
-            raise RuntimeError(f"the failpoint {rule['point']!r} says so")
+            raise RuntimeError(f"raised by the failpoint {rule['point']!r}")
         case "hang up" if hang_up is not None:
             hang_up()
         case action:
-            raise ValueError(f"no action {action!r} at {rule['point']!r}")
+            raise ValueError(f"unknown action {action!r} at {rule['point']!r}")
 
 
 def of_worker(module):
     """Add the points of a worker's connection.
 
-    A message counts as handled when its reader comes back for more, or says something.
+    A message counts as handled once the worker reads or sends again.
     """
     connection = module.WorkerConnection
     send, receive, is_readable = connection.send, connection.receive, connection.is_readable
@@ -85,7 +85,7 @@ def of_worker(module):
 
     def send_with_points(self, message):
         if "role" not in self.__dict__:
-            # The first word says who it is: CONSUMER, PRODUCER, or HEARTBEAT for its second one.
+            # The kind of the first message is the role: CONSUMER, PRODUCER or HEARTBEAT.
             self.__dict__["role"] = message.kind.lower()
         handled(self)
         hit(f"{role(self)} sends {message.kind}", self.shut_down)
@@ -122,7 +122,7 @@ def of_coordinator(module):
 
 
 def of_channel(module):
-    """Add the points of a message that the driver sends; sent is what the kernel has."""
+    """Add the points of a message that the driver sends. "Sent" means passed to the kernel."""
     link = module.CoordinatorLink
     send, written = link.send, link.written
 

@@ -1,7 +1,7 @@
-"""Python imports this by itself where its folder is on PYTHONPATH: failpoints for the processes of a test.
+"""Adds failpoints to the processes of a test. Python imports it if its folder is on PYTHONPATH.
 
-Nothing happens without the environment variable, and nothing is imported before its time: the modules
-of Headgate get their failpoints when somebody else imports them.
+It does nothing without the environment variable. It imports no module of Headgate itself: a module
+gets its failpoints when other code imports it.
 """
 
 import importlib.abc
@@ -11,7 +11,7 @@ import sys
 
 
 class _Patched(importlib.abc.Loader):
-    """Loads a module as its own loader does, then adds the failpoints."""
+    """Loads a module with its own loader, then adds the failpoints."""
 
     def __init__(self, loader, patch):
         self._loader = loader

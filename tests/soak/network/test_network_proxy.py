@@ -189,7 +189,7 @@ def test_a_seed_gives_the_same_fault_again_and_all_kinds_come_up():
     drawn = [Fault.random(seed) for seed in range(500)]
     assert drawn == [Fault.random(seed) for seed in range(500)]
     assert {fault.kind for fault in drawn} == set(KINDS)
-    with pytest.raises(ValueError, match="no fault is called 'drought'"):
+    with pytest.raises(ValueError, match="unknown fault 'drought'"):
         Fault("drought")
 
 
