@@ -66,7 +66,7 @@ impl CheckpointOptions {
         self.alignment == AlignmentType::Aligned && can_come
     }
 
-    /// Whether barriers of this checkpoint wait for each other.
+    /// Returns true if barriers of this checkpoint wait for each other.
     #[must_use]
     pub fn needs_alignment(&self) -> bool {
         match self.alignment {
