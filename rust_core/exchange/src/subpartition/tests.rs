@@ -1,4 +1,4 @@
-//! The checks of spec 4 on one subpartition, without any channel.
+//! The checks of spec 4 on a single subpartition, without channels.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,18 +23,18 @@ thread_local! {
 }
 
 #[derive(Default)]
-struct Told(AtomicUsize);
+struct Notified(AtomicUsize);
 
-impl DataListener for Told {
+impl DataListener for Notified {
     fn data_available(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A subpartition with a reader, and a pool whose segments must come home.
+/// A subpartition with a reader, and a pool to which all segments must return.
 struct Fixture {
     subpartition: Subpartition,
-    told: Arc<Told>,
+    notified: Arc<Notified>,
     local: LocalPool,
     pool: GlobalPool,
 }
@@ -43,16 +43,16 @@ impl Fixture {
     fn new() -> Self {
         let pool = GlobalPool::new(8, 4096);
         let local = pool.create_local_pool(0, 8).expect("nothing is promised");
-        let (subpartition, told) = (Subpartition::default(), Arc::new(Told::default()));
-        subpartition.attach(Arc::<Told>::clone(&told)).expect("the first reader");
-        Self { subpartition, told, local, pool }
+        let (subpartition, notified) = (Subpartition::default(), Arc::new(Notified::default()));
+        subpartition.attach(Arc::<Notified>::clone(&notified)).expect("the first reader");
+        Self { subpartition, notified, local, pool }
     }
 
-    fn told(&self) -> usize {
-        self.told.0.load(Ordering::Relaxed)
+    fn notified(&self) -> usize {
+        self.notified.0.load(Ordering::Relaxed)
     }
 
-    /// Adds a buffer of so many bytes that is still written to.
+    /// Adds an unfinished buffer of this many bytes.
     fn add_open(&self, bytes: usize) -> BufferBuilder {
         let segment = self.local.try_request().expect("the pool is open").expect("eight are free");
         let mut builder = BufferBuilder::new(segment);
@@ -74,7 +74,8 @@ impl Fixture {
         self.subpartition.add_event(Bytes::from_static(b"event"), data_type);
     }
 
-    /// Size, backlog behind it and whether more is there at once.
+    /// Polls: size of the buffer, backlog behind it, and true if another poll would return
+    /// something.
     fn poll(&self) -> Option<(usize, u32, bool)> {
         let polled = self.subpartition.poll().expect("it does not fail")?;
         Some((polled.buffer.len(), polled.backlog, polled.next != Next::None))
@@ -90,7 +91,7 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         self.subpartition.release();
         if !std::thread::panicking() {
-            assert_eq!(self.pool.stats().held, 0, "every segment is home");
+            assert_eq!(self.pool.stats().held, 0, "every segment is returned");
         }
     }
 }
@@ -112,38 +113,38 @@ fn spec_4_01_a_flush_promises_it() {
     let it = Fixture::new();
     it.add_finished(1025);
     let open = it.add_open(1024);
-    let told = it.told();
+    let notified = it.notified();
     it.subpartition.flush();
-    assert_eq!((it.subpartition.backlog(), it.told()), (2, told));
+    assert_eq!((it.subpartition.backlog(), it.notified()), (2, notified));
     assert_eq!(it.poll(), Some((1025, 1, true)));
     assert_eq!(it.poll().map(|polled| polled.0), Some(1024));
     drop(open);
 }
 
 #[test]
-fn spec_4_02_a_flush_tells_once_and_only_of_bytes() {
+fn spec_4_02_a_flush_notifies_once_and_only_of_bytes() {
     let it = Fixture::new();
     it.subpartition.flush();
-    assert_eq!(it.told(), 0);
+    assert_eq!(it.notified(), 0);
     it.add_finished(10);
     let open = it.add_open(10);
     assert_eq!(it.poll(), Some((10, 0, false)));
-    let told = it.told();
+    let notified = it.notified();
     it.subpartition.flush();
-    assert_eq!(it.told(), told + 1);
+    assert_eq!(it.notified(), notified + 1);
     it.subpartition.flush();
-    assert_eq!(it.told(), told + 1);
+    assert_eq!(it.notified(), notified + 1);
     drop(open);
 }
 
 #[test]
-fn spec_4_04_an_empty_unfinished_buffer_is_nothing() {
+fn spec_4_04_an_empty_unfinished_buffer_is_not_polled() {
     let it = Fixture::new();
     let first = it.add_open(0);
-    assert_eq!((it.told(), it.poll()), (0, None));
+    assert_eq!((it.notified(), it.poll()), (0, None));
     drop(first);
     let second = it.add_open(0);
-    assert_eq!((it.told(), it.poll()), (1, None));
+    assert_eq!((it.notified(), it.poll()), (1, None));
     assert_eq!(it.subpartition.backlog(), 0);
     drop(second);
 }
@@ -155,7 +156,7 @@ fn spec_4_05_empty_finished_buffers_are_skipped() {
         it.add_finished(0);
     }
     it.add_finished(1024);
-    assert_eq!(it.told(), 1);
+    assert_eq!(it.notified(), 1);
     assert_eq!(it.poll(), Some((1024, 0, false)));
     assert_eq!(it.poll(), None);
 }
@@ -167,7 +168,7 @@ fn spec_4_05_a_reader_without_segments_of_its_own_gets_empty_buffers_too() {
     it.add_finished(0);
     let open = it.add_open(0);
     assert_eq!(it.poll(), Some((0, 0, false)));
-    assert_eq!(it.poll(), None, "an unfinished one is still nothing");
+    assert_eq!(it.poll(), None, "an unfinished empty buffer is not polled");
     drop(open);
 }
 
@@ -183,7 +184,7 @@ fn spec_4_07_the_backlog_is_what_can_be_polled() {
     assert_eq!(it.subpartition.backlog(), 5);
     drop(open);
     it.subpartition.finish();
-    assert_eq!(it.subpartition.backlog(), 5, "the end is no data");
+    assert_eq!(it.subpartition.backlog(), 5, "the end is not a data buffer");
     let polled = std::iter::from_fn(|| it.poll()).count();
     assert_eq!(polled, 6);
 }
@@ -193,16 +194,16 @@ fn spec_4_08_a_polled_barrier_stops_everything() {
     let it = Fixture::new();
     it.add_event(BARRIER);
     assert_eq!(it.types(), [(BARRIER, 0)]);
-    let told = it.told();
+    let notified = it.notified();
     it.add_event(EVENT);
     it.add_event(PRIORITY);
     it.add_finished(5);
     it.subpartition.flush();
-    assert_eq!((it.told(), it.poll()), (told, None));
+    assert_eq!((it.notified(), it.poll()), (notified, None));
     assert_eq!(it.subpartition.backlog(), 0);
     assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::None);
     it.subpartition.resume().expect("it is blocked");
-    assert_eq!(it.told(), told, "whoever resumes looks again");
+    assert_eq!(it.notified(), notified, "a resume notifies nobody: its caller looks again");
     assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::Event);
     assert_eq!(it.subpartition.backlog(), 1);
     let types: Vec<_> = it.types().iter().map(|(data_type, _)| *data_type).collect();
@@ -211,7 +212,7 @@ fn spec_4_08_a_polled_barrier_stops_everything() {
 }
 
 #[test]
-fn spec_4_08_what_a_resume_finds() {
+fn spec_4_08_availability_after_a_resume() {
     let blocked = || {
         let it = Fixture::new();
         it.add_event(BARRIER);
@@ -226,12 +227,12 @@ fn spec_4_08_what_a_resume_finds() {
     assert_eq!(resumed(&it), Next::None, "it is empty");
     let it = blocked();
     let open = it.add_open(1);
-    assert_eq!(resumed(&it), Next::None, "one buffer that is not flushed");
+    assert_eq!(resumed(&it), Next::None, "one unflushed buffer");
     drop(open);
     let it = blocked();
     let open = it.add_open(1);
     it.subpartition.flush();
-    assert_eq!(resumed(&it), Next::Data, "one buffer that is flushed");
+    assert_eq!(resumed(&it), Next::Data, "one flushed buffer");
     drop(open);
     let it = blocked();
     it.add_finished(1);
@@ -240,9 +241,9 @@ fn spec_4_08_what_a_resume_finds() {
     drop(open);
     let it = blocked();
     assert_eq!(resumed(&it), Next::None);
-    let told = it.told();
+    let notified = it.notified();
     it.add_finished(1);
-    assert_eq!(it.told(), told + 1, "what comes after the resume is told");
+    assert_eq!(it.notified(), notified + 1, "a buffer after the resume is notified");
 }
 
 #[test]
@@ -250,26 +251,26 @@ fn spec_4_08_the_end_and_a_failure_pass_a_barrier() {
     let it = Fixture::new();
     it.add_event(BARRIER);
     it.poll();
-    let told = it.told();
+    let notified = it.notified();
     it.subpartition.fail(&ExchangeError::Aborted("why".to_owned()));
-    assert_eq!(it.told(), told + 1);
+    assert_eq!(it.notified(), notified + 1);
     assert!(it.subpartition.poll().is_err());
 }
 
 #[test]
-fn spec_4_10_what_is_added_after_the_end_goes_home() {
+fn spec_4_10_buffers_added_after_the_end_are_dropped() {
     let it = Fixture::new();
     it.subpartition.finish();
-    let told = it.told();
+    let notified = it.notified();
     it.add_finished(3);
     it.add_event(EVENT);
-    assert_eq!((it.told(), it.pool.stats().held), (told, 0));
+    assert_eq!((it.notified(), it.pool.stats().held), (notified, 0));
     assert_eq!(it.types().len(), 1);
     let it = Fixture::new();
     it.subpartition.release();
-    let told = it.told();
+    let notified = it.notified();
     it.add_finished(3);
-    assert_eq!((it.told(), it.pool.stats().held, it.poll()), (told, 0, None));
+    assert_eq!((it.notified(), it.pool.stats().held, it.poll()), (notified, 0, None));
 }
 
 #[test]
@@ -281,25 +282,25 @@ fn spec_4_10_the_size_of_buffers_is_a_hint_for_new_ones() {
 }
 
 #[test]
-fn a_priority_event_is_told_to_a_reader_that_waits_for_credit() {
+fn a_priority_event_notifies_a_reader_that_waits_for_credit() {
     let it = Fixture::new();
     it.add_finished(1);
     it.add_finished(1);
-    let told = it.told();
+    let notified = it.notified();
     assert_eq!(it.subpartition.look(true).next_and_backlog().0, Next::Data);
     it.add_event(PRIORITY);
-    assert_eq!(it.told(), told + 1);
+    assert_eq!(it.notified(), notified + 1);
     let expected = [(PRIORITY, 0), (DataType::DataBuffer, 1), (DataType::DataBuffer, 2)];
     assert_eq!(it.types(), expected, "numbered as they are polled");
 }
 
 #[test]
-fn what_nobody_has_begun_to_read_is_taken_back() {
+fn an_unread_buffer_is_taken_back() {
     let it = Fixture::new();
     assert!(it.subpartition.take_back().is_none());
     it.add_finished(3);
     let open = it.add_open(5);
-    let taken = it.subpartition.take_back().expect("nobody read it");
+    let taken = it.subpartition.take_back().expect("it is unread");
     assert_eq!(it.subpartition.queued(), 1);
     drop(open);
     let (segment, len) = taken.into_segment().expect("no other reference is left");
@@ -319,7 +320,7 @@ fn what_nobody_has_begun_to_read_is_taken_back() {
 fn remote_reader() -> (ShuffleEnvironment, Arc<ResultPartition>, Arc<dyn SubpartitionView>) {
     let env = ShuffleEnvironment::new(Config::of_segments(16, 4096)).expect("it opens nothing");
     let partition = env.create_result_partition(&PartitionOptions::all(1)).expect("16 segments");
-    let view = partition.create_view(0, Arc::<Told>::default()).expect("the first reader");
+    let view = partition.create_view(0, Arc::<Notified>::default()).expect("the first reader");
     assert_eq!(view.availability(), Next::None);
     (env, partition, view)
 }
