@@ -1,4 +1,4 @@
-"""At the end of a run: the tests that took long and do not stand in the list of docs/testing.md."""
+"""At the end of a run, names the long tests that are not in the list of docs/testing.md."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ def listed():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Name them; a busy machine makes any test long, so nothing fails."""
+    """Name the long tests. None of them fails, as a busy machine makes any test long."""
     long = {}
     for report in terminalreporter.getreports("passed"):
         test = report.nodeid.removeprefix("tests/").partition("[")[0]

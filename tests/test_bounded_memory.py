@@ -1,6 +1,6 @@
-"""Exchange data stays within the pool's budget, whatever the reader does.
+"""Exchange data stays within the pool's budget, even with a slow or a hoarding reader.
 
-The two workers are processes that run this file with a role.
+The two workers are processes that run this file with a role as argument.
 """
 
 import json
@@ -53,7 +53,7 @@ def say(**values):
 
 
 def seconds_per_row(batch):
-    """Return the seconds per row of writing to a reader that does nothing else."""
+    """Return the seconds per row of writing to a reader that only reads."""
     with environment() as ours, environment() as theirs:
         partition = ours.create_result_partition(1)
         gate = theirs.create_input_gate([partition.address(0)], schema=SCHEMA)
@@ -141,7 +141,7 @@ def test_a_slow_reader_holds_the_writer_and_memory_stays_bounded():
     assert reader["rows"] == written["rows"] == ROWS
     assert reader["right"]
     assert 400e6 < written["bytes"] < 500e6
-    # The writer is ahead of the reader by at most the contents of both pools.
+    # The writer is at most the contents of both pools ahead of the reader.
     assert written["seconds"] >= 0.8 * reader["wanted"]
     for worker in (reader, written):
         assert 0 < worker["peak"] <= POOL
@@ -152,7 +152,7 @@ def test_a_list_of_ten_times_the_pool_finishes():
     batch = batch_of(BATCH_ROWS)
     emitted = 10 * POOL // batch.nbytes + 1
     secret = os.urandom(32)
-    # Two environments have a connection, even in one process.
+    # Two environments use a connection, even in one process.
     with (
         hg.ShuffleEnvironment(memory=POOL, secret=secret) as ours,
         hg.ShuffleEnvironment(memory=POOL, secret=secret) as theirs,
@@ -171,7 +171,7 @@ def test_a_list_of_ten_times_the_pool_finishes():
         thread.join()
         peaks = [env.stats()["peak_bytes"] for env in (ours, theirs)]
         copied = theirs.stats()["copies"]["pool_low"]
-    # Batches stay intact after the environments are closed, whichever memory they use.
+    # Batches stay intact after the environments are closed, both in segments and in other memory.
     table = pa.Table.from_batches(kept)
     assert table.equals(pa.Table.from_batches([batch] * emitted))
     assert table.nbytes >= 10 * POOL

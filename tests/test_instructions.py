@@ -1,4 +1,4 @@
-"""Counts of instructions are compared: more than recorded fails, and says what grew and by how much."""
+"""The comparison of instruction counts: an increase fails and names the workload and the amount."""
 
 import json
 

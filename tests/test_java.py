@@ -1,4 +1,4 @@
-"""Java is looked for before Spark is started."""
+"""The search for Java before Spark is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the documents are what the results give."""
+"""The plots in the docs were drawn from the recorded results."""
 
 import json
 import re
@@ -12,7 +12,7 @@ PLOTS = pytest.mark.parametrize("plot", plots.DRAWN, ids=lambda plot: plot.resul
 @PLOTS
 def test_a_picture_was_drawn_from_the_results_that_are_kept(plot):
     picture = plot.path.read_text(encoding="utf-8")
-    assert plots.digest(plot) in picture, "draw it again: make bench NAME=plots"
+    assert plots.digest(plot) in picture, "the plot is out of date: run make bench NAME=plots"
     for label in (plot.title, plot.axis, *plot.lines.values()):
         assert f">{label}<" in picture
 

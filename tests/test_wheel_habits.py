@@ -1,6 +1,6 @@
-"""How `import headgate` behaves: alone, no thread, and no more of pyarrow than is used.
+"""`import headgate` loads no other package and starts no thread; a round trip uses pyarrow's core.
 
-How long it takes is measured where the wheel is made: `make wheel`.
+`make wheel` measures its time.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def round_trip():
 
 
 def test_a_closed_environment_leaves_no_thread(round_trip):
-    # pyarrow keeps threads of its own; none of them may be ours.
+    # pyarrow keeps threads of its own. Headgate must not add any.
     assert round_trip["threads"] <= probe("import pyarrow")["threads"]

@@ -1,4 +1,4 @@
-"""Child processes that each have a session and take one seed after the other."""
+"""Child processes, each with a session of its own, that run one seed after another."""
 
 import multiprocessing
 import os
@@ -14,9 +14,9 @@ from tests.soak.chaos import job, remains
 from tests.soak.chaos.plan import make_plan
 from tests.soak.chaos.stage import Stage
 
-#: Seconds that one run may take with all that belongs to it, before its child counts as lost.
+#: Seconds for one run with start and clean-up, after which its child counts as lost.
 PATIENCE = 300.0
-#: Outcomes after which a session is not to be trusted.
+#: Outcomes after which a session is not used again.
 _DAMAGED = frozenset({"hang", "left"})
 
 
@@ -24,9 +24,9 @@ def run_seeds(seeds, options, tell):
     """Run seeds in children; call ``tell`` with each result, in this process.
 
     Args:
-        seeds: in any order.
+        seeds: seeds in any order.
         options: ``processes``, ``limit``, ``kind`` and ``mutation``.
-        tell: gets a dictionary; never called by two threads at once.
+        tell: called with a dictionary, by one thread at a time.
     """
     left, children = list(reversed(seeds)), set()
     lock = threading.Lock()
@@ -49,7 +49,7 @@ def run_seeds(seeds, options, tell):
         for thread in threads:
             thread.join()
     except BaseException:
-        # Interrupted: without its child a thread has nothing to wait for.
+        # After an interrupt the children are killed, so that no thread waits for one.
         left.clear()
         for child in list(children):
             child.kill()
@@ -94,21 +94,21 @@ class _Child:
         self._keeps = False
 
     def run(self, seed):
-        """Return the result of a seed; one with the outcome ``lost`` if the child is gone."""
+        """Return the result of a seed, with the outcome ``lost`` if the child has ended."""
         result = self._ask(seed)
         if result is None:
             log = self._folder / "log.txt"
             last = log.read_text(errors="replace").strip().splitlines()[-1:]
-            return _lost(seed, "lost", f"the session's own process is gone, see {log}: {last}")
+            return _lost(seed, "lost", f"the process of the session has ended, see {log}: {last}")
         self._keeps = self._keeps or result["outcome"] in {"hang", "lost"}
         return result
 
     def stop(self):
-        """Stop the session well; return what is left of it."""
+        """Stop the session normally; return the processes that are left of it."""
         return self._ask(None) or []
 
     def kill(self):
-        """End everything that it started."""
+        """Kill the child and every process that it started."""
         self._process.kill()
         self._process.join()
         remains.kill_all(self._token)
@@ -121,7 +121,7 @@ class _Child:
             if self._pipe.poll(PATIENCE):
                 return self._pipe.recv()
         except (OSError, EOFError):
-            pass  # it is gone: its log has the reason
+            pass  # the child has ended, and its log has the reason
         self._keeps = True
         return None
 
@@ -143,4 +143,4 @@ def _serve(pipe, token, folder, limit, kind, mutation):
         traceback.print_exc()
         sys.stderr.flush()
         remains.kill_all(token)
-        os._exit(1)  # threads of a broken session must not keep it
+        os._exit(1)  # threads of a broken session must not delay the exit

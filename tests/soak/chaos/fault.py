@@ -1,4 +1,4 @@
-"""One fault: waits for its moment, finds a victim, strikes, and puts right what would stay."""
+"""One fault: waits for its moment, selects a victim, strikes, and cleans up afterwards."""
 
 import signal
 import time
@@ -7,8 +7,8 @@ from tests.soak.chaos import remains
 from tests.soak.chaos.plan import PAUSE
 
 _LOOK = 0.005
-#: Seconds that Spark waits for a lost executor's process to end by itself, which a stopped one never
-#: does: until then it starts no other, so the slots for a new attempt may be missing.
+#: Seconds that Spark waits for the process of a lost executor to end before it starts another one.
+#: A stopped process never ends, so the slots for a new attempt may be missing until then.
 _REPLACED = 10.0
 
 
@@ -16,11 +16,11 @@ class Fault:
     """The fault of one run, driven by the thread that calls :meth:`happen`.
 
     Args:
-        plan: of the run.
-        watch: of the application.
-        token: of its processes.
-        folder: where tasks mark how far they are.
-        is_over: whether the action has ended.
+        plan: plan of the run.
+        watch: watch of the application.
+        token: token of the application's processes.
+        folder: folder in which tasks record their progress.
+        is_over: returns True once the action has ended.
     """
 
     def __init__(self, plan, watch, token, folder, is_over):
@@ -30,14 +30,14 @@ class Fault:
         self._folder = folder
         self._is_over = is_over
         self._stopped = []
-        #: Monotonic seconds at which it struck; None when it has not.
+        #: Monotonic seconds at which the fault struck; None before that.
         self.at = None
-        #: From when on the application had all it needs, or must do without.
+        #: End of the fault in monotonic seconds, from which the limit of the run counts.
         self.until = None
         self.victim = ""
 
     def happen(self):
-        """Wait for the moment, then strike the first victim there is; return whether it did."""
+        """Wait for the moment, then strike the first victim. Return True if there was one."""
         started = time.monotonic()
         while not self._is_moment(started):
             if self._is_over():
@@ -58,7 +58,7 @@ class Fault:
         return True
 
     def undo(self):
-        """Kill what was stopped for good, so that nothing of it stays."""
+        """Kill the processes that were stopped for good."""
         for process in self._stopped:
             process.signal(signal.SIGKILL)
 

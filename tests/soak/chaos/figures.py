@@ -1,4 +1,4 @@
-"""The table at the end: what became of the runs of each kind, how soon it was noticed and over."""
+"""The final table: outcomes of the runs of each kind, and the times to detection and to the end."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from tests.soak.chaos.judge import OUTCOMES
 
 
 def summary(results):
-    """Return kind -> outcomes and times in seconds; ``all`` is the sum of all kinds."""
+    """Return kind -> outcomes and times in seconds. ``all`` is the sum of all kinds."""
     kinds = sorted({result["kind"] for result in results})
     groups = {kind: [r for r in results if r["kind"] == kind] for kind in kinds}
     return {kind: _figures(group) for kind, group in [*groups.items(), ("all", results)]}

@@ -1,11 +1,11 @@
-"""The keyed job of a run, and what its rows must be. Its functions travel to workers by value."""
+"""The keyed job of a run, and the check of its rows. Its functions travel to workers by value."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.soak.chaos.plan import KEYS
 
-#: Spread the ids over the keys.
+#: Factor that spreads the ids over the keys.
 _FACTOR = 2_654_435_761
 
 
@@ -14,9 +14,9 @@ def build(spark, plan, folder, mutation=None):
 
     Args:
         spark: the session.
-        plan: of the run.
-        folder: where tasks tell how many rows they have had.
-        mutation: damage done on purpose in the consumers: ``drop`` or ``twice``.
+        plan: plan of the run.
+        folder: folder in which tasks record how many rows they have processed.
+        mutation: deliberate damage in the consumers, ``drop`` or ``twice``.
     """
     from pyspark.sql.functions import spark_partition_id
 
@@ -105,12 +105,12 @@ def places(spark, consumers):
 
 
 def wrong_rows(plan, table, home):
-    """Return what is wrong with a result, in words; empty when it is right.
+    """Return a description of the error in a result; empty if it is right.
 
     Args:
-        plan: of the run.
-        table: columns ``id``, ``k``, ``s`` and ``p``, the partition that the row came out of.
-        home: key -> the partition where it belongs.
+        plan: plan of the run.
+        table: columns ``id``, ``k``, ``s``, and ``p`` for the partition of the row.
+        home: key -> the partition in which it belongs.
     """
     ids = table["id"].to_numpy()
     counts = np.bincount(ids, minlength=plan.rows)
@@ -118,11 +118,11 @@ def wrong_rows(plan, table, home):
     if len(counts) > plan.rows:
         return f"{int(counts[plan.rows :].sum())} rows that were never sent"
     if missing or twice:
-        return f"{missing} rows are missing, {twice} are there more than once"
+        return f"{missing} rows are missing, {twice} are duplicates"
     texts = pc.binary_repeat(pc.cast(table["id"], pa.string()), plan.width)
     keys = np.array_equal(table["k"].to_numpy(), ids * _FACTOR % KEYS)
     if not (keys and pc.all(pc.equal(table["s"], texts)).as_py()):
-        return "a key or a payload is not its row's"
+        return "a row has the key or payload of another row"
     return _misplaced(plan, table, home)
 
 
@@ -130,8 +130,8 @@ def _misplaced(plan, table, home):
     pairs = set(zip(table["k"].to_pylist(), table["p"].to_pylist(), strict=True))
     if len(pairs) != len({key for key, _ in pairs}):
         return "a key came out of more than one partition"
-    # Where consumers may be handed over, a sibling's partition is right as well.
+    # If consumers may be handed over, the partition of a sibling is right as well.
     moved = [key for key, place in pairs if place != home[key]]
     if moved and not plan.hand_over:
-        return f"keys in partitions that are not theirs: {sorted(moved)[:8]}"
+        return f"keys in wrong partitions: {sorted(moved)[:8]}"
     return ""

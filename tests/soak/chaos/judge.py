@@ -1,26 +1,26 @@
-"""What a run was worth: the right rows, one clear error with the true cause, or neither."""
+"""Judges the outcome of a run: the right rows, one clear error with the true cause, or neither."""
 
 import re
 from dataclasses import dataclass
 
-#: Rows as they must be; an error that says what happened; rows or an error that do not; no end
-#: within the limit; right, but something stayed behind; ended before the fault could happen.
+#: Possible outcomes: the right rows; an error with the true cause; wrong rows or a wrong error; no
+#: end within the limit; right, but with leftovers; an end before the fault could strike.
 OUTCOMES = ("rows", "error", "wrong", "hang", "left", "missed")
-#: Outcomes that a run may have.
+#: Outcomes that are permitted.
 GOOD = frozenset({"rows", "error", "missed"})
 
 _HEAD = re.compile(r"\[(HG-\d{4})\] ([^\n]*)")
-#: Codes that a connection between workers may end with, when it is cut.
+#: Codes to which a cut connection between workers may lead.
 _CUT = {"HG-3001", "HG-3002", "HG-3007"}
-#: Codes of what arrives changed: in the handshake, in a frame, in a page.
+#: Codes to which a changed byte may lead: in the handshake, in a frame, or in a page.
 _CHANGED = {"HG-3002", "HG-3003", "HG-3004", "HG-3005", "HG-3006", "HG-4003", "HG-4005"}
-#: Words for the connection to the coordinator.
+#: Texts that name the connection to the coordinator.
 _CONTROL = ("HG-3008", "coordinator on the driver", "control connection", "control frame")
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An error as a user sees it: its first code and line, and all of its text."""
+    """An error as a user sees it: its first code and line, and its whole text."""
 
     code: str
     summary: str
@@ -28,7 +28,7 @@ class Said:
 
 
 def said(text):
-    """Return the error in the text of an exception; its code is empty when there is none."""
+    """Return the error in the text of an exception. Its code is empty if the text has none."""
     own = text.split("\n\nDriver stacktrace")[0]
     head = _HEAD.search(own)
     if head is None:
@@ -38,7 +38,7 @@ def said(text):
 
 
 def misfit(plan, error):
-    """Return why an error does not tell the cause of a run's fault; empty when it does."""
+    """Return the reason that an error does not name the fault as its cause; empty if it does."""
     action, _, what = plan.kind.partition(" ")
     if not error.code:
         return "no code of Headgate"
@@ -46,7 +46,7 @@ def misfit(plan, error):
         case "none":
             return "an error without a fault"
         case "pause":
-            return "a pause that is shorter than the limit counts as a loss"
+            return "a pause shorter than the limit was taken for a loss"
         case "kill" | "stop":
             return _lost(plan.victim, error)
     return _data(action, error) if what == "data" else _control(plan, action, error)
@@ -54,7 +54,7 @@ def misfit(plan, error):
 
 def _data(action, error):
     known = _CUT if action == "cut" else _CHANGED
-    return "" if error.code in known else f"{error.code} is not what a {action} leads to"
+    return "" if error.code in known else f"{error.code} does not follow from a {action}"
 
 
 def _control(plan, action, error):
@@ -62,16 +62,16 @@ def _control(plan, action, error):
         return ""
     if action == "cut" and error.code == "HG-3001":
         return _lost(plan.victim, error)
-    return f"{error.code}, and nothing of the connection to the coordinator"
+    return f"{error.code}, without naming the connection to the coordinator"
 
 
 def _lost(victim, error):
     if error.code != "HG-3001":
-        return f"{error.code} is not what a lost process leads to"
+        return f"{error.code} does not follow from a lost process"
     roles = (victim,) if victim in {"producer", "consumer"} else ("producer", "consumer")
     named = [role for role in ("producer", "consumer") if role in error.summary]
     if not named:
-        return "it does not say who was lost"
+        return "the error does not name the lost member"
     if not set(named) & set(roles):
-        return f"it names a {named[0]}, lost was a {victim}"
+        return f"the error names a {named[0]}, but a {victim} was lost"
     return ""

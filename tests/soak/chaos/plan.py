@@ -1,10 +1,10 @@
-"""What one run does, all of it from its seed: the job, the fault, the victim, the moment."""
+"""The plan of one run, drawn from its seed: the job, the fault, the victim, the moment."""
 
 import random
 from dataclasses import asdict, dataclass, replace
 
-#: One for every twentieth of the runs, so that each kind has its share whatever the count is. The
-#: first dozen have all of them.
+#: Kind of each of twenty consecutive runs, so that any count of runs has a share of each kind. The
+#: first dozen has all of them.
 KINDS = (
     "kill producer",
     "cut data",
@@ -27,12 +27,12 @@ KINDS = (
     "kill daemon",
     "kill producer",
 )
-#: Seconds that a paused process is stopped for.
+#: Seconds of the pause of a process.
 PAUSE = 5.0
 KEYS = 97
 SLOTS = 6
 
-#: Messages of the control connections whose passing can be the moment, by who the victim is.
+#: Control messages that can be the moment of the fault, by victim.
 _MESSAGES = {
     "consumer": ("CONSUMER", "START", "PARTITION", "SEALED", "PROGRESS", "DONE"),
     "producer": ("PRODUCER", "GO", "REGISTERED", "PARTITION", "PROGRESS", "DONE"),
@@ -41,12 +41,12 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When the fault happens.
+    """The moment of the fault.
 
     Attributes:
-        kind: ``time`` (``at`` ms after the action began), ``message`` (the ``at``-th message
-            ``name`` passes the coordinator) or ``rows`` (``at`` rows are through a task of the role
-            ``name``).
+        kind: ``time`` (``at`` ms after the start of the action), ``message`` (the ``at``-th message
+            ``name`` reaches or leaves the coordinator) or ``rows`` (a task of the role ``name`` has
+            processed ``at`` rows).
         at: see ``kind``.
         name: see ``kind``.
     """
@@ -67,29 +67,29 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One run.
+    """The plan of one run.
 
     Attributes:
-        seed: it comes from this alone.
-        consumers: partitions of the result.
-        producers: partitions of the input; in waves where they are more than the slots.
-        batches: of each producer.
-        batch_rows: of each batch.
-        pace_ms: that a producer waits before each batch.
-        width: how often the id is repeated in the payload.
-        reduce: ``none``; ``early``, which yields each batch as it comes; ``late``, after the last.
-        drag_ms: that a consumer waits before each batch.
-        shuffle: whether a shuffle of Spark's own follows.
-        hand_over: whether a consumer may serve another one's rows when slots are short.
-        kind: of the fault.
-        victim: ``producer``, ``consumer``, ``executor``, or ``daemon``; a process, or whose
-            connection.
-        which: of the victims there are, as a fraction.
-        moment: when.
-        manner: of a cut, ``end`` or ``reset``; of a flip, ``up`` (to the producer or the driver)
+        seed: seed from which all other attributes are drawn.
+        consumers: number of partitions of the result.
+        producers: number of partitions of the input. If they exceed the slots, they run in waves.
+        batches: batches per producer.
+        batch_rows: rows per batch.
+        pace_ms: ms that a producer waits before each batch.
+        width: repetitions of the id in the payload.
+        reduce: ``none``; ``early``, which yields each batch at once; ``late``, after the last one.
+        drag_ms: ms that a consumer waits before each batch.
+        shuffle: True if a shuffle by Spark follows.
+        hand_over: True if a consumer may serve the rows of another one when slots are short.
+        kind: kind of the fault.
+        victim: ``producer``, ``consumer``, ``executor``, or ``daemon``: the process that is hit, or
+            whose connection is.
+        which: position of the victim among all possible ones, as a fraction.
+        moment: moment of the fault.
+        manner: for a cut, ``end`` or ``reset``; for a flip, ``up`` (to the producer or the driver)
             or ``down``.
-        bit: which one, of a flip.
-        skip: how many bytes pass before it, after the moment.
+        bit: number of the flipped bit.
+        skip: bytes that pass between the moment and the flip.
     """
 
     seed: int
@@ -113,12 +113,12 @@ class Plan:
 
     @property
     def rows(self):
-        """All rows of the job."""
+        """Number of rows of the job."""
         return self.producers * self.batches * self.batch_rows
 
     @property
     def job(self):
-        """The job in words."""
+        """Description of the job."""
         more = [f"reduce {self.reduce}"] if self.reduce != "none" else []
         more += ["then a shuffle"] if self.shuffle else []
         return " ".join(
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def fault(self):
-        """The fault in words."""
+        """Description of the fault."""
         if self.kind == "none":
             return "no fault"
         where = "" if self.victim in self.kind else f" of a {self.victim}"
@@ -135,17 +135,17 @@ class Plan:
         return f"{self.kind}{where}{manner}, {self.moment}"
 
     def at_once(self):
-        """Return the same run with its fault as soon as there is a victim."""
+        """Return the same plan with the fault as soon as there is a victim."""
         name = "CONSUMER" if self.victim == "consumer" else "PRODUCER"
         return replace(self, moment=Moment("message", 1, name), skip=min(self.skip, 64))
 
     def fields(self):
-        """Return it as JSON takes it."""
+        """Return the plan as values that JSON can hold."""
         return asdict(self)
 
 
 def make_plan(seed, kind=None):
-    """Return the run of a seed; ``kind`` is asked for, or ``none`` for a run without a fault."""
+    """Return the plan of a seed, with a fault of this kind if one is given (``none``: no fault)."""
     choose = random.Random(seed)
     kind = kind or KINDS[seed % len(KINDS)]
     consumers = choose.choice((2, 2, 3))
@@ -185,7 +185,7 @@ def _victim(kind, choose):
         case "pause":
             return choose.choice(("producer", "consumer", "daemon", "executor"))
         case "stop":
-            # A stopped daemon is left out: Spark itself waits for it for ever, with or without us.
+            # Daemons are never stopped: Spark waits forever for a stopped one, with any job.
             return choose.choice(("producer", "producer", "consumer", "consumer", "executor"))
         case _:
             return choose.choice(("producer", "consumer"))

@@ -1,6 +1,6 @@
-"""A TCP relay in the driver's process: every connection through it can be cut, or get a flipped bit.
+"""A TCP relay in the driver's process that can cut a connection or flip a bit in it.
 
-Each direction of a connection has a thread that blocks, so neither can hold up the other.
+Each direction of a connection has a thread of its own, so neither blocks the other.
 """
 
 import contextlib
@@ -14,12 +14,12 @@ _CHUNK = 16 * 1024
 
 
 class Pair:
-    """One connection through the relay: who dialed, and whom the relay dialed for it.
+    """One connection through the relay: the socket of the client and the socket to the target.
 
     Attributes:
-        port: local port of the relay's own half, by which the far end knows this connection.
-        passed: bytes so far, by direction.
-        damaged: monotonic seconds at which the fault hit it, or None.
+        port: local port of the socket to the target, which identifies the connection there.
+        passed: bytes passed so far, by direction.
+        damaged: monotonic seconds at which the fault hit the connection, or None.
     """
 
     def __init__(self, near, far):
@@ -34,11 +34,11 @@ class Pair:
 
     @property
     def is_open(self):
-        """Whether bytes can still pass."""
+        """True while bytes can pass."""
         return not self._is_closed
 
     def cut(self, manner):
-        """End both halves: ``end``, as a process does that closes them, or ``reset``."""
+        """End both sockets: ``end``, as a normal close does, or ``reset``."""
         with self._lock:
             if self._is_closed:
                 return False
@@ -47,26 +47,26 @@ class Pair:
             self._is_reset = manner == "reset"
             for sock, _ in self._ends.values():
                 if self._is_reset:
-                    # With nothing lingering a close is a reset. The last thread that uses it does
-                    # that; this wakes the threads, and the other end hears nothing of it.
+                    # With a linger time of 0 a close is a reset. The last thread that uses the
+                    # socket closes it. This call only wakes the threads and sends nothing.
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 _shut_down(sock, socket.SHUT_RD if self._is_reset else socket.SHUT_RDWR)
         return True
 
     def flip(self, direction, skip, bit):
-        """Change one bit: of the byte that comes ``skip`` bytes from now in that direction."""
+        """Flip one bit of the byte that follows after ``skip`` more bytes in that direction."""
         with self._lock:
             self._wanted = (direction, self.passed[direction] + skip, bit)
         return not self._is_closed
 
     def forward(self, direction):
-        """Pass on what comes until either end closes."""
+        """Pass bytes on until either end closes."""
         source, sink = self._ends[direction]
         try:
             while data := source.recv(_CHUNK):
                 sink.sendall(self._changed(direction, data))
         except OSError:
-            pass  # cut by us, or by either end
+            pass  # the relay or an end has cut the connection
         finally:
             with self._lock:
                 self._left -= 1
@@ -77,14 +77,14 @@ class Pair:
                 self.release()
 
     def close(self):
-        """End both halves, as the end of a process would."""
+        """Close both sockets normally."""
         with self._lock:
             self._is_closed = True
             for sock, _ in self._ends.values():
                 _shut_down(sock, socket.SHUT_RDWR)
 
     def release(self):
-        """Give the descriptors back; no thread uses them any more."""
+        """Close the descriptors once no thread uses them."""
         for sock, _ in self._ends.values():
             sock.close()
 
@@ -105,11 +105,11 @@ class Pair:
 
 
 class Relay:
-    """Listens for one address and passes on what comes.
+    """Listens on behalf of one address and passes all bytes on.
 
     Args:
-        host: of the target.
-        port: of the target.
+        host: host of the target.
+        port: port of the target.
     """
 
     def __init__(self, host, port):
@@ -134,7 +134,7 @@ class Relay:
             try:
                 far = socket.create_connection(self._target, 10)
             except OSError:
-                near.close()  # the target is gone, as it would be without us
+                near.close()  # the target does not listen, so the client's connection ends too
                 continue
             for sock in (near, far):
                 sock.settimeout(None)
@@ -145,10 +145,9 @@ class Relay:
             self._start(pair.forward, DOWN)
 
     def close(self):
-        """Cut everything and wait for the threads."""
-        _shut_down(
-            self._listener, socket.SHUT_RDWR
-        )  # a plain close would leave the thread in its call
+        """Cut all connections and wait for the threads."""
+        # Without the shutdown the accepting thread would stay blocked in `accept`.
+        _shut_down(self._listener, socket.SHUT_RDWR)
         self._listener.close()
         for pair in list(self.pairs):
             pair.close()
@@ -159,5 +158,5 @@ class Relay:
 
 
 def _shut_down(sock, how):
-    with contextlib.suppress(OSError):  # its other end hung up first
+    with contextlib.suppress(OSError):  # the other end has closed before
         sock.shutdown(how)

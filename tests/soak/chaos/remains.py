@@ -1,4 +1,4 @@
-"""What belongs to one chaos session: its processes by their token, and what should not be left of them."""
+"""The processes of one chaos session, found by their token, and the check for leftovers of them."""
 
 import contextlib
 import faulthandler
@@ -22,16 +22,16 @@ def kill_all(token):
 
 
 def owner_of_port(port, peer, candidates):
-    """Return which of these processes holds the connection from ``port`` to ``peer``, or None."""
+    """Return the process that holds the connection from ``port`` to ``peer``, or None."""
     wanted = facts.connected(port, peer)
     return next((p for p in candidates if wanted & facts.look(p.pid).sockets), None)
 
 
 def left_behind(token):
-    """Return what should not be there between two runs, in words.
+    """Return a line for each leftover between two runs.
 
-    Idle workers of a live executor are Spark's own business, but they have no thread, listening
-    socket or stopped state of ours.
+    Idle workers of a live executor may stay, but without threads of Headgate, without listening
+    sockets, and not stopped.
     """
     found = of(token)
     folders = {p.folder for p in found if p.kind == "executor"}
@@ -54,12 +54,12 @@ def left_behind(token):
 
 
 def write_stacks(token, folder):
-    """Write what this process and all of a session are doing, and what its executors said."""
+    """Write the stacks of this process and of a session's processes, and the executors' logs."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "driver.txt").open("w") as file:
         faulthandler.dump_traceback(file, all_threads=True)
     found = of(token)
     (folder / "processes.txt").write_text(stacks.of_processes(found))
     for place in {p.folder for p in found if p.kind == "executor"}:
-        with contextlib.suppress(OSError):  # no log, no copy
+        with contextlib.suppress(OSError):  # there may be no log
             shutil.copy(Path(place) / "stderr", folder / f"executor-{Path(place).name}.stderr.txt")

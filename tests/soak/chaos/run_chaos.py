@@ -1,6 +1,6 @@
-"""python -m tests.soak.chaos.run_chaos [--count N] [--seed N] [--busy] [--json FILE]; --help has the rest.
+"""python -m tests.soak.chaos.run_chaos [--count N] [--seed N] [--busy] [--json FILE]
 
-Each run is a keyed job on local-cluster with one fault, all of it from its seed.
+Each run is a keyed job on local-cluster with one fault, both drawn from its seed.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tests.soak.chaos.plan import KINDS
 
 @contextmanager
 def busy_cores(number):
-    """Keep so many cores busy by other processes."""
+    """Keep ``number`` cores busy with other processes."""
     spin = [sys.executable, "-c", "while True: pass"]
     running = [subprocess.Popen(spin) for _ in range(number)]
     try:
@@ -44,22 +44,22 @@ def run(options, out=print):
 
 
 def parser():
-    """Return the command line; its defaults are those of a full run."""
+    """Return the parser of the command line. The defaults are those of a full run."""
     made = argparse.ArgumentParser(description=__doc__)
     made.add_argument("--count", type=int, default=500)
     made.add_argument("--seed", type=int, default=0, help="the first one")
     made.add_argument("--processes", type=int, default=2, help="sessions at the same time")
-    made.add_argument("--limit", type=float, default=30.0, help="seconds after which it is a hang")
-    made.add_argument("--busy", action="store_true", help="keep all cores busy meanwhile")
-    made.add_argument("--json", help="where to write results and figures")
+    made.add_argument("--limit", type=float, default=30.0, help="seconds until a run is a hang")
+    made.add_argument("--busy", action="store_true", help="keep all cores busy during the runs")
+    made.add_argument("--json", help="file for results and figures")
     made.add_argument("--kind", choices=[*dict.fromkeys(KINDS), "none"], help="this fault only")
-    made.add_argument("--mutation", choices=["drop", "twice"], help="spoil the rows: all is wrong")
+    made.add_argument("--mutation", choices=["drop", "twice"], help="damage the rows of all runs")
     return made
 
 
 def main():
     options = parser().parse_args()
-    # What ends this must end the sessions too.
+    # SIGTERM must end the sessions too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     started = time.monotonic()
     results = run(options, lambda text: print(text, flush=True))
@@ -74,7 +74,7 @@ def main():
         write_json(options.json, results, about)
     bad = [result["seed"] for result in results if result["outcome"] not in GOOD]
     if bad:
-        raise SystemExit(f"not good: seeds {bad}\nagain: --seed <one of them> --count 1")
+        raise SystemExit(f"failed seeds: {bad}\nrepeat one with: --seed <seed> --count 1")
 
 
 if __name__ == "__main__":

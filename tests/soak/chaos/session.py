@@ -1,4 +1,4 @@
-"""A Spark session that outlives many faults, in a process of its own."""
+"""A Spark session that survives many faults, in a process of its own."""
 
 import os
 import sys
@@ -8,16 +8,16 @@ from pathlib import Path
 from tests.faults.sessions import SHORT_LIVED
 from tests.soak.chaos import remains
 
-#: Seconds that lost executors get to come back.
+#: Seconds within which lost executors must be replaced.
 READY = 120.0
 
 
 class NotReady(RuntimeError):
-    """The session has not come back to its full strength."""
+    """The session does not have all of its executors."""
 
 
 def make_session(token, folder):
-    """Return a session with two executors of three slots, all of its processes with the token."""
+    """Return a session with two executors of three slots. All of its processes have the token."""
     os.environ[remains.TOKEN] = token
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -30,9 +30,9 @@ def make_session(token, folder):
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.task.maxFailures": "4",
-        # Executors are lost by the dozen, and come back each time.
+        # Dozens of executors are lost, and each one must be replaced.
         "spark.deploy.maxExecutorRetries": "-1",
-        # A stopped executor is Spark's to find: soon enough for a run's limit.
+        # Spark must notice a stopped executor within the limit of a run.
         "spark.executor.heartbeatInterval": "1s",
         "spark.storage.blockManagerHeartbeatTimeoutMs": "8s",
         "spark.network.timeoutInterval": "1s",
@@ -49,10 +49,10 @@ def make_session(token, folder):
 
 
 def wait_ready(session, token):
-    """Wait until both executors are there, and Spark knows no others.
+    """Wait until both executors run and Spark knows no others.
 
     Raises:
-        NotReady: they are not, after a generous while.
+        NotReady: this is not so after :data:`READY` seconds.
     """
     end = time.monotonic() + READY
     while True:

@@ -1,4 +1,4 @@
-"""Runs plans on one session, one after the other, and says what became of each."""
+"""Runs plans on one session, one after another, and returns the outcome of each."""
 
 import shutil
 import threading
@@ -11,19 +11,19 @@ from tests.soak.chaos.judge import misfit, said
 from tests.soak.chaos.session import make_session, wait_ready
 from tests.soak.chaos.watch import Watch
 
-#: Seconds that a run gets before its fault; only a job that never begins needs them.
+#: Seconds from the start of a run to its fault. Only a job that never begins takes so long.
 BEGIN = 90.0
-#: Seconds in which everything must be cleaned up.
+#: Seconds within which all resources of a run must be released.
 CLEAN = 12.0
 
 
 class Stage:
-    """One session and what watches it.
+    """One session and its watch.
 
     Args:
-        token: of its processes.
-        folder: for everything that it writes.
-        limit: seconds after a fault, or its end, in which there must be rows or an error.
+        token: token of the session's processes.
+        folder: folder for all files of the session.
+        limit: seconds after a fault, or after its end, within which the run must end.
     """
 
     def __init__(self, token, folder, limit):
@@ -36,14 +36,14 @@ class Stage:
         wait_ready(self._session, token)
 
     def run(self, plan, mutation=None):
-        """Return what became of a plan: a dictionary for JSON."""
+        """Run a plan; return its result as values that JSON can hold."""
         found = self._run(plan, mutation)
         if found["outcome"] == "missed" and plan.kind != "none":
             found = self._run(plan.at_once(), mutation)
         return found
 
     def stop(self):
-        """Stop the session; return what is left of it, in words."""
+        """Stop the session; return a line for each process that is left."""
         self._session.stop()
         return [f"{p.kind} {p.pid}" for p in self._left_alive()]
 
@@ -115,7 +115,7 @@ class Stage:
 
 
 class _Action:
-    """The action, in a thread of its own."""
+    """The action of a run, in a thread of its own."""
 
     def __init__(self, session, plan, folder, mutation):
         self._out = job.build(session, plan, folder, mutation)
@@ -163,7 +163,7 @@ def _result(plan, story, fault, action, outcome, detail):
         "verdict_s": _seconds(since, ended),
         "seconds": _seconds(action.started, ended),
         "disturbed": story.cause is not None,
-        # An error that nobody saw must be true as well: it is in the log.
+        # An error that only the log has must name the true cause as well.
         "blames": misfit(plan, story.cause) if story.cause else "",
         "epochs": story.epochs,
         "causes": [list(cause) for cause in story.causes],

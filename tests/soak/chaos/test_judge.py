@@ -1,4 +1,4 @@
-"""The oracle and the judge can say no: rows that are wrong, errors that blame something else."""
+"""The checks of rows and errors can fail: wrong rows, and errors that blame another cause."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ def test_all_rows_in_any_order_are_right():
     ("ids", "words"),
     [
         (list(range(1, 1000)), "1 rows are missing"),
-        ([*range(1000), 7], "1 are there more than once"),
-        ([*range(1, 1000), 7], "1 rows are missing, 1 are there"),
+        ([*range(1000), 7], "1 are duplicates"),
+        ([*range(1, 1000), 7], "1 rows are missing, 1 are duplicates"),
         ([*range(1000), 1000], "never sent"),
         ([], "1000 rows are missing"),
     ],
@@ -49,7 +49,7 @@ def test_a_changed_value_and_a_moved_row_are_seen(column):
 
 def test_a_key_may_move_as_a_whole_where_consumers_may_be_handed_over():
     moved = rows(list(range(PLAN.rows))).set_column(3, "p", pa.array([0] * PLAN.rows, pa.int32()))
-    assert "not theirs" in wrong_rows(PLAN, moved, HOME)
+    assert "wrong partitions" in wrong_rows(PLAN, moved, HOME)
     assert not wrong_rows(replace(PLAN, hand_over=True), moved, HOME)
 
 

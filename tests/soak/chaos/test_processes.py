@@ -1,4 +1,4 @@
-"""Processes are found by their token, and only the very same one is signalled."""
+"""Processes are found by their token, and a signal never reaches a later process with the pid."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.soak.chaos import remains
 
 @pytest.fixture
 def sleeper():
-    """A process with a token of its own, as it was found by that."""
+    """Yield a process with a token of its own, found by that token."""
     token = uuid.uuid4().hex
     started = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(100)"],

@@ -1,4 +1,4 @@
-"""The relay passes everything on, and does the one damage that it was asked for."""
+"""The relay passes all bytes on, apart from the damage that was asked for."""
 
 import socket
 import threading
@@ -9,13 +9,13 @@ from tests.soak.chaos.relay import Relay
 
 @pytest.fixture
 def ends():
-    """A relay with one connection through it: who dialed, who was dialed, the pair."""
+    """Yield a connection through a relay: the client's socket, the target's socket, the pair."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         relay = Relay(*listener.getsockname())
         near = socket.create_connection(("127.0.0.1", relay.port), 10)
         far, _ = listener.accept()
         far.settimeout(10)
-        # An answer shows that the relay has noted the connection.
+        # The byte arrives only once the relay has recorded the connection.
         near.sendall(b"?")
         assert far.recv(1) == b"?"
         yield near, far, relay.pairs[0]

@@ -1,7 +1,7 @@
-"""What passes the coordinator in this process: who is a member, what is said, the first cause.
+"""Watches the coordinator of this process: its members, its messages, the first cause.
 
-It stands at the two doors that every version of the coordinator has: a message that comes in, and the
-effects that go out.
+It hooks into the messages that the coordinator receives and the effects that it returns, which
+every version of the coordinator has.
 """
 
 import threading
@@ -17,7 +17,7 @@ from headgate.errors import CancelledError
 
 @dataclass(slots=True)
 class Seen:
-    """One task that has said who it is; ``port`` is its end of the control connection."""
+    """One task that has registered; ``port`` is its end of the control connection."""
 
     role: str
     partition: int
@@ -29,9 +29,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Story:
-    """What happened in one run, in monotonic seconds."""
+    """The events of one run. Times are monotonic seconds."""
 
-    #: When the first cause was told, and that cause.
+    #: Time at which the first cause was known, and that cause.
     noticed: float | None = None
     cause: Said | None = None
     #: Every different code and summary, in order.
@@ -41,10 +41,10 @@ class Story:
 
 
 class Watch:
-    """Watches one application; :meth:`begin` starts a story, and says what to relay.
+    """Watches one application. :meth:`begin` starts a story and sets the relays for its fault.
 
     Args:
-        owner: the application, as ``headgate.spark.driver.application.of`` returns it.
+        owner: the application, from ``headgate.spark.driver.application.of``.
     """
 
     def __init__(self, owner):
@@ -52,7 +52,7 @@ class Watch:
         self._server = owner._server
         self._real_port = owner.port
         self._tasks = {}
-        #: Exchange of each connection; and those of earlier stories, whose late tasks may still come.
+        #: Exchange of each connection, and exchanges of earlier stories, whose tasks may be late.
         self._exchanges = {}
         self._earlier = set()
         self._relays = {}
@@ -69,11 +69,11 @@ class Watch:
         self._depth = 0
 
     def is_of(self, owner):
-        """Whether it watches this application."""
+        """Return True if this is the watched application."""
         return self._owner is owner
 
     def begin(self, plan):
-        """Start a new story; tasks made from now on go through relays where the fault needs it."""
+        """Start a new story. Tasks of new exchanges go through relays if the fault needs it."""
         self.end()
         self._earlier.update(self._exchanges.values())
         self.story = Story()
@@ -93,12 +93,12 @@ class Watch:
         self._relays, self.control = {}, None
 
     def tasks(self, role):
-        """Return the tasks of a role that have a connection now, by partition."""
+        """Return the connected tasks of a role, sorted by partition."""
         found = [task for task in list(self._tasks.values()) if task.role == role]
         return sorted(found, key=lambda task: (task.partition, task.attempt))
 
     def processes(self, role, token):
-        """Return the worker processes behind the tasks of a role."""
+        """Return the worker processes that run the tasks of a role."""
         workers = [p for p in remains.of(token) if p.kind == "worker"]
         peer = self._real_port
         found = [remains.owner_of_port(t.port, peer, workers) for t in self.tasks(role)]
@@ -115,7 +115,7 @@ class Watch:
         return [pairs[port] for port in ports if port in pairs]
 
     def remains(self):
-        """Return what the coordinator still holds, in words; empty when it is clean."""
+        """Return a line for each resource that the coordinator still holds."""
         coordinator = self._server.coordinator
         held = {
             "members": coordinator.members,
@@ -125,7 +125,7 @@ class Watch:
         }
         return [f"{len(things)} {name}" for name, things in held.items() if things]
 
-    # In the coordinator's thread.
+    # Called in the coordinator's thread.
 
     def _came(self, connection, exchange_id, message, now):
         self._exchanges[connection] = exchange_id
@@ -163,7 +163,7 @@ class Watch:
             effects = self._take()
         finally:
             self._depth -= 1
-        if self._depth == 0:  # it calls itself for what the end of a run brings about
+        if self._depth == 0:  # the end of a run makes the coordinator call itself
             for effect in effects:
                 self._effect(effect)
         return effects
@@ -187,7 +187,7 @@ class Watch:
 
     def _caused(self, code, summary, text):
         if code == CancelledError.code:
-            return  # a consequence, as where a stage has ended early
+            return  # a consequence of another event, such as the early end of a stage
         story = self.story
         if story.cause is None:
             story.noticed = time.monotonic()

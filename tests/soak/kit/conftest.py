@@ -1,4 +1,4 @@
-"""The tests of the fault kit are watched by it; an application whose processes may be hurt."""
+"""The watchdog for the tests in this folder, and an application whose processes may be killed."""
 
 import os
 import sys
@@ -11,16 +11,16 @@ from tests.faults.watchdog import pytest_runtest_protocol
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-#: pytest finds it by its name here.
+#: pytest finds the hook by its name here.
 __all__ = ["pytest_runtest_protocol"]
 
-#: Seconds in which everything of an application must have gone after its stop.
+#: Seconds after its stop within which all resources of an application must be released.
 AFTER_STOP = 15.0
 
 
 @pytest.fixture(scope="module")
 def local_cluster(tmp_path_factory):
-    """An application of two executors with two slots each, of this module alone."""
+    """Yield an application with two executors of two slots, for the tests of one module."""
     from pyspark.sql import SparkSession
     from tests.faults import failpoints
 

@@ -1,4 +1,4 @@
-"""Processes that end at a control message: the right rows, or one clear error; nothing is left."""
+"""Processes killed at a control message: the right rows or one clear error, and no leftovers."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 HERE = Path(__file__).resolve().parents[2] / "faults"
 ROWS = 4_000
 
-#: Where a worker is killed: all messages of a run without a source.
+#: Points at which a worker is killed: all messages of a run without a source.
 WORKERS = [
     "consumer sends CONSUMER",
     "consumer sent CONSUMER",
@@ -54,7 +54,7 @@ if os.environ.get("HEADGATE_TEST_FAULTS") != "full":
 
 @pytest.fixture
 def cluster(local_cluster):
-    """The application, with no rule set and nothing left behind."""
+    """Yield the application without rules. Check for leftovers after the test."""
     leftovers = Leftovers(spark="live")
     local_cluster.failpoints.clear()
     yield local_cluster
@@ -63,13 +63,13 @@ def cluster(local_cluster):
 
 
 def count(spark):
-    """Exchange some rows; return how often each came out."""
+    """Exchange some rows; return the number of copies of each."""
     numbers = spark.range(0, ROWS, 1, 3)
     return collections.Counter(row[0] for row in exchange(numbers, by="id").collect())
 
 
 def outcome(action):
-    """Return what an action gave, or the text of its error."""
+    """Return the result of an action and the text of its error, one of them empty."""
     try:
         return action(), ""
     except Exception as error:  # noqa: BLE001 - Spark's classes differ by mode
@@ -83,7 +83,7 @@ def test_a_worker_that_is_killed_at_a_message(cluster, point):
     counts, text = outcome(lambda: count(cluster))
     seconds = time.monotonic() - started
     fired = cluster.failpoints.fired()
-    assert len(fired) == 1, f"{point} was not passed"
+    assert len(fired) == 1, f"no process reached {point}"
     print(f"{point}: {'right rows' if counts else 'an error'} after {seconds:.1f} s")
     if counts is None:
         assert "HG-3001" in text or "exited unexpectedly" in text, text

@@ -1,4 +1,4 @@
-"""The check for leftovers looks into Spark's Python workers, too."""
+"""The check for leftovers covers Spark's Python workers too."""
 
 import signal
 import sys
@@ -25,7 +25,7 @@ FORGETFUL = {
 
 
 def forget(code):
-    """Return a function for mapInArrow that leaves something in its worker."""
+    """Return a function for mapInArrow that leaks a resource in its worker."""
 
     def run(batches):
         import sys
@@ -39,12 +39,12 @@ def forget(code):
 
 
 def clean(batches):
-    """Forget what a test kept."""
+    """Release the resources that a test leaked."""
     import sys
     import time
 
     sys.__dict__.pop("kept_by_a_test", None)
-    time.sleep(0.5)  # so that each worker gets one
+    time.sleep(0.5)  # so that each worker gets one task
     yield from batches
 
 
@@ -83,4 +83,4 @@ def test_workers_whose_jvm_is_gone_are_found(local_cluster):
     while executors[0].is_there:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    leftovers.check(30)  # they end with it
+    leftovers.check(30)  # the workers end with their JVM

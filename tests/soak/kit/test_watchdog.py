@@ -1,4 +1,4 @@
-"""A hanging test fails soon, with the stacks of all its processes."""
+"""A test that hangs fails soon, with the stacks of all its processes."""
 
 import os
 import subprocess
@@ -58,14 +58,14 @@ def test_after_it():
 
 
 def run_pytest(folder, *arguments):
-    """Run pytest on a folder of its own; return its code and what it said."""
+    """Run pytest on a folder of its own; return its exit code and its output."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_hanging.py").write_text(HANGING)
     options = ["-p", "no:cacheprovider", "-o", f"pythonpath={ROOT}", "--import-mode=importlib"]
     command = [sys.executable, "-m", "pytest", *options, *arguments, "test_hanging.py"]
     environment = {name: value for name, value in os.environ.items() if "PYTEST" not in name}
     environment.pop("HEADGATE_TEST_MARK", None)
-    # Not a pipe: what a run leaves behind would hold it.
+    # A process that the run leaves behind would keep a pipe open, so this uses a file.
     with (folder / "said.txt").open("w+") as said:
         done = subprocess.run(
             command, cwd=folder, env=environment, stdout=said, stderr=said, timeout=80, check=False
@@ -86,7 +86,7 @@ def test_a_hang_is_reported_with_the_stacks_of_parent_and_forked_child(tmp_path)
 
 
 def test_a_test_that_holds_pythons_lock_for_ever_is_ended_with_its_stack(tmp_path):
-    # pytest-timeout's signal is of no use here: nobody comes to handle it.
+    # pytest-timeout cannot end this test, as no Python code runs to handle its signal.
     code, said = run_pytest(tmp_path, "-k", "holds_the_lock or after_it")
     assert code < 0, said
     assert "answers no signal" in said

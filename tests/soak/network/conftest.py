@@ -1,6 +1,6 @@
-"""The tests of links are watched."""
+"""Puts the tests in this folder under the watchdog."""
 
 from tests.faults.watchdog import pytest_runtest_protocol
 
-#: pytest finds it by its name here.
+#: pytest finds the hook by its name here.
 __all__ = ["pytest_runtest_protocol"]

@@ -1,6 +1,6 @@
-"""A link that goes down between two hosts: nobody says goodbye, and nothing is acknowledged.
+"""A link that goes down between two hosts: no GOODBYE arrives, and no byte is acknowledged.
 
-The two hosts are namespaces of the kernel's network, which only root may make.
+The two hosts are network namespaces, which only root may create.
 """
 
 import contextlib
@@ -16,8 +16,9 @@ from tests.faults.network import Child, Task, environment, nothing_left
 
 __all__ = ["environment", "nothing_left"]
 
-#: Seconds to the loss: 10 to acknowledge what was sent. A consumer that waits sends nothing, so the
-#: kernel asks after 4 of silence and each 2 from then on, and gives up after 10 as well.
+#: Limit in seconds for the loss to be noticed. The kernel gives up when bytes are not acknowledged
+#: for 10 s. A waiting consumer sends no bytes; there the kernel probes after 4 s of silence and
+#: then every 2 s, and gives up after 10 s as well.
 LIMITS = {"busy": 30.0, "idle": 30.0}
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
 
@@ -28,9 +29,9 @@ def ip(*words):
 
 @pytest.fixture
 def hosts():
-    """The names of two namespaces with a link between them, named as they are."""
+    """Yield the names of two linked namespaces. The ends of the link have the same names."""
     if os.geteuid() != 0:
-        pytest.skip("only root may make network namespaces")
+        pytest.skip("only root may create network namespaces")
     if shutil.which("ip") is None:
         pytest.skip("there is no `ip` command")
     names = [f"hg{uuid.uuid4().hex[:8]}" for _ in ADDRESSES]
@@ -55,7 +56,7 @@ def hosts():
 
 
 def on(host):
-    """The command that runs another one on a host."""
+    """Return the prefix of a command that runs on a host."""
     return ["ip", "netns", "exec", host]
 
 

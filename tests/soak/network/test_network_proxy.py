@@ -1,4 +1,4 @@
-"""The fault proxy does what it says, and the same again for the same seed."""
+"""The fault proxy causes the planned faults, and the same ones for the same seed."""
 
 import contextlib
 import socket
@@ -19,7 +19,7 @@ SENT = bytes(range(256)) * 40
 
 
 class Server:
-    """Sends the same bytes to each client, and keeps what clients say."""
+    """Sends the same bytes to each client, and keeps the bytes that clients send."""
 
     def __init__(self, sent=SENT):
         self._sent = sent
@@ -56,7 +56,7 @@ def server():
 
 
 def all_of(proxy, timeout=5.0):
-    """Return all that comes, and whether an end came as well."""
+    """Return all bytes received, and True if the connection ended."""
     with socket.create_connection((proxy.host, proxy.port)) as sock:
         sock.settimeout(timeout)
         data = b""
@@ -85,7 +85,7 @@ def test_bytes_are_damaged_as_planned(server, kind):
     with FaultProxy(server.host, server.port, Fault(kind, offset=100, length=7, bit=3)) as proxy:
         assert all_of(proxy, 1) == (DAMAGED[kind], False)
         assert proxy.struck
-        # One fault in all: the next connection is spared.
+        # The fault strikes only once, so the next connection is undamaged.
         assert all_of(proxy, 1) == (SENT, False)
 
 
@@ -95,7 +95,7 @@ def test_an_end_comes_after_what_was_before_it(server, kind):
         data, ended = all_of(proxy)
         assert ended
         assert SENT.startswith(data)
-        # A reset may take with it what was not read yet.
+        # A reset may discard bytes that were not read yet.
         assert len(data) == 100 or kind == "reset"
 
 

@@ -1,4 +1,4 @@
-"""Peers that are stopped or cut off in silence, links that pass one way only."""
+"""Peers that are stopped or unreachable, and links that pass bytes in one direction only."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ import headgate as hg
 __all__ = ["environment", "nothing_left"]
 
 errors = hg.errors
-#: Seconds within which a peer must acknowledge what is sent to it, and prove itself.
+#: Seconds within which a peer must acknowledge bytes, and must finish the handshake.
 USER_TIMEOUT, HANDSHAKE_DEADLINE = 10.0, 12.0
 #: Seconds of a stop that must not count as a loss.
 STOP = 5.0
@@ -71,7 +71,7 @@ def test_a_consumer_that_is_stopped_for_5_seconds_is_not_lost(environment):
 
         writing = Task(produce)
         time.sleep(STOP)
-        assert writing.running, "it did not wait for its consumer"
+        assert writing.running, "the producer did not wait for its consumer"
         child.process.send_signal(signal.SIGCONT)
         assert writing.result(40) is True
         assert child.end() == (0, f"{51 * 20_000}\n", "")
@@ -79,7 +79,7 @@ def test_a_consumer_that_is_stopped_for_5_seconds_is_not_lost(environment):
 
 @pytest.mark.timeout(180)
 def test_a_producer_that_is_stopped_for_good_is_lost_after_the_idle_timeout(environment):
-    # The kernel of a stopped process acknowledges for it: only the heartbeats of the connection tell.
+    # The kernel acknowledges bytes for a stopped process, so only missing heartbeats show the loss.
     with Child(ENDLESS) as child:
         gate = environment(idle_timeout="3s").create_input_gate([address_of(child)])
         reader = hg.RecordReader(gate)
@@ -117,7 +117,7 @@ def test_a_link_that_is_stalled_one_way_comes_back(environment, direction):
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("stopped", ["link", "rows", "credits"])
 def test_a_silent_link_blocks_both_sides_until_it_is_cut(environment, stopped):
-    # The proxy's kernel acknowledges, so no timer runs out here; on Spark heartbeats end this.
+    # The proxy's kernel acknowledges, so no timer expires here. On Spark heartbeats end the wait.
     producer, consumer = environment(memory="1m"), environment(memory="1m")
     partition = producer.create_result_partition(1, schema=NUMBERS)
     address = partition.address(0)
@@ -166,10 +166,10 @@ def test_a_link_that_is_silent_from_the_start_ends_with_the_deadline_of_the_hand
             gate.close()
 
 
-#: Of a function that holds Python's lock; 60 is the real thing.
+#: Seconds for which a function holds the GIL. The full test uses 60.
 LOCK_SECONDS = float(os.environ.get("HEADGATE_TEST_GIL_SECONDS", "5"))
 
-#: A function in C that keeps Python's lock: libc's through PyDLL.
+#: A producer that holds the GIL: PyDLL does not release it around calls of libc.
 HOLDS_THE_LOCK = """
 import ctypes
 env = environment()
@@ -196,7 +196,7 @@ def test_a_producer_whose_function_holds_pythons_lock_is_alive(environment):
     with Child(code) as child:
         address = address_of(child)
         assert child.line() == "holds"
-        # It connects, is let in and gets rows while the lock is held.
+        # The consumer connects and gets rows while the producer's function holds the GIL.
         gate = environment().create_input_gate([address])
         started = time.monotonic()
         reader = hg.RecordReader(gate)

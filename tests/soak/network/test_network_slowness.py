@@ -1,4 +1,4 @@
-"""Slow links, slow peers, too few processors: slower, and nothing else."""
+"""Slow links, slow peers and too few processors cost time and nothing else."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def test_a_link_of_small_windows_that_is_slow_and_late(environment):
         assert_same(run.outcome(60), EXPECTED)
 
 
-#: Seconds of it; the load is 8 busy processes for each processor.
+#: Seconds of the load, which is 8 busy processes per processor.
 STARVED_SECONDS = float(os.environ.get("HEADGATE_TEST_STARVED_SECONDS", "5"))
 
 
@@ -81,7 +81,7 @@ PER_CONSUMER = 40
 
 @pytest.mark.timeout(180)
 def test_one_slow_consumer_of_100_holds_no_other_one_up(environment):
-    # As a shuffle with one writer: the others get all that is not behind the slow one's rows.
+    # A shuffle with one writer. The other consumers get all rows not queued behind the slow one's.
     producer = environment(memory="64m", segment_size="16k")
     consumer = environment(memory="64m", segment_size="16k")
     partitions = [producer.create_result_partition(1, schema=NUMBERS) for _ in range(CONSUMERS)]
@@ -98,7 +98,7 @@ def test_one_slow_consumer_of_100_holds_no_other_one_up(environment):
         batches = []
         for batch in hg.RecordReader(gates[index]):
             batches.append(batch)
-            if index == 0:  # it reads on when all others are done
+            if index == 0:  # the slow consumer reads on once all others are done
                 wait_until(lambda: len(others_done) == CONSUMERS - 1, 100)
         others_done.append(index)
         return pa.Table.from_batches(batches, NUMBERS)

@@ -1,4 +1,4 @@
-"""The benches run. What they measure is not a test's business."""
+"""The benches run and print their ratios. No test checks the measured values."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from benches import flink_cluster, harness, sweep
 from benches.__main__ import NAMES
 
 ROOT = Path(__file__).resolve().parents[3]
-#: Seconds after which a bench hangs, beside a busy neighbour; the test itself may take longer.
+#: Seconds after which a bench counts as hanging, on a busy machine. The test may take longer.
 HANGS = 290
 pytestmark = pytest.mark.timeout(400)
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(400)
         ("memory", ["memory"]),
         ("lost", ["lost_writes", "lost_idle", "lost_consumer"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
-        # It compares the answers of all contestants, too.
+        # This bench also compares the results of all contestants.
         ("pipeline", ["pipeline", "pipeline_sql"]),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_ratio_is_the_median_of_theirs_over_ours_against_the_best_rival(
     contestants = {name: iter(values).__next__ for name, values in seconds.items()}
     ratio = harness.Ratio("x", ("slow", "fast"), "ours", goal=2.0)
     harness.compare("b", "what", contestants, [ratio], turns=3, size=10**6)
-    # 3/1, 4/2 and 5/1: the first turn is not counted.
+    # The ratios are 3/1, 4/2 and 5/1; the first turn is not counted.
     assert capsys.readouterr().out.splitlines()[-1] == "RATIO x 3.00 goal 2"
     assert '"over": "fast"' in (tmp_path / "results" / "b.json").read_text(encoding="utf-8")
 

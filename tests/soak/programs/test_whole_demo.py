@@ -1,4 +1,4 @@
-"""The demo as a program, on all its data."""
+"""The demo as a program, on all of its data."""
 
 import subprocess
 import sys
