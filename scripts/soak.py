@@ -74,15 +74,15 @@ PARTS = (
         "sanitize",
         "unsafe code that reads or writes what it must not",
         ("scripts/sanitize.sh",),
-        4,
-        ("rust_core/memory/*",),
+        6,
+        ("rust_core/memory/*", "rust_core/record/src/*", "rust_core/exchange/src/*"),
     ),
     Part(
         "deny",
         "crates with a bad licence, a known hole, or of an unknown source",
         ("scripts/deny.sh",),
         3,
-        ("Cargo.lock", "deny.toml"),
+        ("Cargo.lock", "Cargo.toml", "rust_core/*/Cargo.toml", "deny.toml"),
     ),
     Part(
         "instructions",
