@@ -1,4 +1,4 @@
-"""The tests on Spark share one session, and are watched."""
+"""The fixtures of the tests on Spark, which share one session, and their watchdog."""
 
 from tests.faults.watchdog import pytest_runtest_protocol
 from tests.spark.fixtures import nothing_left, numbers, spark

@@ -1,4 +1,4 @@
-"""Runs a script as a Spark driver of its own, for sessions that need another configuration."""
+"""Runs a script in a Spark driver of its own, for tests that need another configuration."""
 
 import json
 import os
@@ -41,11 +41,11 @@ def eventually(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"not within {seconds} s; said: {said}")
+            raise TimeoutError(f"not true within {seconds} s; log: {said}")
         time.sleep(0.1)
 
 def outcome(action):
-    '''Return what an action comes to: the ids it has, or the text of its error; and its seconds.'''
+    '''Run an action. Return if its ids are right, the text of its error, and its seconds.'''
     started = time.monotonic()
     try:
         ids = sorted(row["id"] for row in action())
@@ -70,14 +70,14 @@ QUIET = {
 
 
 def drive(body, master, tmp_path, seconds=600, **conf):
-    """Run a script; return what it told.
+    """Run a script; return the values that it passed to ``tell``.
 
     Args:
-        body: goes on from ``HEAD``; ends with a call of ``tell``.
-        master: of its session.
+        body: code that follows ``HEAD`` and ends with a call of ``tell``.
+        master: master of the session.
         tmp_path: an empty folder.
-        seconds: that it may take.
-        conf: of its session; ``__`` stands for a dot.
+        seconds: time limit of the script.
+        conf: configuration of the session; ``__`` stands for a dot.
     """
     given = {name.replace("__", "."): value for name, value in conf.items()}
     given = {**QUIET, "spark.local.dir": str(tmp_path / "local"), **given}
@@ -95,5 +95,5 @@ def drive(body, master, tmp_path, seconds=600, **conf):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (told,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
-    print(told)  # for whoever runs with -s
+    print(told)  # visible with pytest -s
     return json.loads(told.removeprefix("TOLD "))

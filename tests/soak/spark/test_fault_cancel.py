@@ -1,4 +1,4 @@
-"""Cancelled jobs, with and without an interrupt, between good ones in the same reused workers."""
+"""Cancelled jobs, with and without an interrupt, between good jobs in the same reused workers."""
 
 import os
 import sys
@@ -21,20 +21,20 @@ pytestmark = [
     in_executors,
 ]
 
-#: Seconds after which everything of a cancelled job must have ended.
+#: Seconds within which all tasks of a cancelled job must end.
 ENDS = 10.0
 
 
 @pytest.fixture(autouse=True)
 def all_slots(request):
-    """Every test begins with all slots, also after a lost executor."""
+    """Start each test with all slots, even after a lost executor."""
     if "spark" in request.fixturenames:
         wait_for_executors(request.getfixturevalue("spark"))
 
 
 @pytest.fixture
 def causes(monkeypatch):
-    """The causes of the runs that end, in order."""
+    """Return the list of the causes of the runs that end, in order."""
     seen, ended_of = [], Jobs.ended
 
     def ended(self, run, cause):
@@ -77,7 +77,10 @@ KINDS = [("map", sleeping), ("reduce", sleeping), ("map", streaming)]
 
 
 def cancel_one(spark, result, group, interrupt, begun):
-    """Start an action, cancel it when ``begun`` is true; return its text and how long it went on."""
+    """Start an action and cancel it once ``begun`` is true.
+
+    Returns the text of its error, and its seconds after the cancellation.
+    """
     texts = []
 
     def act():
@@ -117,7 +120,7 @@ def test_cancelled_jobs_between_good_ones(spark, numbers, tmp_path, causes):
         assert "HG-" not in text
         assert all(cause is None or cause.is_cancelled for cause in causes)
         assert wait_for(lambda: last_stats().state != "running", ENDS)
-        # A run whose consumers were all interrupted is done: nobody wants its rows any more.
+        # A run whose consumers were all interrupted is done, as no consumer wants its rows.
         assert (last_stats().state, last_stats().error) in {("cancelled", "HG-2301"), ("done", "")}
         good = tmp_path / f"{turn} good"
         good.mkdir()

@@ -1,4 +1,4 @@
-"""The way between workers and the coordinator: late, doubled, cut in flight, damaged."""
+"""Messages between workers and the coordinator that are late, duplicated, cut off or damaged."""
 
 import contextlib
 import time
@@ -17,19 +17,19 @@ from headgate.spark.driver.epoch_causes import GRACE
 from headgate.spark.driver.jobs import tag
 from headgate.spark.wire.cause import Cause
 
-#: Bytes that pass at least on the control connection of a task: to the coordinator, and back.
+#: Minimum bytes on a task's control connection: to the coordinator, and back.
 CONNECTION = (600, 600)
 
 
 @pytest.fixture(autouse=True)
 def all_slots(request):
-    """Every test begins with all slots, also after a lost executor."""
+    """Start each test with all slots, even after a lost executor."""
     if "spark" in request.fixturenames:
         wait_for_executors(request.getfixturevalue("spark"))
 
 
 def said_twice(theatre, connection, kind, fields, run):
-    """Say a message twice; the second time the coordinator may refuse it and hang up."""
+    """Send a message twice. The coordinator may refuse the second one and close the connection."""
     theatre.say(connection, kind, fields, run)
     try:
         theatre.say(connection, kind, fields, run)

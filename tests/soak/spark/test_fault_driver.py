@@ -1,4 +1,4 @@
-"""A driver that stops for a while, or for good: its workers wait for it, or end by themselves."""
+"""A driver that is stopped for a while, whose workers wait, or for good, whose workers end."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui
     .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
-    time.sleep(0.1)  # the driver, and two executors: before that there are too few slots
+    time.sleep(0.1)  # wait for the driver and both executors, which have the slots
 df = spark.range(0, 1000, 1, 2)
 def sign():
     (folder / f"worker-{os.getpid()}").touch()
@@ -47,13 +47,13 @@ def add_up(result):
         return text[text.find("[HG-") + 1:][:7] if "[HG-" in text else text[:300]
 """
 RIGHT = (sum(range(1000)), 1000)
-#: Seconds of a test of this file, with a Spark of its own.
+#: Each test of this file starts a Spark of its own.
 pytestmark = pytest.mark.timeout(600)
 LONG = pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it")
 
 
 class Driver:
-    """A driver of its own, and the processes that belong to it."""
+    """A separate driver and its processes."""
 
     def __init__(self, body, folder):
         self.folder = folder
@@ -75,10 +75,10 @@ class Driver:
 
     @property
     def descendants(self):
-        """This driver, its JVM, its executors, their daemons and workers, as far as they live."""
+        """The live processes: this driver, its JVM, its executors, their daemons and workers."""
         parents = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it ended as we looked
+            with contextlib.suppress(OSError):  # the process has ended
                 after = path.read_text(encoding="utf-8").rpartition(") ")[2].split()
                 if after[0] != "Z":
                     parents[int(path.parent.name)] = int(after[1])
@@ -99,7 +99,7 @@ class Driver:
 
 @pytest.fixture
 def driver(tmp_path):
-    """Return a function that starts a driver; nothing of it is left afterwards."""
+    """Return a function that starts a driver. Its processes are killed after the test."""
     started = []
 
     def start(body):

@@ -1,4 +1,4 @@
-"""Log lines, statistics and progress may all fail or flood: the rows are right all the same."""
+"""Log lines, statistics and progress may fail or flood: the rows are right nevertheless."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class Refusing(logging.Handler):
-    """A handler whose disk is full."""
+    """A log handler whose disk is full."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
@@ -34,7 +34,7 @@ class Refusing(logging.Handler):
 
 
 def say_nothing(flag):
-    """Return a function whose worker sends no PROGRESS while the file is there, and takes a while."""
+    """Return a slow function whose worker sends no PROGRESS while the file ``flag`` exists."""
 
     def drop(batches):
         from headgate.spark.tasks.control import Control
@@ -58,14 +58,14 @@ def refuse(*_, **__):
 
 
 class Messages(list):
-    """The kinds of the messages that come to the coordinator; those in ``drop`` go no further."""
+    """The kinds of the messages that reach the coordinator, which drops those in ``drop``."""
 
     drop = frozenset()
 
 
 @pytest.fixture
 def messages(monkeypatch):
-    """What comes to the coordinator."""
+    """Return the messages that reach the coordinator."""
     seen, message_of = Messages(), Coordinator.message
 
     def message(self, connection, exchange_id, message, now):
@@ -98,7 +98,7 @@ def test_no_progress_message_is_read(spark, numbers, tmp_path, messages):
 
 @pytest.fixture(autouse=True)
 def another_display():
-    """A display that raised once stays off: let the session's other tests have a new one."""
+    """Give the session's other tests a new display, as one that raised stays off."""
     yield
     for owner in application._running.values():
         owner._jobs._progress = display.Progress(owner._plans)
@@ -122,7 +122,7 @@ def test_the_logs_are_turned_off(spark, numbers):
 
 @pytest.fixture
 def full_disk():
-    """A handler that raises at every line of Headgate's loggers, debug ones too."""
+    """Add a handler that raises at every line of Headgate's loggers, including debug lines."""
     logger, handler = logging.getLogger("headgate"), Refusing()
     level = logger.level
     logger.setLevel(logging.DEBUG)
@@ -142,7 +142,7 @@ BOOKS = ("stages", "job_is_active", "slots", "blocked", "task", "kill")
 
 @pytest.fixture
 def closed_books(monkeypatch):
-    """Spark's status store answers no question at all."""
+    """Make every call of Spark's status store fail."""
     for name in BOOKS:
         monkeypatch.setattr(SparkFacts, name, refuse)
 
@@ -164,7 +164,7 @@ def test_everything_fails_at_once(spark, numbers, tmp_path, monkeypatch, message
 
 
 def lose_a_process(spark, numbers, folder):
-    """Run an action of which one producer is killed; return its outcome."""
+    """Run an action in which one producer is killed; return its outcome."""
 
     def kill_once(batches):
         for batch in batches:
@@ -173,7 +173,7 @@ def lose_a_process(spark, numbers, folder):
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def whole(batches):
-        # In local[4] Spark tries nothing again, so consumers must not have yielded.
+        # In local[4] Spark retries no task, so consumers must not yield before the loss.
         yield from list(batches)
 
     outcomes = []

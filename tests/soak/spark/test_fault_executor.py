@@ -1,4 +1,4 @@
-"""Executors and tasks that are killed: their processes end by themselves, and no row is missed or doubled."""
+"""Killed executors and tasks: their processes end by themselves, and each row arrives once."""
 
 import os
 import signal
@@ -17,13 +17,13 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Seconds in which no process of a killed executor must be left.
+#: Seconds within which all processes of a killed executor must end.
 ORPHANS = 5.0
 
 
 @pytest.fixture(autouse=True)
 def all_slots(request):
-    """Every test begins with all slots, also after a lost executor."""
+    """Start each test with all slots, even after a lost executor."""
     if "spark" in request.fixturenames:
         wait_for_executors(request.getfixturevalue("spark"))
 
@@ -44,12 +44,12 @@ def is_running(pid):
 
 
 def sign(folder):
-    """Leave a file that names this process and the executor it belongs to."""
+    """Create a file whose name has this process and its executor."""
     (folder / f"worker-{os.getpid()}-{parent(os.getppid())}").touch()
 
 
 def workers(folder):
-    """Return executor -> its worker processes, as they signed."""
+    """Return executor -> worker processes, from the files of :func:`sign`."""
     found = {}
     for path in folder.glob("worker-*"):
         _, worker, executor = path.name.split("-")
@@ -68,7 +68,7 @@ def holding_the_lock():
 
 
 def stuck(folder, act):
-    """Return a function that signs; the first two of its tasks then do not go on."""
+    """Return a function that signs, then blocks in its first two tasks."""
 
     def work(batches):
         sign(folder)
@@ -83,7 +83,7 @@ def stuck(folder, act):
 @in_executors
 @pytest.mark.parametrize("act", rounds([asleep], [asleep, holding_the_lock]))
 def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tmp_path, act):
-    # Producers are stuck in their function, consumers wait for rows in native code.
+    # Producers block in their function, and consumers wait for rows in native code.
     work, outcomes = stuck(tmp_path, act), []
     result = exchange(numbers, by="k", num_partitions=2, map=work, reduce=signing(tmp_path))
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
@@ -110,7 +110,7 @@ def signing(folder):
 
 
 def killing(folder, how):
-    """Return a function of which one task, once, is ended in its midst."""
+    """Return a function that ends the process of one task, once, between two batches."""
 
     def work(batches):
         for batch in batches:
@@ -150,7 +150,7 @@ def test_a_killed_task_with_a_shuffle_after_it(spark, numbers, tmp_path, role):
 @in_executors
 def test_rows_of_a_stage_that_are_lost_after_its_end_are_made_again(spark, numbers, tmp_path):
     def lose_the_executor(batches):
-        # The consumers' shuffle files go with the executor that has them.
+        # The consumers' shuffle files are lost with their executor.
         for batch in batches:
             if batch.num_rows and once(tmp_path, "killed"):
                 executor = parent(os.getppid())

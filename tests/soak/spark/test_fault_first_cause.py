@@ -1,4 +1,4 @@
-"""Tasks that fail at nearly the same time: the first cause that is told wins, derived ones never do."""
+"""Tasks that fail at nearly the same time: the first reported cause wins, a derived one never."""
 
 import random
 import re
@@ -19,19 +19,19 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = in_executors
 
-#: Who fails: both producers that run at the same time, both consumers, or one of each.
+#: Roles of the two failing tasks: both producers, both consumers, or one of each.
 WHO = [("map", "map"), ("reduce", "reduce"), ("map", "reduce")]
 
 
 @pytest.fixture(autouse=True)
 def all_slots(request):
-    """Every test begins with all slots, also after a lost executor."""
+    """Start each test with all slots, even after a lost executor."""
     if "spark" in request.fixturenames:
         wait_for_executors(request.getfixturevalue("spark"))
 
 
 class Notes:
-    """What was told of failures: by workers, in order, and by the runs that ended."""
+    """Failures reported by workers, in order, and the causes of the runs that ended."""
 
     def __init__(self):
         self.told, self.causes = [], []
@@ -56,7 +56,7 @@ def notes(monkeypatch):
 
 
 def raiser(role, roles, folder, delays):
-    """Return a function whose tasks raise at the same moment, each some seconds later than that."""
+    """Return a function whose tasks wait for each other and then raise, each after its delay."""
 
     def all_are_there():
         here = [path.name for path in folder.iterdir()]
@@ -83,7 +83,7 @@ def test_the_first_cause_that_is_told_wins(spark, numbers, tmp_path, notes, turn
     print(f"seed {seed}")
     dice = random.Random(seed)
     roles = WHO[turn % len(WHO)]
-    # Often within the same millisecond, now and then far apart.
+    # Mostly within the same millisecond, sometimes further apart.
     spread = dice.choice([0.0, 0.002, 0.02, 0.3])
     delays = [dice.uniform(0, spread) for _ in range(2)]
     functions = {role: raiser(role, roles, tmp_path, delays) for role in set(roles)}

@@ -1,4 +1,4 @@
-"""Functions that fork, are interrupted, or log everything, in the midst of an exchange on Spark."""
+"""Functions that fork, are interrupted, or log at debug level during an exchange on Spark."""
 
 import logging
 import multiprocessing
@@ -88,7 +88,7 @@ def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(sp
 def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
     spark, numbers, tmp_path
 ):
-    # The child holds the parent's sockets, so no connection ends: only the heartbeats do.
+    # The child keeps the parent's sockets open, so only the missing heartbeats show the loss.
     def work(batches):
         for batch in batches:
             yield batch
@@ -101,7 +101,7 @@ def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def all_at_once(batches):
-        yield from list(batches)  # what has left a consumer cannot be had again without Spark
+        yield from list(batches)  # yield nothing before the loss: local[4] retries no task
 
     outcomes = []
     result = exchange(numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s")

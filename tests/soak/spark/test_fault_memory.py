@@ -1,4 +1,4 @@
-"""A worker that the kernel kills for its memory: no row is missed, and others go on."""
+"""A worker killed by the kernel for its memory: no row is lost, and other tasks continue."""
 
 import contextlib
 import os
@@ -15,23 +15,23 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Where version 1 of the memory controller is, on machines that still have it.
+#: Folder of version 1 of the memory controller, on machines that have it.
 CONTROLLER = Path("/sys/fs/cgroup/memory")
 LIMIT = 400 * 1024 * 1024
 
 
 @pytest.fixture
 def group():
-    """A memory group of 400 MiB of which a worker can make itself a member."""
+    """Yield a memory group of 400 MiB that a worker can join."""
     folder = CONTROLLER / f"headgate-test-{os.getpid()}"
     try:
         folder.mkdir()
         (folder / "memory.limit_in_bytes").write_text(str(LIMIT))
     except OSError as error:
-        pytest.skip(f"no memory group can be made here: {error}")
+        pytest.skip(f"cannot create a memory group here: {error}")
     yield folder
     for pid in (folder / "cgroup.procs").read_text().split():
-        with contextlib.suppress(OSError):  # it ended meanwhile
+        with contextlib.suppress(OSError):  # the process has ended
             (CONTROLLER / "cgroup.procs").write_text(pid)
     folder.rmdir()
 

@@ -1,7 +1,7 @@
-"""Spark's speculative copies of producers and consumers: of each task exactly one counts.
+"""Spark's speculative copies of producers and consumers: exactly one attempt of each task counts.
 
-Copies only run on another host, so this has a cluster of its own with a worker on each of two
-loopback addresses. It takes a minute: HEADGATE_TEST_FAULTS=full runs it.
+Copies only run on another host, so this test starts a cluster with workers on two loopback
+addresses. It takes a minute and needs HEADGATE_TEST_FAULTS=full.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def slow_once(batches):
         except FileExistsError:
             slow = False
     for batch in batches:
-        # Until its copy has come: how long Spark takes to start one depends on the machine.
+        # Wait until the copy runs. The time until Spark starts it depends on the machine.
         end = time.monotonic() + 90
         while slow and not (folder / "copied").exists() and time.monotonic() < end:
             time.sleep(0.1)
@@ -98,7 +98,7 @@ def free_port():
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A master, and two workers on two hosts; its address."""
+    """Start a master and two workers on two hosts; yield the master's address."""
     folder, port, page = tmp_path_factory.mktemp("cluster"), free_port(), free_port()
     master = f"spark://127.0.0.1:{port}"
     deploy = "org.apache.spark.deploy"

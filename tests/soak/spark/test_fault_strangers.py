@@ -1,4 +1,4 @@
-"""Strangers at the coordinator's port: who cannot prove the secret gets nothing, and holds nobody up."""
+"""Strangers at the coordinator's port: without the secret they get nothing and block no worker."""
 
 import contextlib
 import os
@@ -24,9 +24,9 @@ from headgate.spark.tasks.worker_connection import Place
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
 
-#: A HELLO of a worker that knows the exchange's name but not its secret.
+#: A HELLO of a worker that knows the exchange's id but not its secret.
 HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())
-#: Bytes that a stranger may be sent: one challenge.
+#: Maximum bytes that a stranger receives: one challenge.
 CHALLENGE = 91
 #: The bytes before the proof in a PROOF message.
 PROOF = b"HDGT\x03"
@@ -60,7 +60,7 @@ def resident_kib():
 
 
 def dial(port, data=b""):
-    """Connect as a stranger; None where the other end gave up at once."""
+    """Connect as a stranger; return None if the coordinator closes at once."""
     try:
         sock = socket.create_connection(("127.0.0.1", port), timeout=5)
         if data:
@@ -71,7 +71,7 @@ def dial(port, data=b""):
 
 
 def flood(port, times, data, keep=100):
-    """Connect so often, and keep the last ones open and silent; return how many got in line."""
+    """Connect ``times`` times, keep the last ones open and silent; return the number accepted."""
     held, done = [], 0
     for _ in range(times):
         sock = dial(port, data)
@@ -101,7 +101,7 @@ def test_half_open_connections_leave_a_run_untouched(server, data):
         time.sleep(0.005)
     seconds = time.monotonic() - started
     assert server.is_alive
-    # The one that is a member, those that wait for their proof, and the one that comes in.
+    # The member, the pending connections, and the one being accepted.
     assert most <= server_module.MAX_PENDING + 2
     assert all(member.is_present for member in server.coordinator.members.values())
     assert len(server.coordinator.members) == 1
@@ -165,7 +165,7 @@ def test_no_forged_proof_is_taken():
 
 
 def record(server):
-    """Do a whole session of a worker; return what it sent, and what it was sent."""
+    """Run the whole session of a worker; return the bytes sent and the bytes received."""
     link = WorkerLink(control_key(SECRET, EXCHANGE), EXCHANGE)
     sent, got = [], []
     with dial(server.port) as sock:
@@ -189,7 +189,7 @@ def record(server):
 
 
 def answer(sock):
-    """Read until the other end hangs up."""
+    """Return the bytes that arrive until the other end closes."""
     data = b""
     with contextlib.suppress(ConnectionResetError):
         while part := sock.recv(1000):
@@ -213,7 +213,7 @@ def test_a_challenge_sent_back_opens_nothing(server):
         challenge = sock.recv(1000)
         sock.sendall(challenge)
         assert answer(sock) == b""
-    # Nor does one end's challenge, as the other end's answer to the same HELLO.
+    # Nor does the challenge of another connection with the same HELLO.
     with dial(server.port, HELLO) as one, dial(server.port, HELLO) as other:
         proofs = [one.recv(1000)[-32:], other.recv(1000)[-32:]]
         one.sendall(PROOF + proofs[1])
@@ -303,7 +303,7 @@ def test_a_job_runs_on_while_strangers_flood_all_its_ports(spark, numbers, monke
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     assert wait_for(lambda: ports, 60)
-    # Who is in line goes on; a new worker may have to wait for the strangers' deadline.
+    # Connected workers continue. A new one may have to wait for the deadline of the strangers.
     ports.add(application.of(spark.sparkContext).port)
     while action.is_alive():
         counts.extend(flood(port, 50, HELLO, keep=30) for port in list(ports))

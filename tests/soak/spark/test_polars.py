@@ -1,4 +1,4 @@
-"""Frames of polars as the output of reduce; in a session of its own, as polars keeps descriptors."""
+"""Frames of polars as output of reduce. Polars keeps descriptors, so it has its own session."""
 
 import pytest
 from tests.soak.spark.own_driver import drive

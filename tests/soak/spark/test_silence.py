@@ -1,4 +1,4 @@
-"""Workers of Spark that are stopped or hold Python's lock: only who is silent for good is lost."""
+"""Workers that are stopped or hold the GIL: only one that stays silent counts as lost."""
 
 import ctypes
 import os
@@ -21,12 +21,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = in_executors
 
-#: Seconds that a function holds Python's lock, and ``heartbeat_timeout``: the default one, or less.
+#: Seconds for which a function holds the GIL, and ``heartbeat_timeout``. The full test uses 10 s.
 HELD, PATIENCE = rounds((6, "2s"), (60, "10s"))
 
 
 def stop_here(folder):
-    """Stop this process as it first comes here; its number is in a file then."""
+    """Write the pid to a file and stop this process, at the first call only."""
     mark = folder / "stopped"
     try:
         with mark.open("x") as file:

@@ -1,4 +1,4 @@
-"""Dynamic allocation: executors come for producers, idle ones go, and the next exchange works."""
+"""Dynamic allocation: executors start for producers, idle ones end, and the next exchange works."""
 
 import pytest
 
@@ -21,7 +21,7 @@ DYNAMIC = {
     "spark__dynamicAllocation__maxExecutors": "3",
     "spark__dynamicAllocation__executorIdleTimeout": "2s",
     "spark__dynamicAllocation__schedulerBacklogTimeout": "1s",
-    # A start of an executor takes long on a busy machine.
+    # The start of an executor takes long on a busy machine.
     "spark__scheduler__maxRegisteredResourcesWaitingTime": "90s",
 }
 
@@ -37,7 +37,7 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         peak = executors()
         eventually(lambda: executors() == 1)
 
-        # Producers end; consumers stay until an executor has gone, of those that came for producers.
+        # Producers end. Consumers stay until an executor that was started for producers has ended.
         counts, gone = [], Path.cwd() / "gone"
         def stay(batches):
             yield from batches
@@ -71,4 +71,4 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         assert told[one]["right"], told[one]
     assert told["peak"] > 1
     assert max(told["counts"]) > 1
-    assert told["went"], "no executor went while consumers were at work"
+    assert told["went"], "no executor ended while consumers were running"

@@ -1,4 +1,4 @@
-"""FAIR scheduling: producers run in the pool of their action, beside a job that never ends."""
+"""FAIR scheduling: producers run in the pool of their action, next to a job that never ends."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_producers_get_the_share_of_their_actions_pool(tmp_path):
         def endless():
             context.setJobGroup("endless", "other work", interruptOnCancel=True)
             try:
-                # More tasks than this test waits for; within a pool, the first job goes first.
+                # More tasks than this test waits for. Within a pool Spark prefers the first job.
                 context.parallelize(range(9000), 9000).mapPartitions(short).count()
             except Exception:
                 ends.append("cancelled")

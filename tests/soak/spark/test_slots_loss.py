@@ -1,4 +1,4 @@
-"""Slots that are lost for good: a run that does not fit says so in seconds, or goes through."""
+"""Slots lost for good: a run that does not fit fails within seconds, or hands over and succeeds."""
 
 import pytest
 
@@ -19,9 +19,9 @@ def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path)
     told = drive(
         """
         eventually(lambda: executors() == 2)
-        # A run in the slots of two executors ...
+        # A run in the slots of two executors.
         before = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
-        # ... of which one goes for good: Spark is told not to replace it.
+        # One executor is killed, and Spark does not replace it.
         assert scala.killExecutor(scala.getExecutorIds().head())
         eventually(lambda: executors() == 1)
         error = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
@@ -94,7 +94,7 @@ def test_an_executor_that_goes_in_the_middle_of_a_run(how, tmp_path):
     result = told["result"]
     print(how, "->", "the right rows" if result["right"] else "HG-2102")
     assert len(told["gone"]) == 1
-    # In the midst of a run no partition is handed over any more: two consumers, two slots, no producer.
+    # A run that has begun hands over no partition. Its two consumers hold both slots.
     assert (result["right"] and how == "decommissioned") or "[HG-2102]" in result["error"]
     assert told["verdict"] < 120
     assert told["after"]["right"], told["after"]

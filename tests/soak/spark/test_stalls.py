@@ -1,4 +1,4 @@
-"""A run that waits for a lock of the driver fails by name; one whose input is slow does not."""
+"""A run that waits for a lock of the driver fails and names it; a run with slow input does not."""
 
 import sys
 import time
@@ -11,10 +11,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from headgate.spark import exchange
 from headgate.spark.driver import jobs, stalls
 
-# Workers cannot import what this file imports.
+# Workers cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Seconds after which a run counts as stalled here, and what the slow things take.
+#: Seconds after which a run counts as stalled here. Slow input takes longer.
 SHORT = 6.0
 SLOW = 14.0
 
@@ -40,7 +40,7 @@ def error_of(action):
     return str(caught.value)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a cached_property has no lock any more")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="cached_property has no lock")
 def test_a_lock_that_another_thread_of_the_driver_holds_is_named(small, monkeypatch):
     monkeypatch.setattr(jobs, "rdd_of", lambda df: df.rdd)
     inner = exchange(small, by="k", num_partitions=2)
@@ -62,7 +62,7 @@ def test_a_consumer_whose_rows_another_run_waits_for_is_waited_for(small):
 
 
 class SlowSource(DataSource):
-    """Takes long to find its partitions, on the driver and without a task."""
+    """A source that plans its partitions slowly, on the driver and without a task."""
 
     @classmethod
     def name(cls):

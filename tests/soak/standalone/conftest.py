@@ -1,4 +1,4 @@
-"""A network, a cluster on it and the packed environment: made once, and nothing is left of them."""
+"""A network, a cluster on it and the packed environment, created once and removed at the end."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# The tests share modules; importlib mode puts no folder on the path by itself.
+# The tests share modules, and pytest's importlib mode does not add their folder to the path.
 sys.path.append(str(Path(__file__).parent))
 
 from namespaces import PREFIX, Network, why_not
@@ -20,10 +20,10 @@ WHY_NOT = why_not()
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A master and two workers, each on a host of its own; the driver's host is still empty."""
+    """Yield a master and two workers, each on its own host. The driver's host is empty."""
     if WHY_NOT:
         pytest.skip(WHY_NOT)
-    # Not a folder of pytest's: that would be kept for three runs, and this is large.
+    # The folder is large, and pytest would keep its own folders for three runs.
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     try:
         (folder / "wheel").mkdir()
@@ -40,7 +40,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def session(cluster):
-    """A session of Spark on the driver's host."""
+    """Yield a Spark session on the driver's host."""
     session = Session(cluster)
     try:
         answer = session.hear(180)

@@ -1,6 +1,7 @@
-"""Run by spark-submit on the driver's host: does what it is told over a Unix socket, line by line.
+"""Runs commands from a Unix socket, one per line. spark-submit starts it on the driver's host.
 
-Functions of this file travel to the workers by value; only Headgate and what it needs is there.
+The functions of this file travel to the workers by value, as workers have only Headgate and its
+dependencies.
 """
 
 import json
@@ -16,7 +17,7 @@ from headgate.spark import exchange, last_stats
 
 
 def places(batches):
-    """Say where the worker and its Headgate come from, once for each partition."""
+    """Yield one row with the paths of the worker's Python and Headgate."""
     import os
     from pathlib import Path
 
@@ -27,7 +28,7 @@ def places(batches):
 
     for _ in batches:
         pass
-    time.sleep(1)  # so that no slot runs two of them while another runs none
+    time.sleep(1)  # so that each slot runs one task
     row = {
         "python": sys.executable,
         "headgate": headgate.__file__,
@@ -40,7 +41,7 @@ def places(batches):
 
 
 def totals(batches):
-    """Count rows and check that no number comes twice; yields nothing before the end."""
+    """Yield the count of rows and of distinct numbers, and nothing before the end."""
     import numpy as np
     import pyarrow as pa
 
@@ -59,14 +60,14 @@ class Program:
         self._sock.sendall(json.dumps({**answer, "at": time.monotonic()}).encode() + b"\n")
 
     def where(self, partitions):
-        """Say what each of so many tasks sees."""
+        """Answer with the paths that each of ``partitions`` tasks sees."""
         names = ("python", "headgate", "native", "pyarrow", "path", "here")
         schema = ", ".join(f"{name} string" for name in names)
         rows = self._spark.range(0, partitions, 1, partitions).mapInArrow(places, schema).collect()
         self.say(rows=[row.asDict() for row in rows])
 
     def numbers(self, rows, rate=None, reducing=True):
-        """Exchange numbers; say when rows flow, and how it ended."""
+        """Exchange numbers. Answer once rows flow, and again with the outcome."""
         source = NumberSequenceSource(0, rows, batch_size=1000, rows_per_second=rate)
         schema = "n long, distinct long, total long"
         reduce = {"reduce": totals, "schema": schema} if reducing else {}
@@ -98,7 +99,7 @@ class Program:
 
 
 def counted(table, reducing):
-    """Return rows, distinct numbers and their sum."""
+    """Return the numbers of rows and of distinct numbers, and their sum."""
     import pyarrow.compute as pc
 
     if reducing:

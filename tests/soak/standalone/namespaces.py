@@ -1,7 +1,7 @@
-"""Hosts with addresses of their own, made of network namespaces around a switch.
+"""Hosts with addresses of their own: network namespaces around a switch.
 
-The switch is a bridge in a namespace of its own, so that nothing is added to the one of this
-machine, and deleting the namespaces deletes every link. Needs root and ``ip`` of iproute2.
+The switch is a bridge in its own namespace. So the machine's namespace is not changed, and deleting
+the namespaces deletes every link. Needs root and ``ip`` of iproute2.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import time
 from pathlib import Path
 from typing import Self
 
-#: Before the number of the process that made a namespace or a folder: so a killed one's can be told.
+#: Prefix of namespaces and folders. A pid follows, so those of a killed process can be recognized.
 PREFIX = "headgate-"
-#: Set aside for tests between networks (RFC 2544); no route leads there from this machine.
+#: Addresses reserved for network tests (RFC 2544). This machine has no route to them.
 SUBNET = "198.18.0.{}"
 BRIDGE = "bridge"
-#: Seconds that killed processes get to be gone.
+#: Seconds within which killed processes must end.
 GONE = 20.0
 
 
 def why_not() -> str:
-    """Return why there can be no hosts here, or nothing."""
+    """Return the reason that this machine cannot have hosts; empty if it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -60,24 +60,24 @@ def pids_in(name: str) -> list[int]:
 
 
 def kill_all(name: str) -> None:
-    """Kill what runs in a namespace."""
+    """Kill all processes in a namespace."""
     end = time.monotonic() + GONE
     while pids := pids_in(name):
         for pid in pids:
-            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
+            with contextlib.suppress(ProcessLookupError):  # the process may have ended
                 os.kill(pid, signal.SIGKILL)
         assert time.monotonic() < end, f"{pids} in {name} cannot be killed"
         time.sleep(0.05)
 
 
 def delete(name: str) -> None:
-    """Kill what runs in a namespace, then delete it with all its links."""
+    """Kill all processes in a namespace, then delete it with all its links."""
     kill_all(name)
     ip("netns", "delete", name)
 
 
 def sweep() -> list[str]:
-    """Delete what tests left that were killed themselves; return the names of namespaces."""
+    """Delete the namespaces and folders of killed tests; return the names of the namespaces."""
     stale = [name for name in named() if is_stale(name)]
     for name in stale:
         delete(name)
@@ -93,10 +93,10 @@ def is_stale(name: str) -> bool:
 
 
 class Network:
-    """Hosts on one switch. A context manager; leaving it kills and deletes everything.
+    """Hosts on one switch. The context manager's exit kills all processes and deletes all hosts.
 
     Args:
-        hosts: their names; the first one's address ends with 2.
+        hosts: names of the hosts. The address of the first one ends with 2.
     """
 
     def __init__(self, *hosts: str) -> None:
@@ -116,7 +116,7 @@ class Network:
         self.close()
 
     def names(self) -> list[str]:
-        """Return the namespaces that there are of it."""
+        """Return the existing namespaces of this network."""
         return [name for name in named() if name.startswith(self._prefix)]
 
     def name(self, host: str) -> str:
@@ -129,15 +129,15 @@ class Network:
         return subprocess.Popen(command, start_new_session=True, **options)
 
     def cut(self, host: str) -> None:
-        """Take the link of a host down at the switch: nothing gets through, and nobody is told."""
+        """Take the link of a host down at the switch. Bytes are lost, and no connection ends."""
         ip("-n", self.name("switch"), "link", "set", "dev", host, "down")
 
     def mend(self, host: str) -> None:
-        """Take it up again."""
+        """Take the link up again."""
         ip("-n", self.name("switch"), "link", "set", "dev", host, "up")
 
     def connections(self, host: str, program: str) -> list[str]:
-        """Return the TCP connections that a host's processes of this name hold to other hosts."""
+        """Return the TCP connections to other hosts of a host's processes with this name."""
         said = subprocess.run(
             ["ip", "netns", "exec", self.name(host), "ss", "-Htnp"],
             capture_output=True,
@@ -158,7 +158,7 @@ class Network:
         kill_all(self.name(host))
 
     def close(self) -> None:
-        """Kill what runs on the hosts and delete them; may be called twice."""
+        """Kill all processes on the hosts and delete the hosts. May be called twice."""
         for name in self.names():
             delete(name)
 

@@ -1,7 +1,7 @@
-"""The archive of the recipe: a virtual environment with the wheel in it, made without a network.
+"""The archive of the recipe: a virtual environment with the wheel, created without a network.
 
-A virtual environment can be unpacked anywhere: its Python finds its packages from where it is
-started. What the recipe installs from a registry is copied from the environment of the tests.
+A virtual environment can be unpacked anywhere, as its Python finds packages relative to itself. The
+packages that the recipe installs from a registry are copied from the environment of the tests.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-#: What the demo needs in the workers beside the wheel.
+#: Packages that the demo needs in the workers besides the wheel.
 PACKAGES = ("numpy", "pyarrow")
-#: Large, and of no use when it runs.
+#: Large folders that are not used at run time.
 UNUSED = ("pyarrow/include/", "pyarrow/tests/", "pyarrow/src/", "numpy/_core/tests/")
 
 
 def target_directory() -> str:
-    """Return where the scripts keep compiled crates; a second build there is quick."""
+    """Return the folder where the scripts keep compiled crates, so that a second build is quick."""
     script = 'source scripts/env.sh && printf %s "$CARGO_TARGET_DIR"'
     return subprocess.run(
         ["bash", "-c", script], cwd=ROOT, check=True, capture_output=True, text=True
@@ -35,7 +35,7 @@ def build_wheel(folder: Path) -> Path:
     maturin = Path(sys.executable).parent / "maturin"
     path = f"{Path.home() / '.cargo' / 'bin'}:{os.environ['PATH']}"
     environ = os.environ | {"CARGO_TARGET_DIR": target_directory(), "PATH": path}
-    # This machine's own libraries are enough: the wheel goes no further. `make wheel` makes the other.
+    # The wheel stays on this machine and may use its libraries. `make wheel` builds a portable one.
     words = ["--release", "--locked", "--compatibility", "linux", "--out", str(folder)]
     done = subprocess.run(
         [maturin, "build", *words, "--interpreter", sys.executable],
@@ -52,7 +52,7 @@ def build_wheel(folder: Path) -> Path:
 
 
 def pack(folder: Path, wheel: Path) -> Path:
-    """Make the environment of the recipe and pack it; return the archive."""
+    """Create the environment of the recipe and pack it; return the archive."""
     environment = folder / "environment"
     venv.EnvBuilder(symlinks=True).create(environment)
     (packages,) = environment.glob("lib/python*/site-packages")
@@ -65,7 +65,7 @@ def pack(folder: Path, wheel: Path) -> Path:
         timeout=120,
     )
     archive = folder / "environment.tar.gz"
-    # The lowest level: the archive is read three times on this machine, and soon deleted.
+    # The lowest level is enough, as the archive is read three times and soon deleted.
     with tarfile.open(archive, "w:gz", compresslevel=1) as file:
         file.add(environment, ".")
     shutil.rmtree(environment)
@@ -75,7 +75,7 @@ def pack(folder: Path, wheel: Path) -> Path:
 def copy(name: str, packages: Path) -> None:
     """Copy an installed distribution, file by file."""
     files = distribution(name).files
-    assert files, f"{name} does not say what belongs to it"
+    assert files, f"the metadata of {name} lists no files"
     copied = 0
     for file in files:
         text = str(file)
@@ -85,4 +85,4 @@ def copy(name: str, packages: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file.locate(), to)
         copied += 1
-    assert copied > 10, f"{name} has {copied} files"
+    assert copied > 10, f"{name} has only {copied} files"

@@ -1,7 +1,7 @@
-"""Spark's standalone mode on hosts of a network: a master, workers, and programs on the driver's host.
+"""Spark's standalone mode on the hosts of a network: a master, workers, and a driver's host.
 
-All processes get an environment of their own, so that nothing of the tests' Python is seen by the
-workers; what they know of Headgate is in the archive.
+All processes get a new environment, so that workers do not see the Python of the tests. They have
+Headgate only from the archive.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ RECIPE = ROOT / "docs" / "clusters.md"
 
 MASTER, DRIVER = "master", "driver"
 WORKERS = ("worker-1", "worker-2")
-#: Slots of a worker: so many that one of them alone can go on with what both of them did.
+#: Slots of a worker, enough for one worker to continue the job of both.
 CORES = 3
-#: Seconds that a process of Spark gets to be up.
+#: Seconds within which a process of Spark must be up.
 UP = 120.0
-#: Each JVM lives for a minute or two on a machine with few cores.
+#: Options for JVMs that live for a minute or two on a machine with few cores.
 JAVA = "-XX:-UsePerfData -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def spark_home() -> Path:
-    """Return where pip installed Spark."""
+    """Return the folder in which pip installed Spark."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.submodule_search_locations
@@ -43,18 +43,18 @@ def spark_home() -> Path:
 
 
 def recipe() -> dict[str, str]:
-    """Return the configuration that the document recommends."""
+    """Return the configuration that docs/clusters.md recommends."""
     blocks = re.findall(r"^```properties\n(.*?)^```$", RECIPE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 1
     return dict(line.split(maxsplit=1) for line in blocks[0].splitlines() if line.strip())
 
 
 class Cluster:
-    """A master and workers that run, and files for all hosts.
+    """A running master and workers, and files for all hosts.
 
     Args:
-        network: with the hosts.
-        folder: for everything that is written.
+        network: network with the hosts.
+        folder: folder for all files.
         archive: the packed environment.
     """
 
@@ -65,7 +65,7 @@ class Cluster:
         self.url = f"spark://{network.addresses[MASTER]}:7077"
 
     def start(self) -> None:
-        """Start master and workers; return when the master knows the workers."""
+        """Start master and workers; return once the master knows the workers."""
         address = self.network.addresses
         words = ["--host", address[MASTER], "--port", "7077"]
         master = self._start_daemon(MASTER, "master.Master", words)
@@ -83,12 +83,12 @@ class Cluster:
         return self.folder / worker / "work"
 
     def logs(self, worker: str) -> str:
-        """Return what the executors of a worker have logged."""
+        """Return the logs of a worker's executors."""
         files = sorted(self.work(worker).glob("app-*/*/stderr"))
         return "\n".join(file.read_text(errors="replace") for file in files)
 
     def environ(self, host: str) -> dict[str, str]:
-        """Return all environment variables of a host's processes: nothing of Python's."""
+        """Return the environment variables of a host's processes, none of them for Python."""
         kept = {name: os.environ[name] for name in ("HOME", "JAVA_HOME") if name in os.environ}
         bin_of_tests = str(Path(sys.executable).parent)
         path = [p for p in os.environ["PATH"].split(":") if p != bin_of_tests]
@@ -128,12 +128,12 @@ class Cluster:
         text = "".join(f"{key} {value}\n" for key, value in conf.items())
         environ = self.environ(DRIVER)
         Path(environ["SPARK_CONF_DIR"], "spark-defaults.conf").write_text(text)
-        # The driver's Python is the tests' own, as a user's notebook has Headgate installed.
+        # The driver uses the Python of the tests, as a user's notebook has Headgate installed.
         environ["PYTHONPATH"] = str(ROOT / "python")
         return environ
 
     def run(self, command: list[str], timeout: float) -> tuple[int, str]:
-        """Run a Python program on the driver's host; return its status and all that it said."""
+        """Run a Python program on the driver's host; return its status and its output."""
         environ = self.configure() | {"PYSPARK_PYTHON": recipe()["spark.pyspark.python"]}
         log = self.folder / DRIVER / "program.log"
         with log.open("w") as file:
@@ -180,9 +180,9 @@ class Cluster:
 
 
 class Session:
-    """A program on the driver's host, started by spark-submit, that does what it is told.
+    """A program on the driver's host, started by spark-submit, that runs commands.
 
-    It talks over a Unix socket: no network namespace is in the way of that.
+    Commands go over a Unix socket, which works across network namespaces.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -210,11 +210,11 @@ class Session:
         place.unlink()
 
     def tell(self, do: str, **arguments: Any) -> None:
-        """Tell it to do something; answers come by :meth:`hear`."""
+        """Send a command. :meth:`hear` returns the answers."""
         self._sock.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
 
     def hear(self, timeout: float, *, may_be_late: bool = False) -> dict[str, Any] | None:
-        """Return its next answer; None when there is none in time and that may be."""
+        """Return the next answer, or None if it is late and ``may_be_late`` is true."""
         end = time.monotonic() + timeout
         while b"\n" not in self._rest:
             left = end - time.monotonic()
@@ -229,7 +229,7 @@ class Session:
         return answer
 
     def ask(self, do: str, timeout: float = 90, **arguments: Any) -> dict[str, Any]:
-        """Tell it to do something and return the answer."""
+        """Send a command and return the answer."""
         self.tell(do, **arguments)
         answer = self.hear(timeout)
         assert answer is not None
@@ -240,7 +240,7 @@ class Session:
         self._sock.close()
         try:
             self._process.wait(20)
-        except subprocess.TimeoutExpired:  # it is at work, and nobody waits for what comes of it
+        except subprocess.TimeoutExpired:  # it runs a command whose result is not needed
             self._network.kill(DRIVER)
             self._process.wait(20)
 

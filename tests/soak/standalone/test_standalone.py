@@ -1,6 +1,6 @@
-"""A job on hosts of their own: its Headgate comes in an archive, and a link is cut while it runs.
+"""A job on separate hosts, with Headgate from an archive and a link that is cut while it runs.
 
-`docs/clusters.md` has the recipe; the configuration of these tests is read from there.
+These tests read their configuration from the recipe in `docs/clusters.md`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from standalone_cluster import CORES, ROOT, WORKERS, recipe
 
 #: The worker whose link is cut.
 CUT = WORKERS[1]
-#: Seconds that the link is down.
+#: Seconds for which the link is down.
 CUT_SECONDS = 60.0
-#: Seconds: the product's default, and what a loaded machine needs on top of it.
+#: Headgate's default in seconds, and the extra time that a loaded machine needs.
 HEARTBEAT_TIMEOUT, SLACK = 10.0, 30.0
-#: Seconds in which a cut-off job has ended: by itself, or soon after the link is back.
+#: Seconds within which a cut-off job must end, by itself or soon after the link is back.
 BOUND = 120.0
 
 pytestmark = [pytest.mark.timeout(420)]
@@ -38,14 +38,14 @@ def exact(rows):
 
 
 def test_the_demo_has_sparks_rows(cluster):
-    # Before all that share a session: that holds the slots of all workers.
+    # This test must run before the session starts, which holds the slots of all workers.
     status, said = cluster.run(
         ["-m", "headgate", "demo", "--master", cluster.url, "--runs", "1"], timeout=300
     )
     assert status == 0, said
     assert "all 336,776 legs compared row by row: the same by Headgate and by Spark" in said
     assert f"on {cluster.url}" in said
-    assert "HG-2101" not in said, "it went through Spark's own shuffle"
+    assert "HG-2101" not in said, "the rows went through Spark's own shuffle"
 
 
 def test_headgate_is_in_the_archive_and_nowhere_else(cluster, session):
@@ -79,12 +79,12 @@ def test_without_the_archive_a_worker_has_no_headgate(cluster):
 
 def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, session):
     network, silent = cluster.network, cluster.network.addresses[CUT]
-    assert workers_seen(session) == {*WORKERS}  # their Python has started, too
+    assert workers_seen(session) == {*WORKERS}  # this also starts their Python
     rows = 400_000
     session.tell("numbers", rows=rows, rate=rows / 20)
     assert session.hear(90)["said"] == "flowing"
     time.sleep(3)
-    assert network.connections(CUT, "python"), "nothing of the exchange runs where the link is cut"
+    assert network.connections(CUT, "python"), "no task of the exchange runs on the host to cut"
     assert threads_of_headgate(network.pids(CUT))
     network.cut(CUT)
     cut = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, 
         time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
     finally:
         network.mend(CUT)
-    print(f"\nthe tasks that were cut off let go of their connections after {alone - cut:.1f} s")
+    print(f"\nthe tasks that were cut off closed their connections after {alone - cut:.1f} s")
     assert "no heartbeat from the driver for" in cluster.logs(CUT)
     if end is None:
         end = session.hear(BOUND)
@@ -105,20 +105,20 @@ def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, 
         print(next(line for line in end["error"].splitlines() if "HG-" in line))
         assert "HG-3001" in end["error"]
         assert f"no heartbeat for 10 s from {silent}" in end["error"]
-        # An epoch that is tried again waits for Spark to take the executor for lost.
+        # The next epoch waits until Spark counts the executor as lost.
         assert end["epoch"] or end["at"] - cut < HEARTBEAT_TIMEOUT + SLACK
     else:
         assert end["result"] == exact(rows)
 
     started = time.monotonic()
-    # The master may give up the worker after 60 s; then its executor ends now, and another one takes its place.
+    # The master may give up the worker after 60 s. Then its executor ends now and is replaced.
     while (after := ended(session, rows=20_000))["error"]:
         print(after["error"])
         assert "HG-3" in after["error"]
         assert time.monotonic() - started < BOUND
     assert after["result"] == exact(20_000)
     print(f"another job was done {time.monotonic() - started:.1f} s after the link was back")
-    # Who was cut off takes part again, and nothing of the first run has come back.
+    # The worker that was cut off takes part again, and no thread of the first run is left.
     until(lambda: CUT in workers_seen(session), BOUND)
     until(lambda: not network.connections(CUT, "python"), SLACK)
     assert not threads_of_headgate(network.pids(CUT))
@@ -167,17 +167,17 @@ def test_what_a_killed_test_left_is_swept_away():
 
 
 def workers_of(rows):
-    """Return the workers whose tasks answered."""
+    """Return the workers whose tasks produced the rows."""
     return {worker for row in rows for worker in WORKERS if f"/{worker}/" in row["here"]}
 
 
 def workers_seen(session):
-    """Run a task in each slot; return the workers."""
+    """Run a task in each slot; return the workers that ran one."""
     return workers_of(session.ask("where", partitions=CORES * len(WORKERS))["rows"])
 
 
 def ended(session, **arguments):
-    """Run an exchange; return how it ended."""
+    """Run an exchange; return its final answer."""
     session.tell("numbers", **arguments)
     while (answer := session.hear(BOUND))["said"] != "ended":
         pass
@@ -185,23 +185,23 @@ def ended(session, **arguments):
 
 
 def threads_of_headgate(pids):
-    """Return the names of native and Python threads of ours in these processes."""
+    """Return the names of Headgate's native and Python threads in these processes."""
     found = []
     for pid in pids:
         for comm in Path(f"/proc/{pid}/task").glob("*/comm"):
             try:
                 name = comm.read_text().strip()
             except OSError:
-                continue  # it has ended
+                continue  # the thread has ended
             if re.match("headgate", name):
                 found.append(f"{name} of {pid}")
     return found
 
 
 def until(condition, seconds):
-    """Wait for a condition; return when it came true, by the monotonic clock."""
+    """Wait for a condition; return the monotonic time at which it was true."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"not so after {seconds} s"
+        assert time.monotonic() < end, f"not true after {seconds} s"
         time.sleep(0.2)
     return time.monotonic()
