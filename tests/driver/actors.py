@@ -1,4 +1,4 @@
-"""A coordinator with a clock of its own and workers that are numbers."""
+"""A coordinator with a simulated clock, and workers that are plain numbers."""
 
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.epoch_causes import Retries
@@ -23,7 +23,7 @@ PLACE = {"host": "h", "port": 9, "partition_id": "aa" * 16, "process_id": "bb" *
 
 
 class Theatre:
-    """Plays workers and Spark against a coordinator, and keeps what it wanted done."""
+    """Simulates workers and Spark around a coordinator, and records the effects it asks for."""
 
     def __init__(self, slots=4, partitions=2, may_hand_over=True, retries=None):
         self.coordinator = Coordinator(retries or Retries())
@@ -39,7 +39,7 @@ class Theatre:
         self.killed, self.epochs = [], []
 
     def settle(self):
-        """Do a round of the loop."""
+        """Run one round of the coordinator's loop."""
         asked = self.coordinator.stages
         self.coordinator.stage_facts({s: f for s, f in self.known.items() if s in asked})
         self.coordinator.tick(self.now)
@@ -63,12 +63,12 @@ class Theatre:
                     self.warned.append(text)
 
     def wait(self, seconds):
-        """Let time pass."""
+        """Advance the clock."""
         self.now += seconds
         self.settle()
 
     def stage(self, stage, num_tasks, completed=0, status="ACTIVE"):
-        """Say what Spark knows of a stage."""
+        """Set Spark's facts of a stage."""
         self.known[stage] = StageFacts(status, num_tasks, completed)
         self.settle()
 
@@ -101,22 +101,22 @@ class Theatre:
         return self.connections
 
     def done(self, connection, run=0, exchange=EXCHANGE, epoch=0):
-        """Let a task end well."""
+        """End a task successfully."""
         self.say(connection, "DONE", TOTALS, run, exchange, epoch)
         self.hang_up(connection)
 
     def hang_up(self, connection, error=None):
-        """Close a connection, for an error in what came of it."""
+        """Close a connection, with the error in its last bytes if there was one."""
         self.coordinator.closed(connection, error)
         self.settle()
 
     def fail(self, connection, code, run=0, summary="boom", epoch=0):
-        """Let a task report an error."""
+        """Report an error of a task."""
         fields = Cause(code, summary, text="its traceback").fields()
         self.say(connection, "FAILED", fields, run, epoch=epoch)
 
     def job_ended(self, run, partitions=(), error=None, epoch=None):
-        """End a producer job, by default the one of the epoch of now."""
+        """End a producer job, by default that of the current epoch."""
         epoch = run.epoch if epoch is None else epoch
         self.coordinator.job_ended(run.number, epoch, error, set(partitions))
         self.settle()
@@ -137,7 +137,7 @@ class Theatre:
 
 
 def started(theatre, partitions=2):
-    """Two consumers and a run with the first of its producers."""
+    """Start consumers, two by default, and a run with its first producer."""
     theatre.stage(1, partitions)
     consumers = [theatre.consumer(index) for index in range(partitions)]
     (run,) = theatre.submitted
@@ -147,18 +147,18 @@ def started(theatre, partitions=2):
 
 
 def ready(theatre, run, *consumers):
-    """Let consumers leave an epoch behind in which they yielded nothing."""
+    """Report consumers as ready for the next epoch, having yielded nothing in the last one."""
     for consumer in consumers:
         theatre.say(consumer, "READY", run=run.number, epoch=run.epoch - 1)
 
 
 def job_over(theatre, run):
-    """Let the job of the last epoch end."""
+    """End the job of the last epoch."""
     theatre.job_ended(run, error=CANCELLED, epoch=run.epoch - 1)
 
 
 def flows(theatre, run):
-    """Play an epoch to its good end: one producer, then all present consumers."""
+    """Run an epoch to its successful end: one producer, then all present consumers."""
     producer = theatre.producer(run, 0)
     theatre.say(producer, "REGISTERED", PLACE, run.number, epoch=run.epoch)
     theatre.done(producer, run.number, epoch=run.epoch)

@@ -1,10 +1,10 @@
-"""The driver and the bodies of tasks, without Spark: nothing is left after a test."""
+"""Fixtures of the tests of the driver and of task bodies without Spark."""
 
 import pytest
 from tests.faults.leftovers import Leftovers
 from tests.faults.watchdog import pytest_runtest_protocol
 
-#: pytest finds it by its name here.
+#: pytest finds the hook by its name here.
 __all__ = ["pytest_runtest_protocol"]
 
 

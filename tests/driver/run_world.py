@@ -1,7 +1,8 @@
-"""A world of simulated tasks and a simulated Spark around the real coordinator, in random order.
+"""Simulated tasks and a simulated Spark around the real coordinator, in random order.
 
-A schedule picks one enabled step after the other from a seed. Tasks lose power, freeze and lose connections;
-Spark tries again, as it does. At the end each partition must have the rows of all producers, of one epoch.
+A schedule draws one enabled step after another from a seed. Tasks are killed, freeze and lose
+connections, and Spark retries them. At the end each partition must have the rows of all producers,
+all of them of one epoch.
 """
 
 import random
@@ -38,14 +39,14 @@ class Task:
     run: int = 0
     epoch: int = 0
     phase: str = "new"
-    #: Of a consumer: producer -> its task, and producer -> (run, epoch) of its rows.
+    #: For a consumer: producer -> its task, and producer -> (run, epoch) of its rows.
     known: dict = field(default_factory=dict)
     rows: dict = field(default_factory=dict)
     sealed: bool = False
     yielded: bool = False
     broken: bool = False
     stopped: bool = False
-    #: Of a producer: indexes that have not taken its rows.
+    #: For a producer: indexes of the consumers that have not taken its rows.
     wanted: set = field(default_factory=set)
 
 
@@ -66,9 +67,9 @@ class World:
     """The coordinator, its tasks, and Spark; see the module.
 
     Args:
-        seed: of the schedule.
-        retries: how often Spark and the coordinator try again.
-        max_faults: most faults of a schedule.
+        seed: seed of the schedule.
+        retries: maximum attempts of Spark and of the coordinator.
+        max_faults: maximum number of faults.
     """
 
     def __init__(self, seed, retries=Retries(4, 4), max_faults=3):  # noqa: B008 - frozen
@@ -94,7 +95,7 @@ class World:
         self.log = []
         self.causes = []
 
-    # What may happen next.
+    # The enabled steps.
 
     def steps(self):  # noqa: C901 - one line per kind of step
         """Return the enabled steps, each a name and a call."""
@@ -129,7 +130,7 @@ class World:
         return found
 
     def play(self, limit=20_000):
-        """Run to the end of the stage and of all runs; raise AssertionError on a hang."""
+        """Run steps until the stage and all runs have ended; raise AssertionError on a hang."""
         for _ in range(limit):
             if self.is_over:
                 return
@@ -141,7 +142,7 @@ class World:
 
     @property
     def is_over(self):
-        """Whether nothing is left to be done by anybody."""
+        """True once the stage, all jobs and all runs have ended and no event is pending."""
         quiet = not self.events and all(j.ended for j in self.jobs)
         return self.status != "ACTIVE" and quiet and not self.coordinator.runs
 
@@ -201,7 +202,7 @@ class World:
         return task
 
     def end(self, task, status, text=""):
-        """End a task; its connection closes, and what it had said may still arrive before that."""
+        """End a task. Its sent messages may still arrive before its connection closes."""
         if task.status != "RUNNING":
             return
         task.status, task.text = status, text
@@ -352,10 +353,10 @@ class World:
             case "OK":
                 self.end(task, "SUCCESS")
 
-    # What tasks do by themselves.
+    # Steps of tasks.
 
     def work(self, task):
-        """Return the calls that a task may make now."""
+        """Return the steps that a task can take now."""
         if task.job is not None:
             if task.phase == "going":
                 return [lambda: self.register(task)]
@@ -394,7 +395,7 @@ class World:
             self.say(task, "FAILED", Cause("HG-3001", "a peer is gone").fields())
 
     def stop(self, task):
-        """A LIMIT above has enough."""
+        """Stop a consumer early, as a LIMIT does."""
         task.phase, task.stopped = "said", True
         self.say(task, "STOPPED", TOTALS)
         self.end(task, "SUCCESS")

@@ -1,19 +1,19 @@
-"""What progress is drawn on in tests: a terminal, and a notebook's display."""
+"""Fake surfaces for progress: a terminal, and a notebook's display."""
 
 import io
 import types
 
 
 class FakeTerminal(io.StringIO):
-    """A terminal that knows what is on its last line."""
+    """A terminal that keeps the visible text of its last line."""
 
     def isatty(self):
-        """Say that it is one."""
+        """Return True, as a terminal does."""
         return True
 
     @property
     def visible(self):
-        """What is on its line."""
+        """The visible text of the last line."""
         text = self.getvalue()
         assert "\n" not in text
         line = ""
@@ -23,7 +23,7 @@ class FakeTerminal(io.StringIO):
 
 
 class FakeDisplay(types.ModuleType):
-    """IPython.display, as far as it is used; keeps the versions of each output."""
+    """The used part of IPython.display. It keeps all versions of each output."""
 
     def __init__(self):
         super().__init__("IPython.display")

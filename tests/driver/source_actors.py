@@ -1,4 +1,4 @@
-"""Sources that do what a test wants: parts of rows, read by a function, given out by an enumerator."""
+"""Sources for tests: parts with some rows each, a function that reads them, an enumerator."""
 
 import sys
 import threading
@@ -32,7 +32,7 @@ ROWS = 10
 
 @dataclass(frozen=True)
 class Part(SourceSplit):
-    """Rows of one number; its id names it."""
+    """A split with the rows of one number, which is also its id."""
 
     number: int
 
@@ -43,7 +43,7 @@ class Part(SourceSplit):
 
 @dataclass(frozen=True)
 class Left:
-    """The parts that nobody has."""
+    """The checkpoint of an enumerator: the parts that are not assigned."""
 
     numbers: tuple
 
@@ -61,7 +61,7 @@ def read_at_once(part, context):
 
 
 class GiveOnRequest(SplitEnumerator):
-    """Gives one part per request."""
+    """Assigns one part per request."""
 
     def __init__(self, context, source, numbers):
         self.context = context
@@ -96,7 +96,7 @@ class GiveOnRequest(SplitEnumerator):
         CLOSED.append(frozenset(self.threads))
 
 
-#: The threads that called each enumerator that was closed here; on the driver those of all runs.
+#: For each enumerator closed in this process, the threads that called it.
 CLOSED = []
 
 
@@ -104,11 +104,11 @@ class Parts(Source):
     """``count`` parts of :data:`ROWS` rows.
 
     Args:
-        count: how many.
+        count: number of parts.
         read: yields the batches of a part, given the reader's context.
-        enumerator: gives them out.
-        schema: of the batches.
-        reader: makes the reader; by default one that calls ``read``.
+        enumerator: class of the enumerator.
+        schema: schema of the batches.
+        reader: class of the reader, by default one that calls ``read``.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Parts(Source):
 
 
 class PartSplitReader(SplitReader):
-    """Reads parts one after another."""
+    """Reads parts in turn."""
 
     def __init__(self, read):
         self.read = read
@@ -180,21 +180,21 @@ class PartSplitReader(SplitReader):
         self.parts.extend(change.splits)
 
     def wake_up(self):
-        """Reading a part does not wait for anything."""
+        """Do nothing: the read of a part never blocks."""
 
     def close(self):
         self.batches = None
 
 
 class EmitBatch(RecordEmitter):
-    """Emits what was fetched."""
+    """Emits the fetched batches unchanged."""
 
     def emit_record(self, element, output, split_state):
         output.collect(element)
 
 
 class PartReader(SingleThreadMultiplexSourceReaderBase):
-    """Asks for the next part when one is finished."""
+    """Requests the next part when one is finished."""
 
     def __init__(self, source, context):
         super().__init__(lambda: self.split_reader(source, context), EmitBatch(), context)
@@ -217,7 +217,7 @@ class PartReader(SingleThreadMultiplexSourceReaderBase):
 
 
 class GreetingReader(PartReader):
-    """Asks for splits only when the enumerator has answered its greeting."""
+    """Requests splits only after the enumerator has answered its greeting."""
 
     def start(self):
         payload = bytes(range(256)) + str(self.context.index_of_subtask).encode()
@@ -239,7 +239,7 @@ class GreetingEnumerator(GiveOnRequest):
 
 
 class StuckSplitReader(PartSplitReader):
-    """Waits for ever in all parts but the first, until it is woken."""
+    """Blocks in all parts but the first until it is woken."""
 
     def __init__(self, read):
         super().__init__(read)
@@ -257,14 +257,14 @@ class StuckSplitReader(PartSplitReader):
 
 
 class StuckReader(PartReader):
-    """The reader on top of it."""
+    """The reader with a :class:`StuckSplitReader`."""
 
     def split_reader(self, source, context):
         return StuckSplitReader(lambda part: source.read(part, context))
 
 
 def wait_for(condition, what, seconds=30.0):
-    """Wait for a condition, in a worker too."""
+    """Wait for a condition. Usable in a worker too."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -273,7 +273,7 @@ def wait_for(condition, what, seconds=30.0):
 
 
 def once(folder, name):
-    """Whether nobody has asked for this name before."""
+    """Return True to the first call with this name, in any process."""
     try:
         (Path(folder) / name).touch(exist_ok=False)
     except FileExistsError:
@@ -282,5 +282,5 @@ def once(folder, name):
 
 
 def all_ids(count):
-    """Return the ids that ``count`` parts have."""
+    """Return the ids of the rows of ``count`` parts."""
     return list(range(count * ROWS))

@@ -84,7 +84,7 @@ def test_a_wrong_key_is_refused_by_both():
     coordinator.receive(drain(worker))
     with pytest.raises(HandshakeError):
         worker.receive(drain(coordinator))
-    # A worker that does not check still cannot get in.
+    # A worker that does not check the proof is refused too.
     with pytest.raises(HandshakeError):
         coordinator.receive(PROOF + b"\0" * 32)
     assert not coordinator.established

@@ -1,4 +1,4 @@
-"""What a run says it ended by: the first cause, in the words of who knows best. No sockets, no Spark."""
+"""The cause of a run's end: the first one, from the best source. No sockets, no Spark."""
 
 import pytest
 from tests.driver.actors import Theatre, flows, job_over, ready, started
@@ -27,7 +27,7 @@ def test_a_run_is_given_up_after_four_epochs_with_the_first_cause(theatre):
         theatre.settle()
         if turn < 3:
             theatre.producer(run, 0)
-    assert not run.is_over, "somebody may know better"
+    assert not run.is_over, "a better cause may still arrive"
     theatre.wait(0.1)
     theatre.wait(GRACE)
     assert run.cause.summary == "damage 0"
@@ -103,7 +103,7 @@ def test_a_producer_that_was_gone_before_its_job_was_cancelled_is_the_cause():
     theatre = Theatre(retries=Retries(tasks=1, epochs=1))
     (first, _second), run, producer = started(theatre)
     theatre.fail(first, "HG-3007", run.number, "nobody listens there")
-    assert theatre.cancelled == [], "Spark's words for what it killed itself would hide the loss"
+    assert theatre.cancelled == [], "Spark's text for tasks it killed itself would hide the loss"
     theatre.hang_up(producer)
     theatre.wait(PATIENCE)
     assert theatre.cancelled == [run]
@@ -119,7 +119,7 @@ def test_a_producer_that_ends_after_its_job_was_cancelled_says_nothing_of_the_ca
     (first, _second), run, producer = started(theatre)
     theatre.fail(first, "HG-3005", run.number, "a page is damaged")
     theatre.wait(PATIENCE)
-    theatre.hang_up(producer)  # its function holds Python's lock, so it never heard
+    theatre.hang_up(producer)  # its function held the GIL, so it never read EPOCH_ENDED
     theatre.verdict(
         "KILLED", f"Job 3 cancelled as part of cancelled job tags headgate-{run.number}"
     )

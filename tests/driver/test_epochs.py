@@ -1,4 +1,4 @@
-"""Epochs: a loss ends one for all, and the next one begins when all are back. No sockets, no Spark."""
+"""Epochs: a loss ends one for all, the next begins when all are back. No sockets, no Spark."""
 
 import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS, Theatre, flows, job_over, ready, started
@@ -47,7 +47,7 @@ def test_nothing_of_an_old_epoch_gets_in(theatre):
     (first, second), run, producer = started(theatre)
     other = theatre.producer(run, 1)
     theatre.hang_up(producer)
-    # Said before it heard of the end.
+    # Sent before it received the end of the epoch.
     theatre.say(other, "REGISTERED", PLACE, run.number)
     theatre.say(other, "DONE", TOTALS, run.number)
     assert theatre.kinds(first)[-1] == "EPOCH_ENDED"
@@ -55,7 +55,7 @@ def test_nothing_of_an_old_epoch_gets_in(theatre):
     assert theatre.last(zombie)["code"] == "HG-2301"
     ready(theatre, run, first, second)
     theatre.verdict("FAILED", GONE)
-    # The old job's end is not taken for the new one's.
+    # The end of the old job does not count as the end of the new one.
     theatre.job_ended(run, [0, 1], epoch=0)
     theatre.settle()
     assert run.state is RunState.FORMING
@@ -166,7 +166,7 @@ def test_a_loss_before_any_producer_came_leaves_consumers_where_they_are(theatre
     (run,) = theatre.submitted
     theatre.hang_up(second)
     theatre.verdict("FAILED", GONE)
-    assert theatre.kinds(first) == [], "it has not been started"
+    assert theatre.kinds(first) == [], "the consumer has not been started"
     job_over(theatre, run)
     theatre.consumer(1)
     theatre.settle()

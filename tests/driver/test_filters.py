@@ -1,4 +1,4 @@
-"""A filter that is pushed keeps exactly the rows that Spark itself would keep."""
+"""A pushed filter keeps exactly the rows that Spark would keep."""
 
 import datetime as dt
 from decimal import Decimal
@@ -9,7 +9,7 @@ import pytest
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 if not hasattr(datasource, "EqualTo"):
-    pytest.skip("this Spark pushes no filters", allow_module_level=True)
+    pytest.skip("this version of Spark pushes no filters", allow_module_level=True)
 
 from pyspark.sql.datasource import (  # noqa: E402 - after the check
     EqualNullSafe,
@@ -79,7 +79,7 @@ def test_the_rows_that_the_filter_is_true_for(pushed, rows):
 @pytest.mark.parametrize(
     "pushed",
     [
-        EqualTo(("x",), 1.0),  # NaN and -0.0 compare in another way in Spark
+        EqualTo(("x",), 1.0),  # NaN and -0.0 compare differently in Spark
         EqualTo(("n", "inner"), 1),
         EqualTo(("nowhere",), 1),
         EqualTo(("n",), "text"),

@@ -1,4 +1,4 @@
-"""Which consumers form a run, and when; and how slots are freed when consumers hold them all."""
+"""The forming of runs from consumers, and the freeing of slots when consumers hold all of them."""
 
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre
@@ -101,7 +101,7 @@ def test_partitions_of_one_coalesced_task_come_one_after_the_other():
 
 
 def full(theatre, runs=2):
-    """As many runs of two consumers each as fill the slots."""
+    """Start ``runs`` runs of two consumers each; return their connections."""
     theatre.stage(1, 2 * runs)
     return [[theatre.consumer(i, partition=2 * n + i) for i in range(2)] for n in range(runs)]
 
@@ -119,7 +119,7 @@ def test_when_consumers_hold_all_slots_one_run_hands_over():
     producer = theatre.producer(first, 0)
     assert theatre.last(a)["indexes"] == [0, 1]
     assert theatre.last(producer)["wanted"] == [0, 1]
-    # The other run waits for the slot: nothing more is handed over.
+    # The other run waits for the slot, so no further consumer is handed over.
     theatre.wait(5.0)
     assert sorted(second.consumers) == [0, 1]
 
@@ -132,7 +132,7 @@ def test_handing_over_goes_on_until_a_producer_fits():
     theatre.hang_up(b)
     c = theatre.consumer(0, stage=2)
     theatre.wait(1.1)
-    # One slot each, none for a producer, nothing to hand over: a circle.
+    # Each consumer holds a slot, and none is free for a producer or can be handed over: a circle.
     assert not theatre.ended
     theatre.wait(2.1)
     (run, cause), *_ = theatre.ended

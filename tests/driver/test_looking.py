@@ -1,4 +1,4 @@
-"""Spark is asked about a stage as soon as somebody waits in it."""
+"""Spark is asked about a stage as soon as a consumer waits in it."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from headgate.spark.driver.outcomes import PendingOutcomes
 
 
 class Facts:
-    """Remembers what was asked."""
+    """Records the queries."""
 
     def __init__(self, context):
         self.asked = []
@@ -48,14 +48,14 @@ def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):
 
 def test_a_stage_that_comes_while_the_thread_waits_is_asked_about_at_once(jobs):
     class Asked:
-        """Between the look at what is to do and the wait, somebody comes."""
+        """A queue in which a consumer registers between the check of the work and the wait."""
 
         def get(self, timeout=None):
             jobs.tick(coordinator(9))
             return module._nothing
 
         def put(self, action):
-            """Wakes nobody: the test is the only thread."""
+            """Do nothing: the test is the only thread."""
 
         def empty(self):
             return True

@@ -1,4 +1,4 @@
-"""Offsets of a streaming query survive Spark's log; what is no offset is refused."""
+"""Offsets of a streaming query survive Spark's log, and other values are refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The small parts: slots, schemas, user functions, merging, the hash for the fallback."""
+"""Small parts of the driver: slots, schemas, user functions, merging, the fallback's hash."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""The RDD of a DataFrame is made while another thread is busy making one."""
+"""The RDD of a DataFrame is created while another thread is still creating one."""
 
 import ast
 import functools
@@ -10,12 +10,12 @@ import pytest
 import headgate.spark
 from headgate.spark.driver.rows import rdd_of
 
-#: Seconds for what takes milliseconds.
+#: Limit in seconds for calls that take milliseconds.
 LIMIT = 10.0
 
 
 class Table:
-    """Has the rows of a DataFrame behind a property that another thread may be in."""
+    """A DataFrame with the property ``rdd``, which another thread may be computing."""
 
     def __init__(self, name, entered=None, release=None):
         self.name, self.entered, self.release = name, entered, release
@@ -63,5 +63,5 @@ def test_no_other_file_reads_the_property():
 
 
 def _is_of_python(value):
-    """Whether it may be a DataFrame: the JVM's own RDDs come from ``_jrdd``."""
+    """Return True if the value may be a DataFrame. The JVM's own RDDs come from ``_jrdd``."""
     return not (isinstance(value, ast.Attribute) and value.attr == "_jrdd")

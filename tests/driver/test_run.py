@@ -1,4 +1,4 @@
-"""A run: consumers, producers in waves, one first cause. No sockets, no Spark, no real clock."""
+"""Runs: consumers, producers in waves, one first cause. No sockets, no Spark, no real clock."""
 
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started

@@ -1,4 +1,4 @@
-"""Random schedules of a run with faults, against a simulated Spark; replay one by its seed."""
+"""Random schedules of a run with faults, with a simulated Spark. A seed replays its schedule."""
 
 import os
 
@@ -7,7 +7,7 @@ from tests.driver.run_world import World
 
 from headgate.spark.driver.epoch_causes import Retries
 
-#: Schedules of one test; more by hand: HEADGATE_TEST_SCHEDULES=200000.
+#: Number of schedules per test; HEADGATE_TEST_SCHEDULES=200000 runs more.
 COUNT = int(os.environ.get("HEADGATE_TEST_SCHEDULES", "3000"))
 FIRST = int(os.environ.get("HEADGATE_TEST_SEED", "0"))
 

@@ -1,4 +1,4 @@
-"""Batches get the schema that was declared: columns by name, types where nothing is lost."""
+"""Batches are cast to the declared schema: columns by name, types only without loss."""
 
 from decimal import Decimal
 
@@ -12,7 +12,7 @@ from headgate.spark.schema_cast import SchemaCast, is_lossless, same_on_the_wire
 
 PAIR = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 
-#: Types that come and types that are declared, and what a test puts into them.
+#: Types of returned columns, declared types, and their values.
 NUMBERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
 REALS = [pa.float32(), pa.float64()]
 DECIMALS = [pa.decimal128(20, 0), pa.decimal128(10, 2), pa.decimal128(38, 3)]
@@ -22,7 +22,7 @@ TIMES = [pa.timestamp(unit, tz) for unit in ("s", "ms", "us", "ns") for tz in (N
 SPANS = [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]
 OTHERS = [pa.bool_(), pa.date32(), pa.date64(), pa.null()]
 ALL = [*NUMBERS, *REALS, *DECIMALS, *TEXTS, *BYTES, *TIMES, *SPANS, *OTHERS]
-#: What a schema of Spark's may declare.
+#: Types that a Spark schema can declare.
 DECLARED = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), *REALS, *DECIMALS, pa.bool_(), pa.date32()),
     *(pa.string(), pa.binary(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.duration("us")),
@@ -85,7 +85,7 @@ def test_a_cast_is_pyarrows_safe_one_or_is_refused(data):
     assert is_lossless(have, want)
     assert made.equals(array.cast(want, safe=True))
     assert made.null_count == array.null_count
-    # Back again, nothing is lost. A dictionary may have another order, a float other digits.
+    # The reverse cast loses nothing, apart from a dictionary's order and a float's digits.
     if not pa.types.is_dictionary(have) and not pa.types.is_null(have):
         assert made.cast(have, safe=False).equals(array)
 
@@ -252,7 +252,7 @@ def test_a_null_where_none_may_be_is_refused_at_any_depth(field, values):
     kind = kinds.get(str(field.type).partition("<")[0], pa.int64())
     schema = pa.schema([field])
     error = refused(one(pa.array(values, kind)), schema)
-    # Arrow's own cast refuses a null in a struct first, in other words.
+    # Arrow's cast refuses a null in a struct first, with another text.
     assert "null" in error.summary + error.have
     assert SchemaCast(schema, "reduce")(one(pa.array([], kind))).num_rows == 0
 
@@ -260,7 +260,7 @@ def test_a_null_where_none_may_be_is_refused_at_any_depth(field, values):
 def test_what_hides_below_a_null_is_no_null():
     field = pa.field("c", pa.struct([pa.field("a", pa.int64(), nullable=False)]))
     batch = one(pa.array([None, {"a": 1}], pa.struct([("a", pa.int64())])))
-    # Arrow itself refuses to cast a child with nulls: only a batch of the declared type gets here.
+    # Arrow refuses to cast a child with nulls, so only a batch of the declared type gets here.
     declared = pa.StructArray.from_arrays(
         [batch.column(0).field(0)], fields=list(field.type), mask=pa.array([True, False])
     )

@@ -1,4 +1,4 @@
-"""The coordinator behind its socket: real connections, real threads, no Spark."""
+"""The coordinator on its socket: real connections, real threads, no Spark."""
 
 import socket
 import threading
@@ -18,7 +18,7 @@ SECRET = b"s" * 32
 
 
 class Side:
-    """Notes what the coordinator asks of Spark."""
+    """Records the coordinator's requests to Spark."""
 
     def __init__(self):
         self.submitted, self.cancelled, self.asked, self.results, self.texts = [], [], [], [], []
@@ -80,7 +80,7 @@ def place(server, secret=SECRET, timeout=5.0):
 def until(condition, seconds=5.0):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, f"not true after {seconds} s"
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""How many slots an application has, by its configuration; pools and groups are in test_slots_jobs."""
+"""The number of an application's slots, by its configuration. test_slots_jobs covers pools."""
 
 import pytest
 
@@ -23,7 +23,7 @@ MAX = "spark.dynamicAllocation.maxExecutors"
         ("yarn", {**DYNAMIC, MAX: "7", "spark.executor.cores": "3"}, 7, 3),
         ("yarn", {**DYNAMIC, "spark.executor.cores": "3"}, None, 3),
         ("spark://host:7077", {}, 0, 0),
-        # A limit is no promise: the cluster may be smaller.
+        # The cluster may be smaller than the limit.
         ("spark://host:7077", {"spark.executor.cores": "2", "spark.cores.max": "8"}, 0, 2),
         (
             "spark://host:7077",

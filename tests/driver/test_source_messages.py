@@ -1,4 +1,4 @@
-"""What readers and enumerators say: bytes survive, what is too large is named, nothing else fits."""
+"""Messages of readers and enumerators: bytes survive, too large and invalid ones are refused."""
 
 import json
 

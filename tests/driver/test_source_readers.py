@@ -1,4 +1,4 @@
-"""A run whose producers read a source: who has which splits, and what becomes of them."""
+"""Runs whose producers read a source: the assignment of splits, and their return after a loss."""
 
 import pytest
 from tests.driver.actors import PLACE, Theatre
@@ -11,7 +11,7 @@ GONE = "Python worker exited unexpectedly (crashed)"
 
 
 class Enumerator:
-    """Writes down what it is told."""
+    """Records the calls."""
 
     name = "numbers"
 
@@ -45,7 +45,7 @@ class Enumerator:
 
 
 class Play(Theatre):
-    """One consumer, and a run with a source."""
+    """A consumer, and a run with a source."""
 
     def __init__(self):
         super().__init__()

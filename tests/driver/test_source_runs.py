@@ -1,4 +1,4 @@
-"""The enumerator of a run, on its own thread, and what of it reaches the readers. No sockets, no Spark."""
+"""The enumerator of a run, on its own thread, and its messages to readers. No sockets, no Spark."""
 
 import queue
 import threading
@@ -17,7 +17,7 @@ from headgate.spark.wire.source_messages import assigned, event_fields, event_of
 
 
 class Staged(Play):
-    """A run with a real enumerator; what it says arrives when the test lets it."""
+    """A run with a real enumerator, whose messages arrive when the test delivers them."""
 
     def __init__(self, source, watermarks=None):
         super().__init__()
@@ -29,13 +29,13 @@ class Staged(Play):
         self.run.readers.start()
 
     def think(self):
-        """Let the enumerators' thread do all that it was told."""
+        """Wait until the enumerators' thread has run all of its actions."""
         done = threading.Event()
         self.thread.execute(done.set)
         assert done.wait(10)
 
     def deliver(self):
-        """Let what enumerators said arrive."""
+        """Deliver the messages of enumerators."""
         self.think()
         while not self.posted.empty():
             self.posted.get()()
@@ -50,7 +50,7 @@ class Staged(Play):
 
 
 def enumerators():
-    """The threads of enumerators; an application of another test may have one."""
+    """Return the threads of enumerators. An application of another test may have one."""
     return {t.ident for t in threading.enumerate() if t.name.startswith("headgate-enumerators")}
 
 
@@ -134,7 +134,7 @@ def test_readers_are_told_how_far_they_may_go(staged):
 
 
 class LargeSplits(GiveOnRequest):
-    """Gives what no message can hold, and does not want to know."""
+    """Assigns a split that no message can hold, and ignores the error."""
 
     def handle_split_request(self, subtask_id, requester_hostname):
         try:

@@ -1,4 +1,4 @@
-"""Types of sources as Spark's: the same meaning, and batches that are cast to them."""
+"""Spark types for the columns of sources: the same meaning, and batches cast to them."""
 
 from decimal import Decimal
 

@@ -1,4 +1,4 @@
-"""The reader in a producer task: what it says, what it hands out, how it ends. No Spark."""
+"""The reader in a producer task: its messages, its batches, its end. No Spark."""
 
 import threading
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from headgate.spark.wire.source_messages import assignments, event_fields, event
 
 
 class Control:
-    """Keeps what is sent."""
+    """Records the messages sent."""
 
     def __init__(self):
         self.sent = []

@@ -1,4 +1,4 @@
-"""A run that waits although slots are free and nothing moves fails, and says what it waits for."""
+"""A run that waits while slots are free and nothing moves fails, and names the cause."""
 
 from dataclasses import replace
 
@@ -18,13 +18,13 @@ def tag(run):
 
 
 class Watch:
-    """Looks at Spark as the watching thread does.
+    """Polls a simulated Spark, as the driver's thread polls Spark.
 
     Args:
-        theatre: whose coordinator asks.
-        there: slots.
-        busy: tasks that run; by default the consumers alone.
-        stages: that Spark's scheduler has.
+        theatre: theatre with the coordinator.
+        there: number of slots.
+        busy: number of running tasks, by default that of the consumers.
+        stages: stages of Spark's scheduler.
     """
 
     def __init__(self, theatre, there=4, busy=None, stages=(), **facts):
@@ -56,7 +56,7 @@ class Watch:
         self.theatre.settle()
 
     def after(self, seconds, at_each=None):
-        """Let time pass; return the causes of the runs that ended meanwhile."""
+        """Advance the clock; return the causes of the runs that ended."""
         before = len(self.theatre.ended)
         for number in range(int(seconds / LOOK)):
             self.theatre.now += LOOK
@@ -204,7 +204,7 @@ def test_a_consumer_that_has_all_rows_may_reduce_for_as_long_as_it_likes():
     theatre.stage(2, 2)
     for index in (0, 1):
         theatre.consumer(index, stage=2, exchange=OTHER)
-    # The other run's producers read what the first one's consumers make.
+    # The other run's producers read the rows of the first run's consumers.
     watch = Watch(theatre, there=8)
     assert not watch.after(10 * STALLED)
 
@@ -219,7 +219,7 @@ def test_between_two_epochs_a_consumer_that_is_still_in_its_function_is_waited_f
     watch = Watch(theatre, there=6)
     assert not watch.after(10 * STALLED)
     theatre.say(consumers[1], "READY", run=run.number, epoch=0)
-    assert len(theatre.submitted) == 2  # the next epoch; and its job does not start
+    assert len(theatre.submitted) == 2  # the next epoch, whose job does not start
     assert watch.after(STALLED + 1)
 
 

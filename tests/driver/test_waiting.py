@@ -1,4 +1,4 @@
-"""Who waits for whom, in words; and which circle of waiting is broken, which queue is left alone."""
+"""Log lines on waiting runs; a circle of waiting runs is broken, and a queue is left alone."""
 
 import logging
 
@@ -13,7 +13,7 @@ PATIENCE = 20.0
 
 
 def say(theatre, **facts):
-    """Let Spark's scheduler say who has the slots."""
+    """Set the facts of Spark's scheduler on slots."""
     slots = SlotFacts(**{"patience": PATIENCE, **facts})
     theatre.coordinator.slots = slots.there + slots.to_come
     theatre.coordinator.slot_facts = slots
@@ -25,7 +25,7 @@ def tag(run):
 
 
 class Log:
-    """Asks a theatre's coordinator as the Spark side does."""
+    """Asks a theatre's coordinator, as the driver's thread does."""
 
     def __init__(self, theatre, *stages):
         self.theatre = theatre
@@ -33,7 +33,7 @@ class Log:
         self.waiting = Waiting()
 
     def lines(self):
-        """Return what is said now; nothing where it is not time."""
+        """Return the lines that are due now."""
         coordinator = self.theatre.coordinator
         if not self.waiting.is_due(coordinator.live_runs, self.theatre.now):
             return []
@@ -43,7 +43,7 @@ class Log:
         return self.waiting.lines(seen, self.theatre.now)
 
     def after(self, seconds):
-        """Let time pass, looking as often as the Spark side does; return what was said."""
+        """Advance the clock and ask as often as the driver's thread does; return the lines."""
         found, step = [], 0.5
         for _ in range(int(seconds / step)):
             self.theatre.wait(step)
@@ -102,7 +102,7 @@ def test_a_run_whose_job_computes_the_input_of_its_producers_waits_for_no_slot()
     say(theatre, there=4, busy=4)
     log = Log(theatre, StageTasks(1, 2), StageTasks(2, 2, tags=frozenset({tag(run)})))
     assert not log.after(3 * EVERY)
-    # The tag of a job may go on with what Headgate counts besides runs.
+    # The tag of a job may have a suffix after the number of the run.
     log.stages[1] = StageTasks(2, 2, tags=frozenset({f"{tag(run)}-1"}))
     assert not log.after(3 * EVERY)
     log.stages[1] = StageTasks(2, 2, tags=frozenset({f"{tag(run)}1"}))
@@ -189,7 +189,7 @@ def test_a_queue_is_never_broken(partitions):
     theatre.stage(1, partitions)
     for index in range(partitions):
         theatre.consumer(index)
-    say(theatre, there=4, busy=4)  # the others hold the rest
+    say(theatre, there=4, busy=4)  # other jobs hold the remaining slots
     theatre.wait(3600.0)
     assert not theatre.ended
 
@@ -251,7 +251,7 @@ def test_a_task_that_spark_knows_and_we_do_not_is_no_circle():
     theatre.stage(1, 2)
     theatre.consumer(0)
     theatre.consumer(1)
-    # One of three tasks runs on an executor that takes no more; it holds no slot that is missing.
+    # One of the three tasks runs on an executor that takes no new tasks: its slot is not usable.
     say(theatre, there=2, busy=3)
     theatre.wait(60.0)
     assert not theatre.ended

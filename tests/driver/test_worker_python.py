@@ -1,4 +1,4 @@
-"""A worker whose Python has no headgate says so, with what to do."""
+"""A worker whose Python has no headgate fails with an error that says how to install it."""
 
 import subprocess
 import sys
