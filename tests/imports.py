@@ -1,4 +1,4 @@
-"""Which file imports which, in Python and in Rust, and the circles among them."""
+"""The imports between files, in Python and in Rust, and the circles among them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 Module = tuple[str, ...]
-#: Names that stand for code of tests within a crate.
+#: Names of modules with test code in a crate.
 TESTS = re.compile(r"tests?$|model$|simulator$|instructions$")
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
-    """Return the groups of names that reach each other, by Tarjan's algorithm."""
+    """Return the groups of names that reach each other, found by Tarjan's algorithm."""
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
@@ -44,7 +44,7 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def python_imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
-    """Yield line and full name of every import in a Python file: nested ones and types, too."""
+    """Yield line and full name of every import in a Python file, also nested and for types."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -58,14 +58,14 @@ def python_imports(path: Path, module: str) -> Iterator[tuple[int, str]]:
 
 
 def python_modules(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each Python file below a folder with the name of its module."""
+    """Yield each Python file below a folder with its module name."""
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
         yield path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def python_edges(folder: Path) -> dict[str, set[str]]:
-    """Return the modules that each module imports; a package is no import of its own modules."""
+    """Return the modules that each module imports. A module's own packages do not count."""
     files = {module: path for path, module in python_modules(folder)}
     edges: dict[str, set[str]] = {module: set() for module in files}
     for module, path in files.items():
@@ -82,11 +82,11 @@ def python_edges(folder: Path) -> dict[str, set[str]]:
 
 
 class Crate:
-    """The modules of one crate, without its tests, and what each of them names."""
+    """The modules of one crate without its tests, and the modules that each of them names."""
 
     def __init__(self, source: Path) -> None:
         self._code = {module: rust_code(path) for module, path in rust_modules(source)}
-        #: A name that a module exports again -> the module and the rest of the path that it means.
+        #: (module, re-exported name) -> module and rest of the path that the name refers to.
         self._exported: dict[tuple[Module, str], tuple[Module, list[str]]] = {}
         for module, code in self._code.items():
             for uses in re.findall(r"\bpub(?:\([^)]*\))?\s+use\s+([^;]+);", code):
@@ -95,7 +95,7 @@ class Crate:
                         self._exported[module, path.rpartition("::")[2]] = place
 
     def edges(self) -> dict[Module, set[Module]]:
-        """Return the modules that each module names, exports aside."""
+        """Return the modules that each module names, apart from re-exports."""
         return {module: self._named(module) - {module} for module in self._code}
 
     def _named(self, module: Module) -> set[Module]:
@@ -109,7 +109,7 @@ class Crate:
         return {self._defining(*place) for place in places if place}
 
     def _place(self, module: Module, path: str) -> tuple[Module, list[str]] | None:
-        """Return the module at which a path starts, and its rest; None for another crate's."""
+        """Return the module at which a path starts and the rest of the path; None if external."""
         first, *rest = path.split("::")
         if first == "crate":
             return (), rest
@@ -123,7 +123,7 @@ class Crate:
         return (module, [first, *rest]) if (*module, first) in self._code else None
 
     def _defining(self, module: Module, path: list[str], hops: int = 0) -> Module:
-        """Return the module that defines what a path names, through the names exported again."""
+        """Return the module that defines the item of a path, resolving re-exports."""
         while path and (*module, path[0]) in self._code:
             module, path = (*module, path[0]), path[1:]
         if path and hops < 10 and (module, path[0]) in self._exported:
@@ -132,7 +132,7 @@ class Crate:
 
 
 def rust_modules(source: Path) -> Iterator[tuple[Module, Path]]:
-    """Yield each module of a crate with its file, tests aside."""
+    """Yield each module of a crate with its file, apart from tests."""
     for path in sorted(source.rglob("*.rs")):
         parts = path.relative_to(source).with_suffix("").parts
         if not any(TESTS.search(part) for part in parts):
@@ -140,13 +140,13 @@ def rust_modules(source: Path) -> Iterator[tuple[Module, Path]]:
 
 
 def rust_code(path: Path) -> str:
-    """Return the code of a file without comments and without its module of tests."""
+    """Return the code of a file without comments and without its test module."""
     lines = (line.split("//")[0] for line in path.read_text(encoding="utf-8").splitlines())
     return re.split(r"#\[cfg\((?:all\()?test", "\n".join(lines))[0]
 
 
 def spelled_out(uses: str) -> list[str]:
-    """Return the single paths of a ``use`` with braces."""
+    """Return the separate paths of a ``use`` with braces."""
     uses = re.sub(r"\s+", " ", uses).strip()
     braces = re.match(r"^(.*?)\{(.*)\}$", uses)
     if not braces:
@@ -164,7 +164,7 @@ def spelled_out(uses: str) -> list[str]:
 
 
 def rust_edges(crate: Path) -> dict[str, set[str]]:
-    """Return the files that each file of a crate imports, by their modules' names."""
+    """Return the files that each file of a crate imports, named by module."""
     edges = Crate(crate / "src").edges()
 
     def name(module: Module) -> str:

@@ -1,8 +1,8 @@
-"""Folders are floors: imports only go down, unsafe stays behind its fence, files stay small.
+"""Rules of the tree: imports only go down, unsafe code stays in its crate, files stay small.
 
-Every rule looks at a tree and returns how many things it looked at and what is wrong. Each is run
-twice: on this repository, where it must have looked at something and found nothing, and on a small
-tree that breaks it, so that no rule can pass by looking at nothing.
+Each rule checks a tree and returns the number of checked items and a list of violations. It runs
+twice: on this repository, where it must check a minimum of items and find no violation, and on a
+small tree that violates it. So no rule can pass by checking nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 Findings = tuple[int, list[str]]
 
 FOLDERS = ("rust_core", "python", "tests", "benches", "scripts")
-#: Of a file, without the tests in it.
+#: Maximum lines of a file without its tests.
 MAX_LINES = 500
 
-#: Which of our crates a crate may use, itself included.
+#: Crate -> crates of this workspace that it may use, itself included.
 FLOORS = {
     "memory": {"memory"},
     "protocol": {"protocol"},
@@ -32,12 +32,12 @@ FLOORS = {
     "fuzz": {"fuzz", "record", "protocol"},
 }
 
-#: What the protocol must not know: sockets, files, threads, the clock.
+#: Names that the protocol must not use: sockets, files, threads, the clock.
 IMPURE = re.compile(
     r"\bstd::(net|fs|io|thread|process|env|os)\b|\b(Instant|SystemTime)::now\b|\bmio::|\bsocket2::"
 )
 
-#: Python modules that import nothing of ours but what is named here. Others see the floors below.
+#: Python module -> the only modules of this repository that it may import. Others see SPARK below.
 LEAVES = {
     "headgate._error": set(),
     "headgate.errors": {"headgate._error"},
@@ -78,7 +78,7 @@ LEAVES = {
     "headgate.spark.wire": {"headgate._native", "headgate.errors", "headgate.source.api"},
 }
 
-#: What the floor that knows Spark keeps apart: workers run tasks, the driver everything else.
+#: Packages of the Spark layer -> modules they must not import, as tasks run in workers only.
 APART = {
     "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
     "headgate.spark.driver": (
@@ -89,10 +89,10 @@ APART = {
     ),
 }
 
-#: Above the floors: these may use everything, extras too.
+#: Modules above all layers, which may import everything, also optional packages.
 APPLICATIONS = ("headgate.demo", "headgate.__main__")
 
-#: The floor that knows Spark, and the name under which Spark finds it.
+#: The layer that may import pyspark, and the package under whose name Spark finds it.
 SPARK = ("headgate.spark", "pyspark_headgate")
 
 
@@ -103,7 +103,7 @@ def sources(root: Path, *folders: str, suffix: str) -> Iterator[Path]:
 
 
 def rust_code(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines without comments and strings."""
+    """Yield the number and code of each line, without comments and strings."""
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         yield number, re.sub(r'"(\\.|[^"\\])*"', '""', line).split("//")[0]
 
@@ -117,7 +117,7 @@ def is_below(module: str, *above: str) -> bool:
 
 
 def manifests(root: Path) -> Iterator[tuple[str, set[str]]]:
-    """Yield each crate with everything it depends on, for any target and for tests."""
+    """Yield each crate with all of its dependencies, for any target and for tests."""
     for path in sorted((root / "rust_core").glob("*/Cargo.toml")):
         manifest = tomllib.loads(path.read_text(encoding="utf-8"))
         tables = [manifest, *manifest.get("target", {}).values()]
@@ -153,7 +153,7 @@ def python_is_known_to_the_bindings_only(root: Path) -> Findings:
 def unsafe_stays_behind_its_fence(root: Path) -> Findings:
     looked, wrong = 0, []
     for crate in FLOORS:
-        # PyO3's macros write unsafe code in the bindings, so that crate cannot forbid it.
+        # PyO3's macros generate unsafe code in the bindings, so that crate cannot forbid it.
         forbids = crate not in {"memory", "bindings"}
         for path in sources(root, f"rust_core/{crate}", suffix=".rs"):
             looked += 1
@@ -172,7 +172,7 @@ def the_protocol_is_pure(root: Path) -> Findings:
     for path in sources(root, "rust_core/protocol/src", suffix=".rs"):
         looked += 1
         lines = [number for number, code in rust_code(path) if IMPURE.search(code)]
-        wrong += [f"{path}:{number}: a thing that is no calculation" for number in lines]
+        wrong += [f"{path}:{number}: a socket, file, thread or clock" for number in lines]
     return looked, wrong
 
 
@@ -237,7 +237,7 @@ def files_stay_small(root: Path) -> Findings:
 
 
 def no_files_import_each_other(root: Path) -> Findings:
-    """Types count: a file that imports another one only for its types cannot be read without it."""
+    """Count imports for types too: a reader of the file needs the imported file as well."""
     looked, wrong = 0, []
     crates = [path.parent for path in sorted((root / "rust_core").glob("*/src"))]
     for edges in (python_edges(root / "python"), *map(rust_edges, crates)):
@@ -283,7 +283,7 @@ def nothing_is_left_for_later(root: Path) -> Findings:
     return looked, wrong
 
 
-#: Rule, how many things it must have looked at here, and a file (or a folder of files) that breaks it.
+#: Rule, minimum number of items it must check here, and a file or folder of files that violates it.
 RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] = [
     (
         crates_only_depend_downwards,
@@ -394,7 +394,7 @@ UNIQUE = {rule.__name__: (rule, least) for rule, least, _, _ in RULES}
 def test_the_rule_holds(name):
     rule, least = UNIQUE[name]
     looked, wrong = rule(ROOT)
-    assert looked >= least, f"it looked at {looked} things only"
+    assert looked >= least, f"the rule checked only {looked} items, expected at least {least}"
     if name in {"no_files_import_each_other", "an_impl_lives_with_its_type"}:
         pytest.xfail("\n".join(wrong))
     assert not wrong, "\n".join(wrong)
