@@ -27,7 +27,7 @@ BLOCKED = [producer(0, 10, 20, 8, 62), producer(1, 10, 25, 10, 55)]
 #: Name -> tasks, options, and the kind, task and text of the verdict. Kind None: no verdict.
 TABLE = {
     "no tasks": ([], {}, None, None, ""),
-    "nobody waits for anybody": ([producer(0, 30, 40, 10, 20), *IDLE], {}, None, None, ""),
+    "no task waits for another": ([producer(0, 30, 40, 10, 20), *IDLE], {}, None, None, ""),
     "the JVM feeds slowly": (
         [producer(0, source=91, map_=9), producer(1, source=70, map_=30), *IDLE],
         {},
@@ -77,7 +77,7 @@ TABLE = {
         None,
         "producers wait 62 % of the time, and consumers are idle",
     ),
-    "the first seconds of a run in which nobody works": (
+    "the first seconds of a run in which no task works": (
         [*BLOCKED, consumer(0, idle=48)],
         {},
         None,

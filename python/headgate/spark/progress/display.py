@@ -100,9 +100,9 @@ class Progress:
 
     def __init__(self, plans: Mapping[bytes, HasProgress]) -> None:
         self._screen = Screen(plans)
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._runs: list[Run] = []
-        self._told = 0.0
+        self._updated_at = 0.0
         self._is_running = False
         self._is_off = False
 
@@ -111,10 +111,10 @@ class Progress:
         wanted = [run for run in runs if self._screen.wants(run, now)]
         if not wanted and not self._runs:
             return
-        with self._news:
-            self._runs, self._told = wanted, now
+        with self._changed:
+            self._runs, self._updated_at = wanted, now
             if not wanted:
-                self._news.notify_all()
+                self._changed.notify_all()
             if not wanted or self._is_running or self._is_off:
                 return
             self._is_running = True
@@ -127,12 +127,12 @@ class Progress:
 
     def _show(self) -> None:
         while True:
-            with self._news:
+            with self._changed:
                 now = time.monotonic()
-                runs = self._runs if now - self._told < _QUIET else []
+                runs = self._runs if now - self._updated_at < _QUIET else []
             self._screen.draw(runs, now)
-            with self._news:
+            with self._changed:
                 if not runs:
                     self._is_running = False
                     return
-                self._news.wait_for(lambda: not self._runs, PERIOD)
+                self._changed.wait_for(lambda: not self._runs, PERIOD)

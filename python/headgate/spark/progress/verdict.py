@@ -37,7 +37,7 @@ SKEW: Final = 0.5
 _MIN_TASK_MS: Final = 1000
 #: Minimum ms if both halves wait for each other, which also happens at the start of a run.
 _MIN_EXCHANGE_MS: Final = 5000
-#: If tasks disagree on the slowest stage, the first must have so many times the second's total.
+#: If tasks disagree on the slowest stage, minimum ratio of its total time to that of the second.
 _CLEARLY: Final = 1.5
 #: The reduce side is the tail if consumers run this many times as long as the finished producers.
 _TAIL: Final = 2.0
@@ -97,7 +97,7 @@ def verdict(
     if waits_for_slots:
         return _made("waiting-for-slots", "source", None, 1.0, "no slot is free for the producers")
     tasks = list(tasks)
-    producers = _telling([task for task in tasks if task.role == "map"])
+    producers = _long_enough([task for task in tasks if task.role == "map"])
     consumers = [task for task in tasks if task.role == "reduce"]
     longest = max((task.wall_ms for task in consumers), default=0)
     blocked = [task.blocked_ms / task.wall_ms for task in producers]
@@ -111,7 +111,7 @@ def verdict(
     return _upstream(producers, reads_splits=reads_splits)
 
 
-def _telling(producers: list[TaskStats]) -> list[TaskStats]:
+def _long_enough(producers: list[TaskStats]) -> list[TaskStats]:
     """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
     long = [task for task in producers if task.wall_ms >= _MIN_TASK_MS]
     if long:
