@@ -63,12 +63,12 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"on_no_slots": "shufle"}, "shuffle"),
         ({"schema": "a long"}, "without map and reduce"),
         ({"map": 3}, "not a function"),
-        ({"map": same, "schema": "no schema at all!"}, "no schema"),
+        ({"map": same, "schema": "no schema at all!"}, "is not a schema in Spark's DDL"),
         ({"map": same, "schema": "a long", "map_schema": "a long"}, "both map and reduce"),
         ({"map": same, "schema": 7}, "not a DDL"),
-        ({"by": 3}, "no name of a column"),
-        ({"by": []}, "names of columns"),
-        ({"by": ["k", 3]}, "names of columns"),
+        ({"by": 3}, "not a column name"),
+        ({"by": []}, "by takes column names"),
+        ({"by": ["k", 3]}, "by takes column names"),
     ],
 )
 def test_options_that_make_no_sense(numbers, options, said):

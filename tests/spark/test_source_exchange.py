@@ -299,7 +299,7 @@ def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
         (Parts(1, boundedness=Boundedness.CONTINUOUS_UNBOUNDED), {}, "never ends.*readStream"),
         (Parts(1, schema=None), {}, "'parts' has no schema"),
         (Parts(1, schema=pa.schema([])), {}, "'parts' has no column"),
-        (Parts(1, reader=threading.Lock()), {}, "'parts' cannot travel"),
+        (Parts(1, reader=threading.Lock()), {}, "'parts' cannot be pickled"),
         (Parts(1), {"parallelism": 0}, "parallelism=0"),
         (Parts(1), {"parallelism": "many"}, "parallelism='many'"),
         (Parts(1), {"watermarks": 5}, "watermarks is a int"),
@@ -326,9 +326,9 @@ def test_columns_are_checked_against_the_sources_schema(spark):
 
 
 def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
-    with pytest.raises(OptionError, match="parallelism is for a source"):
+    with pytest.raises(OptionError, match="parallelism is for sources"):
         exchange(numbers, by="k", parallelism=2)
-    with pytest.raises(OptionError, match="watermarks is for a source"):
+    with pytest.raises(OptionError, match="watermarks is for sources"):
         exchange(numbers, by="k", watermarks=WatermarkStrategy.no_watermarks())
     with pytest.raises(OptionError, match="another session"):
         exchange(numbers, by="k", spark=spark.newSession())

@@ -195,7 +195,7 @@ def test_mistakes_are_named_before_anything_runs(spark, numbers, tmp_path):
     sink = FileSink(tmp_path / "out")
     with pytest.raises(OptionError, match=r"not a headgate\.sink\.Sink"):
         write(numbers, str(tmp_path))
-    with pytest.raises(OptionError, match="schema without map"):
+    with pytest.raises(OptionError, match="schema needs map or reduce"):
         write(numbers, sink, schema="n long")
     with pytest.raises(OptionError, match="memroy"):
         write(numbers, sink, memroy="1m")

@@ -1,6 +1,6 @@
-"""Headgate on Spark: an exchange between the Python workers of a job, as an ordinary DataFrame.
+"""Headgate on Spark: an exchange between the Python workers of a job, with a DataFrame as result.
 
-Importing this imports no pyspark: it works beside Spark Connect's client too.
+Importing it does not import pyspark, so it also works with the client of Spark Connect.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask
     from headgate.spark.tasks.user_function import BatchFunction
 
-#: Seconds that the first executor of a fresh application is waited for.
-_NO_EXECUTORS: Final = 1.5
+#: Longest wait, in seconds, for the first executor of an application that has just started.
+_FIRST_EXECUTOR_WAIT: Final = 1.5
 
 
 def exchange(
@@ -44,55 +44,91 @@ def exchange(
     watermarks: WatermarkStrategy | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Repartition a DataFrame or a source between Python workers while it is being computed.
+    """Repartition rows directly between Python workers, with a function before and after.
 
-    Lazy, and the result is an ordinary DataFrame. Its tasks are resident consumers; when an action
-    runs them, the producers run as a Spark job of their own, in waves on the free slots.
+    The call replaces ``df.mapInArrow(map, ...).repartition(n, by).mapInArrow(reduce, ...)``. Its
+    producer tasks run ``map`` on the input and send each row to one of ``num_partitions`` consumer
+    tasks, which run ``reduce``. Rows travel as Arrow batches from worker to worker, not through the
+    JVM, and both sides run at the same time.
 
-    The producers of a source are its readers: each asks the enumerator, which runs on the driver,
-    for one split after the other, so that a slow one takes fewer; no row passes through the JVM on
-    its way in. Each run has an enumerator of its own and reads everything again. A reader that is
-    lost before its first batch is tried again where Spark tries tasks again, and its splits go to
-    whoever asks.
-
-    A producer or consumer that is lost, silent or cut off ends the epoch of its run: producers stop,
-    consumers that have yielded nothing wait, others fail their tasks, which Spark tries again, and
-    then all begin anew, up to ``spark.task.maxFailures`` times. ``map`` and ``reduce`` are called
-    anew then, and must give the same rows for the same rows.
+    The call is lazy and returns an ordinary DataFrame, whose tasks are the consumers. When an
+    action runs it, the consumers hold ``num_partitions`` slots (cores) until the end. The producers
+    run as a Spark job of their own on the other slots, in waves if they do not all fit. If not even
+    one producer fits beside the consumers, the same job runs through Spark's own shuffle, with a
+    warning.
 
     Args:
-        df: any DataFrame of a classic session, or a bounded source whose records are batches.
-        by: a column or columns, so that each row comes where ``df.repartition(n, *by)`` would put
-            it; a selector; a callable that gets a batch and returns the partition of each row;
-            or None for one partition after the other, batch by batch.
-        map: runs in the producers, from an iterator of record batches to another one. It gets the
-            batches of a source as the reader made them.
-        reduce: runs in the consumers, once per partition, from the rows of that partition.
-        schema: of what ``reduce`` returns, or ``map`` where there is no ``reduce``; by default the
-            columns that are sent. Columns are matched by name, and cast where nothing is lost.
-        num_partitions: of the result; by default half of the slots, at least 1.
-        spark: the session that a source is read in; by default the active one.
-        parallelism: how many readers a source has; by default the slots that the consumers leave,
-            at least 1. Readers above the free slots run in waves.
-        watermarks: the strategy of a source's readers; in a run that ends it matters for the
-            alignment of splits only.
-        options: ``memory``, ``segment_size``, ``max_record_size``, ``buffer_timeout``,
-            ``batch_bytes``, ``compression``, ``same_host_link``, ``spill_threshold``,
-            ``temp_directories``, ``on_no_slots``, ``progress``, ``consumer_timeout``,
-            ``heartbeat_timeout``, ``map_schema`` and those
-            that share out the pool or keep its buffers small, such as ``buffers_per_channel`` and
-            ``buffer_debloat_enabled``; see ``docs/options.md``.
+        df: A DataFrame of a classic session. Or a :class:`headgate.source.Source` that ends and
+            whose records are ``pyarrow.RecordBatch``: the producers then read it themselves,
+            without the JVM. Each of them asks the driver for the next split when it is done with
+            the last one. Each action reads the source anew.
+        by: Which partition each row goes to:
+
+            - a column name or several: the partition in which ``df.repartition(n, *by)`` puts it
+            - a selector, such as :class:`headgate.BroadcastSelector`
+            - a function that gets a ``pyarrow.RecordBatch`` and returns, for each of its rows, a
+              partition number from 0 to ``num_partitions - 1``, as a list or an array
+            - None, the default: each batch goes to the next partition in turn
+        map: A function as ``mapInArrow`` takes it, called once per producer task: it gets an
+            iterator of ``pyarrow.RecordBatch`` and returns one. None sends the input unchanged.
+        reduce: A function of the same kind, called once per partition with all rows of that
+            partition, which usually have many keys. None returns the rows as they arrive.
+        schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
+            ``StructType`` or a DDL string such as ``"user string, n long"``. By default the columns
+            that the producers send. Returned columns are matched by name, and cast if no value is
+            lost.
+        num_partitions: Number of partitions of the result, which is the number of consumers, from 1
+            to 8,000. By default half of the slots, at least 1.
+        spark: The session that reads a source. By default the active one.
+        parallelism: Number of producers that read a source, from 1 to 100,000. By default the slots
+            that the consumers leave, at least 1.
+        watermarks: A :class:`headgate.source.WatermarkStrategy` for the readers of a source. In an
+            exchange only its alignment has an effect: it keeps fast readers from getting far ahead
+            of slow ones in event time.
+        **options: All options, with limits, are in ``docs/options.md``. Sizes are bytes or text
+            such as ``"64m"``; times are seconds or text such as ``"10s"``. If the call does not give
+            an option, the session's conf (``spark.headgate.segmentSize``) is read, then the
+            environment (``HEADGATE_SEGMENT_SIZE``).
+
+            - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by
+              default those of the input
+            - ``on_no_slots``: ``"shuffle"`` (default) uses Spark's own shuffle if the slots do not
+              suffice, ``"error"`` raises NotEnoughSlots
+            - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
+            - memory of each Python worker: ``memory`` (64 MiB), ``segment_size``,
+              ``max_record_size``, ``spill_threshold``, ``temp_directories``
+            - batches: ``batch_bytes``, ``buffer_timeout``, ``compression`` (``"none"``, ``"lz4"``
+              or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
+            - silence after which the driver or a task counts as lost: ``consumer_timeout`` (60 s),
+              ``heartbeat_timeout`` (10 s)
+            - division of the memory: ``buffers_per_channel``, ``floating_buffers_per_gate``,
+              ``max_buffers_per_channel``, ``max_overdraft_buffers``
+            - smaller buffers for slow consumers: ``buffer_debloat_enabled``,
+              ``buffer_debloat_target``, ``buffer_debloat_period``, ``buffer_debloat_samples``,
+              ``buffer_debloat_threshold_percentages``, ``min_segment_size``,
+              ``starting_segment_size``
+
+    Returns:
+        A DataFrame with ``num_partitions`` partitions and the columns of ``schema``.
 
     Raises:
-        OptionError: an unknown option, or a value that it does not take; a source that never ends
-            or has no schema; ``parallelism`` or ``watermarks`` with a DataFrame.
-        UnknownColumnError: ``by`` names no column of the rows that are sent.
-        UnsupportedTypeError: a column that cannot be sent, or be a key.
-        NotEnoughSlots: with ``on_no_slots="error"``, when the consumers and one producer do not
-            fit; by default a warning, and the same job through Spark's own shuffle.
-        NotBuiltError: the session is a Spark Connect one.
-        SourceError: through Spark's own shuffle only, where splits are planned at once: the
-            enumerator failed. Otherwise the action raises it.
+        OptionError: An argument or option is unknown or has a value that it does not take; the
+            source never ends or has no schema; ``parallelism`` or ``watermarks`` with a DataFrame.
+        UnknownColumnError: ``by`` names a column that the sent rows do not have.
+        UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
+        NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
+            slots than the cluster has.
+        NotBuiltError: The session or the DataFrame belongs to Spark Connect.
+        SourceError: The source could not list its splits. The call raises this only if the job goes
+            through Spark's own shuffle; otherwise the action does.
+
+    The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
+    raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
+    columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
+
+    If a worker is killed, stops answering or loses a connection, the exchange starts again, as often
+    as Spark retries a task (``spark.task.maxFailures``; ``local[n]`` does not retry). ``map`` and
+    ``reduce`` are called again then, and must return the same rows for the same input.
     """
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if not is_table(df):
@@ -107,8 +143,11 @@ def exchange(
 
 
 def last_stats() -> ExchangeStats | None:
-    """Return the statistics of the last run; None before the first one."""
-    from headgate.spark.driver import application  # noqa: PLC0415 - not needed by who only imports
+    """Return the statistics of the newest run of an exchange; None before the first one.
+
+    The numbers of a run that is still running are those of this moment.
+    """
+    from headgate.spark.driver import application  # noqa: PLC0415 - imported only if it is called
 
     return application.last_stats()
 
@@ -117,7 +156,7 @@ def _plan(request: Request) -> DataFrame:
     from headgate.spark.driver.slots import SlotCounter  # noqa: PLC0415
 
     counter = SlotCounter(request.context)
-    slots, deadline = counter.count(), time.monotonic() + _NO_EXECUTORS
+    slots, deadline = counter.count(), time.monotonic() + _FIRST_EXECUTOR_WAIT
     while slots.number == 0 and time.monotonic() < deadline:
         time.sleep(0.1)
         slots = counter.count()
@@ -211,9 +250,9 @@ def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 
 def _portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return a function that travels by value and needs headgate only when it is called.
+    """Return a function that is pickled by value and imports headgate only when it is called.
 
-    So a worker whose Python has none can say so, instead of failing to unpickle.
+    So a worker whose Python lacks headgate raises a clear error instead of failing to unpickle.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
@@ -246,7 +285,10 @@ def _without_columns(
     num_partitions: int | None,
     options: dict[str, Any],
 ) -> DataFrame:
-    """Exchange rows without columns, which Spark hands to Python as no rows at all."""
+    """Exchange rows without columns.
+
+    Spark passes no rows to Python if there are no columns, so each row gets one column for the trip.
+    """
     from pyspark.sql.functions import lit  # noqa: PLC0415 - pyspark only where Spark is
 
     carrier = df.select(lit(True).alias("row"))
@@ -271,7 +313,7 @@ def _not_enough(partitions: int, slots: Slots, request: Request) -> NotEnoughSlo
     remedies = [f"num_partitions={slots.number - 1}"] if slots.number > 1 else []
     remedies.append(f"a master with at least {partitions + 1} slots")
     if request.options["on_no_slots"] == "shuffle":
-        remedies.append('on_no_slots="shuffle" is what happens now: Spark\'s own repartition')
+        remedies.append('on_no_slots="shuffle" applies now: Spark\'s own repartition, same result')
     else:
         remedies.append('on_no_slots="shuffle" (Spark\'s own repartition, same result)')
     return NotEnoughSlots(

@@ -1,4 +1,4 @@
-"""The same job through Spark's own shuffle, for where the consumers cannot all be resident."""
+"""The same job through Spark's own shuffle, for a cluster with too few slots for all consumers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,23 @@ if TYPE_CHECKING:
     from headgate.spark.request import Request
     from headgate.spark.tasks.user_function import BatchFunction
 
-#: Carries the chosen partition of each row through Spark's shuffle.
+#: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
 
 
 def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
-    """Return ``map``, then a repartition to the same partitions, then ``reduce``.
+    """Return a DataFrame that runs ``map``, Spark's repartition, then ``reduce``.
+
+    Each row goes to the partition in which the exchange would put it.
+
+    Args:
+        request: The call of exchange().
+        partitions: Number of partitions of the result.
+        slots: Slots of the application; the number of partitions that read a source, if
+            ``parallelism`` is not given.
 
     Raises:
-        SourceError: the enumerator of a source failed; its splits are planned here and now.
+        SourceError: The source could not list its splits, which this call does at once.
     """
     columns = _columns(request.by)
     if request.df is None:
@@ -55,7 +63,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
 
 
 def _cast(name: str, function: BatchFunction, schema: pa.Schema, option: str) -> BatchFunction:
-    """Return a function whose batches have the declared schema, as those of an exchange do."""
+    """Return the function with its batches cast to the declared schema, as an exchange does."""
 
     def cast(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.spark.schema_cast import SchemaCast  # noqa: PLC0415 - in the worker
@@ -81,7 +89,7 @@ def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:
 
 
 def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
-    """Return what a selector does, as a function of a batch."""
+    """Return a function from a batch to the partition number of each row, as the selector has it."""
     if isinstance(by, KeyGroupSelector):
         column, total = by.column, by.max_parallelism or default_max_parallelism(partitions)
 
@@ -105,10 +113,17 @@ def _chosen(by: Any, keys: list[int]) -> BatchFunction:
         for batch in batches:
             channels = pa.array(by(batch)).to_pylist()
             if len(channels) != batch.num_rows:
-                raise SelectorError(f"{len(channels)} channel numbers for {batch.num_rows} rows")
+                raise SelectorError(
+                    f"by returned {len(channels)} partition numbers for {batch.num_rows} rows",
+                    remedy="return one partition number per row",
+                )
             wrong = next((c for c in channels if not 0 <= c < len(keys)), None)
             if wrong is not None:
-                raise SelectorError(f"channel number {wrong}, with {len(keys)} partitions")
+                raise SelectorError(
+                    f"by returned partition {wrong}, which is not from 0 to {len(keys) - 1}",
+                    have=f"num_partitions={len(keys)}",
+                    remedy=f"return partition numbers from 0 to {len(keys) - 1}",
+                )
             yield _with_channel(batch, pa.array([keys[c] for c in channels], pa.int32()))
 
     return chosen
@@ -134,7 +149,7 @@ def _with_channel(batch: pa.RecordBatch, channels: pa.Array) -> pa.RecordBatch:
 
 
 def _keys(partitions: int) -> list[int]:
-    """Return for each partition an int that Spark's repartition puts there."""
+    """Return an int for each partition: one whose row Spark's repartition puts there."""
     keys: dict[int, int] = {}
     number = 0
     while len(keys) < partitions:

@@ -1,4 +1,4 @@
-"""A call of exchange(), checked: what is sent, what comes out, who gets which row."""
+"""A checked call of exchange(): its input, schemas, partitioning and options."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for.
+    """A checked call of exchange().
 
     Attributes:
-        session: whose tasks do it.
-        df: the input; None where it is a source.
-        source: the input; None where it is a DataFrame.
+        session: the session that runs the tasks.
+        df: the input; None if the input is a source.
+        source: the input; None if the input is a DataFrame.
         by: a list of column names, a selector, a callable, or None for round robin.
-        map: runs in the producers, or None.
-        reduce: runs in the consumers, or None.
+        map: the function of the producers, or None.
+        reduce: the function of the consumers, or None.
         wire: Spark's schema of the rows that are sent.
-        wire_schema: the same in Arrow.
-        result: Spark's schema of the rows that come out.
-        result_schema: the same in Arrow.
-        options: parsed.
+        wire_schema: Arrow's schema of the rows that are sent.
+        result: Spark's schema of the result.
+        result_schema: Arrow's schema of the result.
+        options: the parsed options.
     """
 
     session: SparkSession
@@ -57,17 +57,17 @@ class Request:
 
     @property
     def context(self) -> SparkContext:
-        """The application."""
+        """The session's SparkContext."""
         return self.session.sparkContext
 
     @property
     def map_option(self) -> str:
-        """The option that declares what ``map`` returns."""
+        """The name of the option that declares the columns of ``map``."""
         return "schema" if self.reduce is None else "map_schema"
 
     @property
     def by_words(self) -> str:
-        """The partitioning, for people."""
+        """The partitioning as text, for job descriptions."""
         if isinstance(self.by, list):
             return f"[{', '.join(self.by)}]"
         return "round robin" if self.by is None else type(self.by).__name__
@@ -82,31 +82,34 @@ def check(
     schema: StructType | str | None,
     options: Mapping[str, Any],
 ) -> Request:
-    """Return the call as a request.
+    """Check the arguments of exchange() and return them as a request.
 
     Raises:
-        OptionError: an unknown option, a value that it does not take, or a schema for nothing.
-        UnknownColumnError: ``by`` names no column of the rows that are sent.
-        UnsupportedTypeError: a column that cannot be sent, or be a key.
+        OptionError: An option is unknown or has a value that it does not take; there is a schema
+            without a function whose columns it could declare.
+        UnknownColumnError: ``by`` names a column that the sent rows do not have.
+        UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
     """
     chosen = _options.resolve("exchange", options, _conf(session))
     if (chosen["num_partitions"] or 1) > MAX_INDEXES:
-        raise OptionError(f"num_partitions={chosen['num_partitions']} is above {MAX_INDEXES}")
+        raise OptionError(
+            f"num_partitions={chosen['num_partitions']} is above the limit of {MAX_INDEXES}"
+        )
     for name, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
             raise OptionError(f"{name} is a {type(function).__name__}, not a function")
     if schema is not None and map is None and reduce is None:
         raise OptionError(
-            "a schema without map and reduce",
-            asked=f"schema={schema!r}",
-            remedy="leave schema out · give map or reduce",
+            "schema needs map or reduce, whose columns it declares",
+            asked=f"schema={schema!r}, without map and reduce",
+            remedy="omit schema · pass map or reduce",
         )
     map_schema = chosen["map_schema"]
     if map_schema is not None and (map is None or reduce is None):
         raise OptionError(
-            "map_schema is for a call with both map and reduce",
+            "map_schema needs both map and reduce",
             asked=f"map_schema={map_schema!r}",
-            remedy="schema, for what map or reduce returns when it is the only one",
+            remedy="schema= for the columns of the only function",
         )
     result = data.schema if schema is None else _struct(schema, "schema")
     wire = data.schema
@@ -141,9 +144,7 @@ def _partitioning(session: SparkSession, by: Any, wire: StructType, map_: Any) -
     if isinstance(by, (list, tuple)):
         wrong = next((name for name in by if not isinstance(name, str)), None)
         if wrong is not None or not by:
-            raise OptionError(
-                "by takes names of columns, a selector or a function", asked=f"by={by!r}"
-            )
+            raise OptionError("by takes column names, a selector or a function", asked=f"by={by!r}")
         of = "the input" if map_ is None else "what map returns"
         sensitive = session.conf.get("spark.sql.caseSensitive") == "true"
         return key_columns(wire, by, case_sensitive=sensitive, of=of)
@@ -157,7 +158,7 @@ def _partitioning(session: SparkSession, by: Any, wire: StructType, map_: Any) -
         return _partitioning(session, list(by), wire, map_)
     near = close_matches(str(by), wire.names)
     raise OptionError(
-        f"by={by!r} is no name of a column, selector or function",
+        f"by={by!r} is not a column name, a selector or a function",
         remedy=" · ".join(f"by={name!r}" for name in near),
     )
 
@@ -173,11 +174,15 @@ def _struct(schema: StructType | str, name: str) -> StructType:
             parsed = Struct.fromDDL(schema)
         except ParseException as error:
             raise OptionError(
-                f"{name}={schema!r} is no schema", asked='as "user string, n long"'
+                f"{name}={schema!r} is not a schema in Spark's DDL",
+                remedy=f'{name}="user string, n long" · a StructType',
             ) from error
         if isinstance(parsed, Struct):
             return parsed
-    raise OptionError(f"{name} is a {type(schema).__name__}, not a DDL string or a StructType")
+    raise OptionError(
+        f"{name} is a {type(schema).__name__}, not a DDL string or a StructType",
+        remedy=f'{name}="user string, n long" · a StructType',
+    )
 
 
 def _conf(session: SparkSession) -> dict[str, str]:

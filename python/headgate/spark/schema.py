@@ -1,4 +1,4 @@
-"""Spark's schemas as Arrow's, and which columns can be sent and hashed."""
+"""Converts Spark's schemas to Arrow's, and checks that columns can be sent and hashed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
-    """Return the schema of the batches on the wire, types as Spark gives them to Python.
+    """Return the schema of the batches to send, with the types in which Spark gives them to Python.
 
     Args:
-        schema: of the DataFrame.
-        timezone: label of its timestamps, the session's time zone as Spark does it.
+        schema: schema of the DataFrame.
+        timezone: time zone of its timestamp columns; Spark uses that of the session.
 
     Raises:
-        UnsupportedTypeError: a column of a type that is not sent; names both.
+        UnsupportedTypeError: A column has a type that cannot be sent. The error names column and
+            type.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
@@ -37,25 +38,27 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
 
 
 def result_schema(schema: StructType, timezone: str) -> pa.Schema:
-    """Return the schema of the batches that Spark takes for a result, of whatever types.
+    """Return the schema of the batches that Spark takes for a result with these columns.
+
+    Unlike :func:`arrow_schema` it takes all of Spark's types.
 
     Args:
-        schema: of the result.
-        timezone: label of its timestamps.
+        schema: schema of the result.
+        timezone: time zone of its timestamp columns.
     """
     try:
         return arrow_schema(schema, timezone)
     except UnsupportedTypeError:
-        return arrow_schema_in_utc(schema)  # a type that is never sent, as Spark's own intervals
+        return arrow_schema_in_utc(schema)  # a type that cannot be sent, such as Spark's intervals
 
 
 def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
-    """Return the schema, of whatever types, that Spark's data sources have; time stamps are in UTC."""
+    """Return the Arrow schema that Spark's data sources have: any type, timestamps in UTC."""
     import inspect  # noqa: PLC0415 - only here
 
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - only where Spark is
 
-    # Spark 4.0 takes no time zone: UTC is what it means.
+    # Spark 4.0 has no parameter `timezone` and uses UTC.
     named: dict[str, Any] = {"timezone": "UTC"}
     known = inspect.signature(to_arrow_schema).parameters
     return to_arrow_schema(schema, **(named if "timezone" in known else {}))
@@ -64,17 +67,17 @@ def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
 def key_columns(
     schema: StructType, names: Iterable[str], *, case_sensitive: bool, of: str
 ) -> list[str]:
-    """Return the columns that ``names`` stand for, spelt as in the schema.
+    """Return the names of the key columns, spelt as in the schema.
 
     Args:
-        schema: of the rows to partition.
-        names: as the user gave them.
+        schema: schema of the rows to partition.
+        names: the names that the user gave.
         case_sensitive: Spark's ``spark.sql.caseSensitive``.
-        of: what has this schema, for the error text.
+        of: owner of the schema for the error text, such as "the input".
 
     Raises:
-        UnknownColumnError: there is no such column, or more than one.
-        UnsupportedTypeError: a column of a type that is not hashed.
+        UnknownColumnError: No column has the name, or more than one has it.
+        UnsupportedTypeError: A column has a type that cannot be hashed.
     """
     found = []
     for name in names:
@@ -118,9 +121,9 @@ def _is_hashable(kind: DataType) -> bool:
     if isinstance(kind, types.StructType):
         return all(_is_hashable(field.dataType) for field in kind.fields)
     if isinstance(kind, types.StringType):
-        # Spark hashes a collated string by its collation key, which Python does not have.
+        # Spark hashes a collated string by its collation key, which Python cannot compute.
         return getattr(kind, "collation", "UTF8_BINARY") in {None, "UTF8_BINARY"}
-    # Spark itself has no hash of a map.
+    # Spark cannot hash a map.
     return not isinstance(kind, (types.DayTimeIntervalType, types.MapType))
 
 
@@ -154,7 +157,7 @@ def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:
 def _nested_type(
     kind: types.ArrayType | types.MapType | types.StructType, timezone: str
 ) -> pa.DataType | None:
-    """Return the type with the names inside it that Spark's batches have; None for what is not sent."""
+    """Return the nested Arrow type, with Spark's names of inner fields; None if it cannot be sent."""
     import pyarrow as pa  # noqa: PLC0415
     from pyspark.sql import types  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Gives batches the schema that was declared: columns by name, types where nothing is lost.
+"""Casts batches to the declared schema: matches columns by name, casts types if no value is lost.
 
-What ``map`` and ``reduce`` return and what a source reads goes through it, on the way to the writer
-and on the way to Spark.
+Batches from ``map``, from ``reduce`` and from a source are cast before they are sent or returned to
+Spark.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: Most columns that an error names, of each kind.
+#: Largest number of missing columns, and of unexpected ones, that an error names.
 _NAMED: Final = 8
-#: Names of types that hold the same values.
+#: Groups of types that hold the same values.
 _ENCODINGS: Final = (
     {"string", "large_string", "string_view"},
     {"binary", "large_binary", "binary_view"},
@@ -25,15 +25,15 @@ _ENCODINGS: Final = (
 
 
 class SchemaCast:
-    """Casts batches to a schema; a batch that has it already is returned as it is.
+    """Casts batches to a schema; returns a batch that has the schema unchanged.
 
-    Names and types are compared once per schema that comes, not once per batch.
+    Names and types are compared only when the schema of the batches changes, not for each batch.
 
     Args:
-        schema: the declared one.
-        function: the name of what returns the batches, for the error text.
+        schema: the declared schema.
+        function: producer of the batches for the error text, such as "map".
         option: the option that declares the schema, for the error text.
-        accepts: returns True for a type that the receiver takes for another one without a cast.
+        accepts: returns True if the receiver takes the first type as the second one without a cast.
     """
 
     def __init__(
@@ -49,16 +49,17 @@ class SchemaCast:
         self._accepts = accepts or same_type
         self._not_null = [i for i, field in enumerate(schema) if _forbids_nulls(field)]
         self._seen: pa.Schema | None = None
-        #: For each declared column its place in the batch and True where it needs a cast; None where
-        #: all columns are in their places and of their types.
+        #: For each declared column, its index in the batch and True if it needs a cast. None if the
+        #: batch has the declared columns already.
         self._steps: list[tuple[int, bool]] | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with the declared columns.
 
         Raises:
-            SchemaMismatchError: a column is missing, unexpected or of a type that may lose something;
-                a value does not fit; a null in a column that must not have one.
+            SchemaMismatchError: A column is missing or not expected, or its type cannot be cast
+                without loss; a value does not fit the declared type; a column that is declared NOT
+                NULL has a null.
         """
         given = batch.schema
         if self._seen is None or not (given is self._seen or given == self._seen):
@@ -75,10 +76,12 @@ class SchemaCast:
         return batch
 
     def all(self, made: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-        """Yield what a function returns, batches or tables of any Arrow library, cast.
+        """Cast and yield all batches that a function returns.
+
+        Tables and batches of any library with Arrow's PyCapsule interface are taken too.
 
         Raises:
-            SchemaMismatchError: as for one batch; something that is neither a batch nor a table.
+            SchemaMismatchError: As for one batch; or an item is neither a batch nor a table.
         """
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
@@ -106,7 +109,7 @@ class SchemaCast:
             if missing or extra or len(given) != len(want):
                 raise self._error(given, _difference(missing, extra, given, want), extra=extra)
             if len(set(want.names)) < len(want):
-                raise self._error(given, "columns of the same name in another order")
+                raise self._error(given, "several columns of one name, in another order")
             places = [given.get_field_index(name) for name in want.names]
         steps = []
         for place, field in zip(places, want, strict=True):
@@ -158,14 +161,14 @@ class SchemaCast:
 
 
 def same_type(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether two types are one for Spark, which takes time stamps of any zone as instants."""
+    """Return True if Spark takes the types as the same; it ignores the zone of timestamps."""
     if have == want:
         return True
     return str(have).startswith("timestamp[us, ") and str(want).startswith("timestamp[us, ")
 
 
 def same_on_the_wire(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether the writer encodes a type as the other one without a cast before."""
+    """Return True if the writer encodes ``have`` as ``want`` by itself, so that no cast is needed."""
     from pyarrow import types  # noqa: PLC0415 - slow to import
 
     if same_type(have, want):
@@ -176,7 +179,7 @@ def same_on_the_wire(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def is_lossless(have: pa.DataType, want: pa.DataType) -> bool:
-    """Whether a cast keeps each value or raises, and means the same afterwards."""
+    """Return True if a cast keeps each value and its meaning, or raises."""
     from pyarrow import types  # noqa: PLC0415 - slow to import
 
     if types.is_dictionary(have):
@@ -200,7 +203,7 @@ def is_lossless(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _is_lossless_inside(have: pa.DataType, want: pa.DataType) -> bool:
-    # Of views inside other columns Arrow itself would make the cast, see `cast`.
+    # `cast` handles a list view only at the top level; inside, Arrow's cast would drop values.
     return not _is_view_of_list(have) and is_lossless(have, want)
 
 
@@ -208,7 +211,7 @@ def _is_lossless_value(have: pa.DataType, want: pa.DataType) -> bool:
     from pyarrow import types  # noqa: PLC0415 - slow to import
 
     if types.is_integer(have):
-        # Pyarrow compares each value with the limits, of a float with those of its whole numbers.
+        # Pyarrow's cast raises for a value out of range, or too large to be exact as a float.
         return bool(types.is_integer(want) or types.is_floating(want) or types.is_decimal(want))
     if types.is_floating(have):
         return bool(types.is_floating(want) and have.bit_width <= want.bit_width)
@@ -222,11 +225,11 @@ def _is_lossless_value(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def cast(column: pa.Array, want: pa.DataType) -> pa.Array:
-    """Return the column as another type.
+    """Cast a column to another type.
 
     Raises:
-        ArrowInvalid: a value does not fit.
-        ArrowNotImplementedError: this pyarrow has no such cast.
+        ArrowInvalid: A value does not fit the type.
+        ArrowNotImplementedError: This version of pyarrow lacks the cast.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
@@ -234,10 +237,10 @@ def cast(column: pa.Array, want: pa.DataType) -> pa.Array:
 
     have = column.type
     if types.is_dictionary(have):
-        # Arrow 26 cannot decode a dictionary of views, which polars gives.
+        # Arrow 26 cannot decode a dictionary of string views, which polars produces.
         return cast(column.dictionary, want).take(column.indices)
     if _is_view_of_list(have):
-        # Arrow 26 drops values where it casts a view and its values at once.
+        # Arrow 26 drops values if one cast changes both a list view and its values.
         lengths = pc.fill_null(pc.list_value_length(column), 0).to_pylist()
         offsets = [0]
         for length in lengths:
@@ -257,7 +260,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_view_of_list(kind: pa.DataType) -> bool:
-    # By name: the oldest pyarrow that we support has no views.
+    # Compared by name, because the oldest supported pyarrow has no list views.
     return str(kind).startswith(("list_view", "large_list_view"))
 
 
@@ -283,7 +286,7 @@ def _has_forbidden_null(column: pa.Array, field: pa.Field) -> bool:
     if types.is_list(kind) and _forbids_nulls(kind.value_field):
         return _has_forbidden_null(column.flatten(), kind.value_field)
     if types.is_map(kind) and _forbids_nulls(kind.item_field):
-        entries = column.drop_null()  # what a null map hides counts for nobody
+        entries = column.drop_null()  # entries under a null map do not count
         start, end = (entries.offsets[place].as_py() for place in (0, len(entries)))
         return _has_forbidden_null(entries.items[start:end], kind.item_field)
     if types.is_struct(kind):
@@ -307,7 +310,7 @@ def _words(schema: pa.Schema) -> str:
 
 
 def _ddl(schema: pa.Schema) -> str:
-    """Return a schema as the line that declares it in Spark; empty where Spark has no such type."""
+    """Return the schema as a DDL string; empty if Spark lacks one of its types."""
     from headgate.errors import UnsupportedTypeError  # noqa: PLC0415 - only in an error
     from headgate.spark.source_schema import spark_schema  # noqa: PLC0415 - only in an error
 

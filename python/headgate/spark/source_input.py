@@ -1,4 +1,4 @@
-"""A source in place of a DataFrame: is it one, can it end, and what are its rows in Spark's words."""
+"""A source as the input of exchange(): checks that it ends, has a schema and can be pickled."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SourceInput:
-    """A source that readers in the producer tasks read.
+    """A checked source, which the producer tasks read.
 
     Attributes:
-        source: bounded, its records are batches.
-        name: the source's.
+        source: a bounded source whose records are batches.
+        name: name of the source.
         schema: Spark's schema of the batches.
         watermarks: the strategy of its readers, or None.
     """
@@ -34,26 +34,26 @@ class SourceInput:
     watermarks: WatermarkStrategy | None
 
     def plan(self, parallelism: int) -> SourcePlan:
-        """Return what readers and enumerator of a run need, with so many readers."""
+        """Return the plan of a run with ``parallelism`` readers."""
         from headgate.spark.tasks.task import SourcePlan  # noqa: PLC0415 - loads the native module
 
         return SourcePlan(self.source, self.name, parallelism, self.watermarks)
 
 
 def source_input(source: Any, watermarks: Any) -> SourceInput:
-    """Return the first argument of a call as a source.
+    """Check the first argument of exchange() and return it as a source.
 
     Raises:
-        OptionError: it is neither a DataFrame nor a source, or a source that never ends, has no
-            schema or no column, or cannot travel to the workers.
-        UnsupportedTypeError: a column that Spark has no type for.
+        OptionError: It is not a source, or a source that never ends, has no schema or no columns,
+            or cannot be pickled for the workers.
+        UnsupportedTypeError: A column has a type for which Spark has none.
     """
     from headgate.source import Boundedness, Source  # noqa: PLC0415 - imports pyarrow
     from headgate.source.watermark import WatermarkStrategy  # noqa: PLC0415
 
     if isinstance(source, type) and issubclass(source, Source):
         raise OptionError(
-            f"{source.__name__} is a class; an exchange reads an instance of it",
+            f"{source.__name__} is a class; exchange() needs an instance of it",
             asked=f"exchange({source.__name__}, ...)",
             remedy=f"exchange({source.__name__}(...), ...)",
         )
@@ -65,7 +65,7 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
     name = source.name
     if source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED:
         raise OptionError(
-            f"source {name!r} never ends, and a run of an exchange must",
+            f"source {name!r} never ends; exchange() needs one that ends",
             asked=f"exchange() of {name!r}",
             have="boundedness CONTINUOUS_UNBOUNDED",
             remedy='spark.readStream.format("headgate") · headgate.source.read() · a bounded source',
@@ -79,25 +79,25 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
     schema = source.schema
     if schema is None:
         raise OptionError(
-            f"source {name!r} has no schema: its records are no batches",
+            f"source {name!r} has no schema; exchange() needs records that are Arrow batches",
             asked=f"exchange() of {name!r}",
             have="schema None",
-            remedy="return the batches' schema from Source.schema · headgate.source.read()",
+            remedy="return the schema of the batches from Source.schema · headgate.source.read()",
         )
     if not schema.names:
         raise OptionError(
-            f"source {name!r} has no column, so there is nothing to send",
-            remedy="keep one column at least",
+            f"source {name!r} has no columns, so there is nothing to send",
+            remedy="give its schema at least one column",
         )
     return SourceInput(source, name, spark_schema(schema), watermarks)
 
 
 def session_of(spark: Any) -> SparkSession:
-    """Return the session that a source is read in; where none is given, the one that Spark would take.
+    """Return the session that reads a source: ``spark``, or the active session if it is None.
 
     Raises:
-        OptionError: there is none, or what is given is none.
-        NotBuiltError: it is a Spark Connect one.
+        OptionError: No session is active, or ``spark`` is not a session.
+        NotBuiltError: The session belongs to Spark Connect.
     """
     if _is_connect(spark):
         raise connect_error("session")
@@ -108,7 +108,7 @@ def session_of(spark: Any) -> SparkSession:
         raise connect_error("session")
     if not isinstance(found, SparkSession):
         raise OptionError(
-            "a source needs a Spark session, and there is none"
+            "a source needs a Spark session, and none is active"
             if spark is None
             else f"spark is a {type(spark).__name__}, not a SparkSession",
             asked=f"spark={spark!r}",
@@ -124,44 +124,45 @@ def _current_session() -> SparkSession | None:
     active = SparkSession.getActiveSession()
     if active is not None or SparkContext._active_spark_context is None:  # noqa: SLF001 - its getOrCreate looks there
         return active
-    # A thread of the user's own has no active session; this is the application's.
+    # A thread that the user started has no active session, so take the application's.
     return SparkSession.builder.getOrCreate()
 
 
 def refuse_for_table(df: Any, spark: Any, parallelism: Any, watermarks: Any) -> None:
-    """Check that a call with a DataFrame asks for nothing that only a source has.
+    """Refuse the arguments that are for sources only, in a call with a DataFrame.
 
     Raises:
-        OptionError: it does.
-        NotBuiltError: the DataFrame is a Spark Connect one.
+        OptionError: The call has ``parallelism`` or ``watermarks``, or ``spark`` is not the session
+            of the DataFrame.
+        NotBuiltError: The DataFrame belongs to Spark Connect.
     """
     if _is_connect(df):
         raise connect_error("DataFrame")
     for name, value in (("parallelism", parallelism), ("watermarks", watermarks)):
         if value is not None:
             raise OptionError(
-                f"{name} is for a source; a DataFrame has partitions of its own",
+                f"{name} is for sources; the input is a DataFrame, which has partitions already",
                 asked=f"{name}={value!r}",
-                remedy=f"leave {name} out · a headgate.source.Source in place of the DataFrame",
+                remedy=f"omit {name} · pass a headgate.source.Source instead of the DataFrame",
             )
     if spark is not None and spark is not df.sparkSession:
         raise OptionError(
-            "the DataFrame belongs to another session than spark=",
-            remedy="leave spark out: a DataFrame knows its session",
+            "spark= is another session than that of the DataFrame",
+            remedy="omit spark: the DataFrame has its session",
         )
 
 
 def connect_error(what: str) -> NotBuiltError:
-    """Return the error for what belongs to Spark Connect."""
+    """Return the error for a session or DataFrame of Spark Connect."""
     return NotBuiltError(
         f"exchange() needs a classic Spark session; this {what} belongs to Spark Connect",
         asked="a Spark Connect session",
-        have="no Spark driver in this process",
+        have="no Spark driver in this process, which is where an exchange is coordinated",
     )
 
 
 def is_table(data: Any) -> TypeGuard[DataFrame]:
-    """Whether the first argument of a call is a DataFrame, of whatever kind."""
+    """Return True if the first argument of a call is a DataFrame, classic or of Spark Connect."""
     return hasattr(data, "mapInArrow") or _is_connect(data)
 
 
@@ -176,6 +177,6 @@ def _check_travels(name: str, source: Any, watermarks: Any) -> None:
         cloudpickle.dumps((source, watermarks))  # type: ignore[no-untyped-call]
     except Exception as error:
         raise OptionError(
-            f"source {name!r} cannot travel to the workers: {type(error).__name__}: {error}",
+            f"source {name!r} cannot be pickled for the workers: {type(error).__name__}: {error}",
             remedy="open files and connections in create_reader() and create_enumerator()",
         ) from error

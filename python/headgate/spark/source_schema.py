@@ -1,4 +1,4 @@
-"""A source's Arrow schema as Spark's."""
+"""Converts the Arrow schema of a source to Spark's."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-#: Of Spark's decimals.
+#: Largest precision of Spark's decimals.
 _MAX_PRECISION: Final = 38
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return Spark's schema of a source, types as Spark itself reads them from Parquet.
+    """Return Spark's schema of a source, with the types in which Spark reads them from Parquet.
 
-    What Spark has no type for becomes the next larger one: unsigned whole numbers, half floats, time
-    stamps of another unit; large, view and dictionary-encoded columns become plain ones.
+    Unsigned integers and half floats become the next larger type that Spark has. Timestamps and
+    durations become microseconds. Large, view and dictionary-encoded columns become plain ones.
 
     Raises:
-        UnsupportedTypeError: a column that Spark has no type for; names both.
+        UnsupportedTypeError: A column has a type for which Spark has none. The error names column
+            and type.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyspark.errors import PySparkException  # noqa: PLC0415 - only where Spark is
@@ -45,13 +46,13 @@ def _unsupported(field: pa.Field) -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"Spark has no type for column {field.name!r} of Arrow type {field.type}",
         asked=f"{field.name} {field.type}",
-        remedy="cast the column in the source · leave it out",
+        remedy="cast the column in the source · omit the column",
         details={"column": field.name, "type": str(field.type)},
     )
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that stands for ``kind`` in Spark; ``kind`` itself where it needs none."""
+    """Return the Arrow type as which Spark reads ``kind``; ``kind`` itself if it is not replaced."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyarrow import types  # noqa: PLC0415 - slow to import
 
@@ -63,7 +64,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.decimal128(kind.precision, kind.scale)
     if types.is_fixed_size_binary(kind):
         return pa.binary()
-    # By name: the oldest pyarrow that we support does not have all of these types.
+    # Compared by name, because the oldest supported pyarrow lacks some of these types.
     plain = {
         "large_string": pa.string(),
         "string_view": pa.string(),

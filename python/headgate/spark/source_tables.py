@@ -1,4 +1,4 @@
-"""A source as an ordinary DataFrame with splits planned ahead, for Spark's own shuffle."""
+"""A source as an ordinary DataFrame with splits that are planned ahead, for Spark's own shuffle."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 
 def planned_table(request: Request, slots: int) -> DataFrame:
-    """Return what ``map`` makes of a source, its splits dealt out to the partitions in turn.
+    """Return a DataFrame of the rows that ``map`` returns for a source.
 
-    The splits are found now, in the caller's thread: unlike an exchange, each action reads the same.
+    The caller's thread lists the splits now and assigns them to the partitions in turn. So all
+    actions read the same splits, while an exchange lists them anew for each action.
 
     Args:
-        request: whose source it is.
-        slots: of the application; as many partitions where nothing else was asked for.
+        request: the request with the source.
+        slots: slots of the application; the number of partitions if ``parallelism`` is not given.
 
     Raises:
-        SourceError: the enumerator failed, or never answered.
+        SourceError: The enumerator failed or did not answer.
     """
     given = request.source
-    assert given is not None  # noqa: S101 - who calls this has looked
+    assert given is not None  # noqa: S101 - the only caller has checked that there is a source
     parallelism = request.options["parallelism"] or max(1, slots)
     planned = plan_splits(given.source, None, parallelism=parallelism)
     shares = [planned.splits[number::parallelism] for number in range(parallelism)]

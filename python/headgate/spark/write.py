@@ -1,4 +1,4 @@
-"""write(): a DataFrame, a source, or the result of an exchange, into a sink; eager."""
+"""write(): writes a DataFrame, a source, or the result of an exchange to a sink, at once."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.spark.tasks.user_function import BatchFunction
 
-#: What each task returns: its committable, as text.
+#: The columns that a task returns: one row with its committable, as JSON.
 MANIFEST: Final = "committable string"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What travels to the tasks.
+    """The pickled part of a writing task.
 
     Attributes:
-        sink: where to.
-        job: the committer's.
-        schema: what batches are cast to; None for the first batch's.
+        sink: the sink.
+        job: name of the job that the committer commits.
+        schema: the schema that batches are cast to; None for that of the first batch.
     """
 
     sink: Sink
@@ -50,33 +50,50 @@ def write(
     num_partitions: int | None = None,
     **options: Any,
 ) -> WriteResult:
-    """Write rows into a sink, all of them or none; returns when they are visible.
+    """Write rows to a sink: all of them or none. Unlike ``exchange()``, the call does it at once.
 
-    A DataFrame alone is written by its own tasks. With a source, or with any argument of
-    :func:`~headgate.spark.exchange`, the rows go through an exchange whose consumers write them: no
-    row of the result passes through the JVM. Of each task exactly one attempt is committed, however
-    often Spark runs it.
+    The call runs a Spark job and returns when the rows are visible. With a DataFrame and no other
+    argument, the tasks of the DataFrame write its rows. With a source, or with an argument of
+    :func:`~headgate.spark.exchange`, the rows go through an exchange, and its consumers write them
+    without the JVM. Spark may run a task several times; the rows of exactly one attempt are kept.
+
+    Four consumers, each with all rows of its users, write one Parquet file or more each::
+
+        write(clicks, FileSink("/data/clicks"), by="user", num_partitions=4)
 
     Args:
-        df: a DataFrame, or a bounded source whose records are batches.
-        sink: where to, as :class:`headgate.sink.FileSink`. Driver and executors must reach it.
-        spark: the session that a source is read in; by default the active one.
-        by: who writes which row; see ``exchange()``.
-        map: runs in the producers; see ``exchange()``.
-        reduce: runs in the consumers before the rows are written; see ``exchange()``.
-        schema: of what ``reduce`` returns, or ``map``; see ``exchange()``. Batches are cast to it.
-        num_partitions: how many consumers write.
-        options: further ones of ``exchange()``.
+        df: A DataFrame of a classic session. Or a :class:`headgate.source.Source` that ends and
+            whose records are ``pyarrow.RecordBatch``.
+        sink: The sink, such as :class:`headgate.sink.FileSink` for a folder of Parquet files. The
+            driver and all executors must be able to write to it.
+        spark: The session that reads a source. By default the active one.
+        by: Which consumer writes each row: column names, a selector, a function or None, as in
+            ``exchange()``.
+        map: A function from an iterator of ``pyarrow.RecordBatch`` to another one, which runs before
+            the rows are sent, as in ``exchange()``.
+        reduce: A function of the same kind, which runs once per partition before its rows are
+            written, as in ``exchange()``.
+        schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
+            ``StructType`` or a DDL string. They are the columns of the files. By default those of
+            the rows that are sent.
+        num_partitions: Number of consumers that write, from 1 to 8,000. By default half of the
+            slots, at least 1.
+        **options: The other options of ``exchange()``, ``parallelism`` and ``watermarks`` too.
 
     Returns:
-        Rows, bytes and files that became visible.
+        A :class:`headgate.sink.WriteResult`: the number of ``rows``, their size on disk in
+        ``bytes``, and the paths of the ``files``, relative to the sink's path.
 
     Raises:
-        SinkError: the sink holds data already, or could not be written; nothing is visible, unless
-            the error says that the commit is decided.
-        SchemaMismatchError: rows without columns.
-        OptionError: as ``exchange()``.
-        Exception: whatever the action raises; nothing is visible then.
+        SinkError: The sink has data already and its mode is ``"error"``, or a file could not be
+            written. No row is visible, unless the error says that the commit is decided: then the
+            next job with this path, or ``FileSink.recover()``, completes it.
+        SchemaMismatchError: The rows have no columns.
+        OptionError: An argument has a value that it does not take. The other errors of
+            ``exchange()`` are raised as there: UnknownColumnError, UnsupportedTypeError,
+            NotEnoughSlots, NotBuiltError and SourceError.
+        Exception: Spark's exception for a job that failed, also if ``map`` or ``reduce`` raised. No
+            row is visible then.
     """
     from headgate.sink import Committable  # noqa: PLC0415 - imports pyarrow
     from headgate.sink import Sink as SinkClass  # noqa: PLC0415
@@ -100,7 +117,7 @@ def write(
         manifests = _exchanged(df, task, by, map, reduce, schema, given)
     committer.start()
     try:
-        # One row of each task: of the attempt that Spark took.
+        # Spark returns one row of each task: that of the attempt that succeeded.
         rows = manifests.collect()
         found = [Committable.from_json(row["committable"]) for row in rows]
         if not any(committable.files for committable in found):
@@ -112,12 +129,12 @@ def write(
 
 
 def run(task: WriteTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write a task's batches; yield its committable."""
+    """Write the batches of a task; yield a batch with its committable."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     from headgate.sink import WriterContext  # noqa: PLC0415
 
-    # Every writer makes up its attempt: a task may run several, and run again.
+    # Each writer draws a random attempt id: Spark may run a task twice, even at the same time.
     context = WriterContext(task.job, _partition())
     with task.sink.create_writer(context, task.schema) as writer:
         for batch in batches:
@@ -135,16 +152,16 @@ def empty(sink: Sink, job: str, schema: pa.Schema) -> Committable:
 
 
 def file_schema(schema: StructType) -> pa.Schema:
-    """Return Spark's schema as files have it, of whatever types; time stamps are in UTC.
+    """Return the Arrow schema of files with these columns; any type, timestamps in UTC.
 
     Raises:
-        SchemaMismatchError: there is no column.
+        SchemaMismatchError: The schema has no columns.
     """
     if not schema.names:
         raise SchemaMismatchError(
             "a sink needs rows with at least one column",
-            have="no column",
-            remedy="give the rows a column",
+            have="no columns",
+            remedy='add a column, such as df.withColumn("n", lit(1))',
         )
     return arrow_schema_in_utc(schema)
 
@@ -156,9 +173,9 @@ def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict
         return False
     if schema is not None:
         raise OptionError(
-            "a schema without map and reduce",
-            asked=f"schema={schema!r}",
-            remedy="leave schema out · give map or reduce",
+            "schema needs map or reduce, whose columns it declares",
+            asked=f"schema={schema!r}, without map and reduce",
+            remedy="omit schema · pass map or reduce",
         )
     if set(given) <= {"spark"}:
         if "spark" in given:
@@ -190,7 +207,7 @@ def _exchanged(
     from headgate.spark.exchange import exchange  # noqa: PLC0415
 
     if map_ is not None and reduce is None:
-        # Our reduce follows it, and the schema is of what map returns then.
+        # The writing function takes the place of reduce, so schema is for what map returns.
         given = {**given, "map_schema": schema}
 
     def reduce_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -207,7 +224,7 @@ def _result(
     schema: StructType | str | None,
     given: dict[str, Any],
 ) -> StructType:
-    """Return the schema of what is written; refuse what exchange() refuses, in its words."""
+    """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
     from headgate.spark.request import check  # noqa: PLC0415
     from headgate.spark.source_input import (  # noqa: PLC0415
         is_table,
