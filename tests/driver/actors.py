@@ -43,22 +43,23 @@ class Theatre:
         asked = self.coordinator.stages
         self.coordinator.stage_facts({s: f for s, f in self.known.items() if s in asked})
         self.coordinator.tick(self.now)
+        runs = self.coordinator.runs
         for effect in self.coordinator.take_effects():
             match effect:
                 case Send(connection=connection, message=message):
                     self.sent.setdefault(connection, []).append(message)
                 case Submit(run=run):
-                    self.submitted.append(run)
+                    self.submitted.append(runs[run])
                 case Cancel(run=run):
-                    self.cancelled.append(run)
-                case AskVerdict(member=member, run=run):
-                    self.asked.append((member, run))
+                    self.cancelled.append(runs[run])
+                case AskVerdict(member=member):
+                    self.asked.append(member)
                 case Kill(member=member):
                     self.killed.append(member)
                 case EpochEnded(run=run, epoch=epoch, cause=cause):
-                    self.epochs.append((run, epoch, cause))
+                    self.epochs.append((runs[run], epoch, cause))
                 case Ended(run=run, cause=cause):
-                    self.ended.append((run, cause))
+                    self.ended.append((runs[run], cause))
                 case Warn(text=text):
                     self.warned.append(text)
 
@@ -123,8 +124,7 @@ class Theatre:
 
     def verdict(self, status, text=""):
         """Answer the oldest question about a task."""
-        member, run = self.asked.pop(0)
-        self.coordinator.verdict(member, run, status, text)
+        self.coordinator.verdict(self.asked.pop(0), status, text)
         self.settle()
 
     def kinds(self, connection):

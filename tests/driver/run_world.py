@@ -166,14 +166,15 @@ class World:
                     if task is not None and task.status == "RUNNING":
                         task.inbox.append(message)
                 case Submit(run=run):
-                    self.jobs.append(Job(run, run.epoch, self.producers_count))
+                    epoch = self.coordinator.runs[run].epoch
+                    self.jobs.append(Job(run, epoch, self.producers_count))
                     self.end_if_done(self.jobs[-1])
                 case Cancel(run=run, epoch=epoch):
                     for job in self.jobs:
                         if (job.run, job.epoch) == (run, epoch):
                             self.events.append(lambda j=job: self.cancel(j))
-                case AskVerdict(member=member, run=run):
-                    self.events.append(lambda m=member, r=run: self.answer(m, r))
+                case AskVerdict(member=member):
+                    self.events.append(lambda m=member: self.answer(m))
                 case Kill(member=member):
                     self.events.append(lambda m=member: self.kill(m.attempt))
                 case EpochEnded(cause=cause):
@@ -195,7 +196,7 @@ class World:
         stage = STAGE if job is None else 100 + self.jobs.index(job)
         task = Task(number, self.numbers, job, connection=self.numbers)
         if job is not None:
-            task.run, task.epoch = job.run.number, job.epoch
+            task.run, task.epoch = job.run, job.epoch
         self.tasks.append(task)
         fields = {"stage": stage, "partition": number, "attempt": task.attempt, **more}
         self.say(task, kind, fields)
@@ -244,7 +245,7 @@ class World:
 
     def end_job(self, job, error):
         job.ended = True
-        number, epoch, done = job.run.number, job.epoch, set(job.done)
+        number, epoch, done = job.run, job.epoch, set(job.done)
         self.events.append(lambda: self.coordinator.job_ended(number, epoch, error, done))
         for task in job.tasks:
             self.end(task, "KILLED")
@@ -264,9 +265,9 @@ class World:
     def report_outcome(self, consumer, task):
         self.coordinator.task_ended(consumer, task.status, task.text, self.now)
 
-    def answer(self, member, run):
+    def answer(self, member):
         task = self.task(member.attempt)
-        self.coordinator.verdict(member, run, task.status, task.text)
+        self.coordinator.verdict(member, task.status, task.text)
 
     # Faults.
 

@@ -31,8 +31,8 @@ class Side:
     def cancel(self, run, epoch):
         self.cancelled.append(run)
 
-    def ask_verdict(self, member, run):
-        self.asked.append((member, run))
+    def ask_verdict(self, member):
+        self.asked.append(member)
 
     def kill(self, member, reason):
         self.killed.append((member, reason))
@@ -137,7 +137,7 @@ def test_a_vanished_worker_is_asked_about(server, side):
     until(lambda: side.submitted)
     controls[0].close()
     until(lambda: side.asked)
-    assert side.asked[0][0].index == 0
+    assert side.asked[0].index == 0
     controls[1].close()
 
 

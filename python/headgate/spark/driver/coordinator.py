@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from headgate.spark.driver.epochs import Epochs
-
 
 class Coordinator:
     """All runs of one Spark application.
@@ -89,7 +87,8 @@ class Coordinator:
         effects, self.effects[:] = list(self.effects), []
         for effect in effects:
             if isinstance(effect, Ended) and effect.cause is not None:
-                self._refuse((effect.run.exchange_id, effect.run.stage), effect.cause)
+                run = self.runs[effect.run]
+                self._refuse((run.exchange_id, run.stage), effect.cause)
         return effects + (self.take_effects() if self.effects else [])
 
     def message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:
@@ -116,7 +115,7 @@ class Coordinator:
         if member is None or not member.is_present:
             return
         member.broken = error
-        run = self._run_of(member)
+        run = self.runs.get(member.run)
         if isinstance(member, Consumer):
             self.formation.drop(member)
         speaks = member.state in {State.LIVE, State.ENDING} and not _is_leaving(member)
@@ -138,18 +137,19 @@ class Coordinator:
         self.effects.append(Kill(member, cause.summary))
         if not member.is_present:
             return
-        run = self._run_of(member)
+        run = self.runs.get(member.run)
         if isinstance(member, Consumer):
             self.formation.drop(member)
         if run is not None and not run.is_over and not _is_leaving(member):
             run.silent(member, cause)
         member.state = State.FAILED
 
-    def verdict(self, member: Member, run: Epochs, status: str, text: str) -> None:
+    def verdict(self, member: Member, status: str, text: str) -> None:
         """Handle Spark's status of a task whose connection closed before its last message."""
         if member.state is not State.LOST:
             return
-        if run.state in {RunState.FINISHING, RunState.OVER}:
+        run = self.runs.get(member.run)
+        if run is None or run.state in {RunState.FINISHING, RunState.OVER}:
             member.state = State.STOPPED
         elif isinstance(member, Producer):
             is_cancelled = status == "KILLED" and is_cancel(text)
@@ -180,8 +180,9 @@ class Coordinator:
             # The end of its connection has not been handled yet.
             self.formation.drop(consumer)
             consumer.state = State.FAILED
-            if consumer.run is not None:
-                consumer.run.consumer_lost(consumer, lost(consumer, text))
+            run = self.runs.get(consumer.run)
+            if run is not None:
+                run.consumer_lost(consumer, lost(consumer, text))
         for copy in self.outcomes.release(consumer):
             self._arrive(copy, now)
 
@@ -262,11 +263,11 @@ class Coordinator:
         if run is None or run.exchange_id != exchange_id or run.epoch != message.epoch:
             self._abort(producer, CANCELLED)
             return
-        producer.run = run
+        producer.run = run.number
         run.producer_arrived(producer)
 
     def _of_consumer(self, consumer: Consumer, message: Message) -> None:
-        run = consumer.run
+        run = self.runs.get(consumer.run)
         match message.kind:
             case "PROGRESS":
                 _count(consumer, message)
@@ -292,7 +293,7 @@ class Coordinator:
                 raise ProtocolError(f"an unexpected {message.kind} message of a consumer")
 
     def _of_producer(self, producer: Producer, message: Message) -> None:
-        run = producer.run
+        run = self.runs.get(producer.run)
         if run is None or (message.run, message.epoch) != (run.number, producer.epoch):
             raise ProtocolError(f"a {message.kind} message of another run")
         if producer.epoch != run.epoch and message.kind != "FAILED":
@@ -350,8 +351,9 @@ class Coordinator:
             self._abort(consumer, CANCELLED)
 
     def _fail_stage(self, consumer: Consumer, cause: Cause) -> None:
-        if consumer.run is not None and not consumer.run.is_over:
-            consumer.run.fail(cause)
+        run = self.runs.get(consumer.run)
+        if run is not None and not run.is_over:
+            run.fail(cause)
         else:
             self._refuse((consumer.exchange_id, consumer.stage), cause)
 
@@ -367,9 +369,12 @@ class Coordinator:
                 self._abort(consumer, cause)
 
     def _forget(self, now: float) -> None:
+        # A connected member may still send a message of its run.
+        connected = {member.run for member in self.members.values()}
         for number, run in list(self.runs.items()):
-            gone = not any(member.is_present for member in run.members)
-            if run.is_over and run.job_ended and gone and now > run.ended_at:
+            gone = number not in connected and not any(m.is_present for m in run.members)
+            # A tick after its end: effects name the run by its number.
+            if run.is_over and run.job_ended and gone and 0.0 < run.ended_at < now:
                 del self.runs[number]
         self.outcomes.forget(now, self._failed)
         self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
@@ -378,15 +383,11 @@ class Coordinator:
         self._numbers += 1
         return Run(self._numbers, exchange_id, stage, self.effects, now, self._retries)
 
-    @staticmethod
-    def _run_of(member: Member) -> Run | None:
-        return member.run if isinstance(member, (Consumer, Producer)) else None
-
     def _abort(self, member: Member, cause: Cause) -> None:
         self._send(member, "ABORT", cause.fields())
 
     def _send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
-        run = self._run_of(member)
+        run = self.runs.get(member.run)
         number, epoch = (run.number, run.epoch) if run is not None else (0, 0)
         self.effects.append(Send(member.connection, Message(kind, number, epoch, fields or {})))
 

@@ -99,7 +99,7 @@ class Epochs(Roster):
             member.state = State.STOPPED
             return
         member.state = State.LOST
-        self.effects.append(AskVerdict(member, self))
+        self.effects.append(AskVerdict(member))
         if is_former and self.jobs.left and not self.jobs.was_cancelled:
             # Nothing had ended this task yet, so its loss is what its peers reported.
             self.causes.replace(cause, member)
@@ -177,7 +177,7 @@ class Epochs(Roster):
         for producer in producers:
             if producer.state in {State.LIVE, State.PARKED}:
                 producer.state = State.ENDING
-        self.effects.append(EpochEnded(self, self.epoch, cause))
+        self.effects.append(EpochEnded(self.number, self.epoch, cause))
         if self.readers is not None:
             self.readers.close()
             self.readers = None
@@ -248,4 +248,4 @@ class Epochs(Roster):
     def _end(self, cause: Cause | None) -> None:
         self.state = RunState.OVER
         self.cause = cause
-        self.effects.append(Ended(self, cause))
+        self.effects.append(Ended(self.number, cause))

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from headgate.source.coordination import CoordinatorThread
     from headgate.spark.driver.coordinator import Coordinator
-    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.members import Consumer, Member
     from headgate.spark.driver.run import Run
     from headgate.spark.driver.server import Server
@@ -95,7 +94,7 @@ class Jobs:
         self._stages: set[int] = set()
         self._forming: list[Run] = []
         self._awaited_outcomes: list[Consumer] = []
-        self._verdicts: list[tuple[Member, Epochs, float]] = []
+        self._verdicts: list[tuple[Member, float]] = []
         self._closing = False
         #: Run number -> id of the thread of its newest producer job, and the step it is in.
         self._threads: dict[int, tuple[int, str]] = {}
@@ -127,20 +126,20 @@ class Jobs:
         """Cancel the producer job of an epoch."""
         self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run, epoch)))
 
-    def ask_verdict(self, member: Member, run: Epochs) -> None:
+    def ask_verdict(self, member: Member) -> None:
         """Ask Spark for the status of a task."""
         deadline = time.monotonic() + VERDICT
-        self._asked.put(lambda: self._verdicts.append((member, run, deadline)))
+        self._asked.put(lambda: self._verdicts.append((member, deadline)))
 
     def kill(self, member: Member, reason: str) -> None:
         """Kill a task that Spark takes for running."""
         self._asked.put(lambda: self._facts.kill(member.attempt, reason))
 
-    def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
+    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Log the end of an epoch."""
         say(logging.WARNING, "run %d: epoch %d ended: %s", run.number, epoch, cause.summary)
 
-    def ended(self, run: Epochs, cause: Cause | None) -> None:
+    def ended(self, run: Run, cause: Cause | None) -> None:
         """Log the end of a run and close its readers."""
         say(
             logging.INFO, "run %d ended: %s", run.number, "well" if cause is None else cause.summary
@@ -286,16 +285,16 @@ class Jobs:
     def _answer_verdicts(self) -> None:
         now = time.monotonic()
         left = []
-        for member, run, deadline in self._verdicts:
+        for member, deadline in self._verdicts:
             try:
                 status, text = self._facts.task(member.stage, member.attempt)
             except Exception as error:  # noqa: BLE001 - py4j's; the deadline counts all the same
                 say(logging.DEBUG, "Spark did not say what became of a task: %s", error)
                 status, text = "", ""
             if status in ENDED or now >= deadline:
-                self._server.post(self._verdict(member, run, status, text))
+                self._server.post(self._verdict(member, status, text))
             else:
-                left.append((member, run, deadline))
+                left.append((member, deadline))
         self._verdicts = left
 
     def _report_outcomes(self) -> None:
@@ -310,9 +309,9 @@ class Jobs:
 
         return told
 
-    def _verdict(self, member: Member, run: Epochs, status: str, text: str) -> Callable[[], None]:
+    def _verdict(self, member: Member, status: str, text: str) -> Callable[[], None]:
         def told() -> None:
-            self._server.coordinator.verdict(member, run, status, text)
+            self._server.coordinator.verdict(member, status, text)
 
         return told
 

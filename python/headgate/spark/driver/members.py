@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
-    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.readers import Readers
-    from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
@@ -48,6 +46,7 @@ class Member:
         stage: Spark's stage id.
         partition: Spark's partition id; under ``coalesce`` not the index of a consumer.
         attempt: Spark's task attempt id, unique in the application.
+        run: number of its run; 0 while it has none.
         rows: records sent or received so far.
         bytes: bytes sent or received so far.
         pages: pages sent; known at the end.
@@ -64,6 +63,7 @@ class Member:
     stage: int
     partition: int
     attempt: int
+    run: int = 0
     state: State = State.LIVE
     rows: int = 0
     bytes: int = 0
@@ -91,7 +91,6 @@ class Consumer(Member):
     """One resident consumer; ``index`` is its subpartition."""
 
     index: int = 0
-    run: Run | None = None
     since: float = 0.0
     #: True once it was sent START in this epoch.
     started: bool = False
@@ -108,7 +107,6 @@ class Producer(Member):
     """One producer task; ``place`` holds the fields of its REGISTERED message."""
 
     place: dict[str, str | int] = field(default_factory=dict)
-    run: Run | None = None
     epoch: int = 0
     #: True once it has acknowledged the end of its epoch: its own end is no loss then.
     has_heard: bool = False
@@ -128,7 +126,7 @@ class Producer(Member):
         return f"producer {self.partition} (task {self.attempt})"
 
 
-# Effects: the coordinator appends them, the loop in server.py carries them out.
+# Effects: the coordinator appends them, the loop in server.py carries them out. A run is a number.
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +141,14 @@ class Send:
 class Submit:
     """Start the producer job of a run."""
 
-    run: Run
+    run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
     """Cancel the producer job of an epoch; harmless when it has ended."""
 
-    run: Run
+    run: int
     epoch: int
 
 
@@ -159,7 +157,6 @@ class AskVerdict:
     """Ask Spark for the status of a task."""
 
     member: Member
-    run: Epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,7 @@ class Kill:
 class EpochEnded:
     """An epoch has ended early; another one may follow."""
 
-    run: Epochs
+    run: int
     epoch: int
     cause: Cause
 
@@ -183,7 +180,7 @@ class EpochEnded:
 class Ended:
     """A run has ended; ``cause`` is None if it ended well."""
 
-    run: Epochs
+    run: int
     cause: Cause | None
 
 

@@ -53,19 +53,19 @@ class Run(Epochs):
 
     def join(self, consumer: Consumer, adopted: Iterable[int] = ()) -> None:
         """Add a consumer while the run forms; ``adopted`` are further indexes that it serves."""
-        consumer.run = self
+        consumer.run = self.number
         self.consumers[consumer.index] = consumer
         self.serves[consumer.index] = sorted({consumer.index, *adopted})
 
     def rejoin(self, consumer: Consumer) -> None:
         """Let a further attempt take the place of a lost consumer, between two epochs."""
-        consumer.run = self
+        consumer.run = self.number
         self.consumers[consumer.index] = consumer
 
     def submit(self) -> None:
         """Start the producer job of the epoch."""
         self.jobs.submitted(self.epoch)
-        self.effects.append(Submit(self))
+        self.effects.append(Submit(self.number))
 
     def dismiss(self, given: Iterable[int]) -> None:
         """End the consumers of indexes that another run serves."""
@@ -150,7 +150,7 @@ class Run(Epochs):
         current = None if self.is_over else self.epoch
         is_unconfirmed = current is not None and self.causes.is_unconfirmed
         stale = self.jobs.to_cancel(current, now, is_unconfirmed=is_unconfirmed)
-        self.effects += [Cancel(self, epoch) for epoch in stale]
+        self.effects += [Cancel(self.number, epoch) for epoch in stale]
 
     def _recover(self, now: float) -> None:
         if self.asks_spark:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate._native import ControlKey
-    from headgate.spark.driver.epochs import Epochs
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
 
@@ -62,16 +61,16 @@ class SparkSide(Protocol):
     def cancel(self, run: Run, epoch: int) -> None:
         """Cancel the producer job of an epoch."""
 
-    def ask_verdict(self, member: Member, run: Epochs) -> None:
+    def ask_verdict(self, member: Member) -> None:
         """Ask Spark for the status of a task."""
 
     def kill(self, member: Member, reason: str) -> None:
         """Kill a task that Spark takes for running."""
 
-    def epoch_ended(self, run: Epochs, epoch: int, cause: Cause) -> None:
+    def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Handle the early end of an epoch."""
 
-    def ended(self, run: Epochs, cause: Cause | None) -> None:
+    def ended(self, run: Run, cause: Cause | None) -> None:
         """Handle the end of a run."""
 
     def warn(self, text: str) -> None:
@@ -326,19 +325,20 @@ class Server:
             self._serve(number, 0)
 
     def _ask_spark(self, effect: Effect) -> None:
+        runs = self.coordinator.runs
         match effect:
             case Submit(run=run):
-                self._side.submit(run)
+                self._side.submit(runs[run])
             case Cancel(run=run, epoch=epoch):
-                self._side.cancel(run, epoch)
-            case AskVerdict(member=member, run=run):
-                self._side.ask_verdict(member, run)
+                self._side.cancel(runs[run], epoch)
+            case AskVerdict(member=member):
+                self._side.ask_verdict(member)
             case Kill(member=member, reason=reason):
                 self._side.kill(member, reason)
             case EpochEnded(run=run, epoch=epoch, cause=cause):
-                self._side.epoch_ended(run, epoch, cause)
+                self._side.epoch_ended(runs[run], epoch, cause)
             case Ended(run=run, cause=cause):
-                self._side.ended(run, cause)
+                self._side.ended(runs[run], cause)
             case Warn(text=text):
                 self._side.warn(text)
 

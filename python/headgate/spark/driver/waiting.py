@@ -135,7 +135,7 @@ def waits_for(run: Run, seen: Snapshot) -> str:
 def inner_runs(run: Run, seen: Snapshot) -> set[int]:
     """Return the runs whose consumers are tasks of this run's producer job."""
     stages = {stage.stage for stage in seen.stages if is_of_job(stage.tags, run)}
-    return {c.run.number for c in seen.consumers if c.stage in stages and c.run is not None}
+    return {c.run for c in seen.consumers if c.stage in stages and c.run}
 
 
 def held_by(run: Run | None, seen: Snapshot) -> str:
@@ -211,7 +211,7 @@ def _tasks(number: int) -> str:
 def _by_attempt(consumers: Iterable[Consumer]) -> dict[int, int]:
     """Return task attempt -> number of the run that its consumer is in, 0 for none."""
     present = (c for c in consumers if c.is_present)
-    return {c.attempt: 0 if c.run is None else c.run.number for c in present}
+    return {c.attempt: c.run for c in present}
 
 
 def _residents(consumers: Iterable[Consumer]) -> dict[int, set[int]]:
