@@ -12,7 +12,7 @@ from headgate.spark.driver.bounded import BoundedDict
 from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
 from headgate.spark.driver.indeterminate import IndeterminateExchanges
-from headgate.spark.driver.losses import OURS, is_cancel, lost, silent
+from headgate.spark.driver.losses import OURS, is_cancel, is_gone, lost, silent
 from headgate.spark.driver.members import (
     Consumer,
     Effect,
@@ -24,7 +24,6 @@ from headgate.spark.driver.members import (
     State,
 )
 from headgate.spark.driver.outcomes import PendingOutcomes
-from headgate.spark.driver.readers import is_gone
 from headgate.spark.driver.relief import Relief
 from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run

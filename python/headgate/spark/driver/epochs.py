@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headgate.spark.driver.epoch_causes import EpochCauses, Retries
 from headgate.spark.driver.epoch_jobs import EpochJobs
+from headgate.spark.driver.losses import is_gone
 from headgate.spark.driver.members import (
     ENDED,
     AskVerdict,
@@ -21,7 +22,6 @@ from headgate.spark.driver.members import (
     Producer,
     State,
 )
-from headgate.spark.driver.readers import is_gone
 from headgate.spark.driver.roster import Roster, RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from headgate import errors
 from headgate.spark.driver.members import Member, Producer
-from headgate.spark.driver.readers import is_gone
 from headgate.spark.wire.cause import Cause
 
 #: Prefix of the tags of producer jobs, which Spark quotes for a task that was cancelled by its tag.
@@ -18,6 +17,11 @@ _QUOTED: Final = re.compile(r"\[(HG-3\d{3})\] ([^\n]+)")
 _SILENT: Final = (
     "look at that host and process: stopped, frozen, cut off · a larger heartbeat_timeout"
 )
+
+
+def is_gone(text: str) -> bool:
+    """Return True if Spark's text for a failed task means that its process was lost."""
+    return not text or "exited unexpectedly" in text or "ExecutorLost" in text
 
 
 def is_cancel(text: str) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
-    from headgate.spark.driver.readers import Readers
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
@@ -102,6 +101,13 @@ class Consumer(Member):
     leaving: bool = False
 
 
+class LossOfReader(Protocol):
+    """The readers of an epoch, which know the splits of each."""
+
+    def loss(self, producer: Producer, text: str) -> Cause:
+        """Return the cause for a lost or failed reader, with Spark's error text for its task."""
+
+
 @dataclass(eq=False, slots=True)
 class Producer(Member):
     """One producer task; ``place`` holds the fields of its REGISTERED message."""
@@ -111,7 +117,7 @@ class Producer(Member):
     #: True once it has acknowledged the end of its epoch: its own end is no loss then.
     has_heard: bool = False
     #: The readers of its epoch, if it reads a source.
-    readers: Readers | None = None
+    readers: LossOfReader | None = None
     #: The host of a reader, once it has registered.
     host: str = ""
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate import errors
 from headgate.errors import ProtocolError
+from headgate.spark.driver.losses import is_gone
 from headgate.spark.driver.members import Producer, State
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.members import Member
     from headgate.spark.wire.messages import Message
 
 #: Most splits that an error names, and most characters of each.
@@ -60,6 +61,26 @@ class Enumeration(Protocol):
         """Close the enumerator."""
 
 
+class ReadersRun(Protocol):
+    """The run of readers, as far as they need it."""
+
+    #: True once its producers read a source.
+    reads_splits: bool
+    splits_done: int
+    splits_total: int | None
+    producers: dict[int, Producer]
+
+    @property
+    def is_over(self) -> bool:
+        """True once the run has ended."""
+
+    def fail(self, cause: Cause) -> None:
+        """End the run."""
+
+    def send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
+        """Send a message of the run."""
+
+
 class Readers:
     """The readers of one run and their splits; owned by the coordinator's thread.
 
@@ -72,7 +93,7 @@ class Readers:
         enumeration: the enumerator of this run alone.
     """
 
-    def __init__(self, run: Run, enumeration: Enumeration) -> None:
+    def __init__(self, run: ReadersRun, enumeration: Enumeration) -> None:
         self._run = run
         self._enumeration = enumeration
         self._given: dict[int, dict[str, None]] = defaultdict(dict)
@@ -197,11 +218,6 @@ class Readers:
             f"source {name!r} gave splits to reader {subtask}, which had ended: {_words(ids)}",
             remedy="no assign_splits() after signal_no_more_splits() for the same reader",
         )
-
-
-def is_gone(text: str) -> bool:
-    """Return True if Spark's text for a failed task means that its process was lost."""
-    return not text or "exited unexpectedly" in text or "ExecutorLost" in text
 
 
 def _words(ids: Iterable[str]) -> str:
