@@ -230,7 +230,7 @@ def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(sp
 
     text = message_of(exchange(unordered, reduce=last_one_dies).collect)
     assert "HG-3005" in text
-    assert "rows would be placed anew" in text
+    assert "a new run could place rows differently" in text
 
 
 def endless(batches):

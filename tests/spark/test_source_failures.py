@@ -293,7 +293,7 @@ class NumberReader(PartReader):
     ("reader", "said"),
     [
         (LargeEventReader, "event 'large' with 40000 bytes"),
-        (NumberReader, "emitted a int, not a batch"),
+        (NumberReader, "emitted a int, not an Arrow batch"),
     ],
 )
 def test_what_a_reader_may_not_do_is_said(spark, reader, said):

@@ -124,9 +124,10 @@ class Coordinator:
             run.lost(member, lost(member, ""))
 
     def silent(self, connection: int, host: str, seconds: float) -> None:
-        """Handle a worker without heartbeats; its connection is closed for good.
+        """Handle a worker without heartbeats, whose connection is closed.
 
-        Spark takes its task for running and is told to kill it, so that it starts the next attempt.
+        Spark still believes that its task runs. The driver has Spark kill it, so that Spark starts
+        the next attempt.
         """
         member = self.members.pop(connection, None)
         if member is None:
@@ -228,8 +229,9 @@ class Coordinator:
     def _consumer(self, connection: int, exchange: bytes, message: Message, now: float) -> None:
         fields = (message["stage"], message["partition"], message["attempt"])
         consumer = Consumer(connection, exchange, *fields, index=message["index"])
-        if consumer.index >= self.exchanges[exchange].num_partitions:
-            raise ProtocolError(f"a consumer of subpartition {consumer.index}, which is not there")
+        partitions = self.exchanges[exchange].num_partitions
+        if consumer.index >= partitions:
+            raise ProtocolError(f"a consumer of subpartition {consumer.index}, of {partitions}")
         first = self.outcomes.first_attempt(consumer, self.consumers)
         self.members[connection] = consumer
         cause = self._failed.get((exchange, consumer.stage))

@@ -101,7 +101,7 @@ class SparkFacts:
         return tuple(str(e.id()) for e in found if e.isExcluded() or e.excludedInStages().size())
 
     def driver_threads(self) -> tuple[bool, str]:
-        """Return whether a thread of the driver computes, and where all of them are."""
+        """Return True if a thread of the driver computes, and the stacks of all threads."""
         return driver_threads(self._scala)
 
     def blocked(self, stages: Iterable[int]) -> int | None:

@@ -39,9 +39,9 @@ class IndeterminateExchanges:
             return None
         return Cause(
             errors.IntegrityError.code,
-            "rows would be placed anew, but other partitions of this result were yielded already",
+            "a new run could place rows differently, but other partitions of this result are done",
             asked=f"partitions {', '.join(map(str, sorted(run.indexes)[:8]))} once more",
-            have="a placing that depends on the order in which rows come",
+            have="rows are placed by the order in which they come",
             remedy="by= a column or columns · an input in a fixed order, as files have"
             " · cache() the input",
         )

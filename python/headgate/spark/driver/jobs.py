@@ -114,7 +114,7 @@ class Jobs:
     # Called in the coordinator's thread.
 
     def submit(self, run: Run) -> None:
-        """Start the producer job of a run in a thread of its own."""
+        """Start the producer job of a run in a new thread."""
         self._last = run
         source = self._plans[run.exchange_id].source
         if source is not None:
@@ -168,7 +168,7 @@ class Jobs:
             )  # the user made warnings errors; this thread must go on
 
     def tick(self, coordinator: Coordinator) -> None:
-        """Update what the watching thread looks at; show progress."""
+        """Pass new stages to the watching thread; show progress."""
         stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
         is_new, self._stages = bool(stages - self._stages), stages
         if is_new:

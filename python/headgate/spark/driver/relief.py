@@ -110,7 +110,7 @@ class Relief:
         return True
 
     def _merge(self, run: Run, other: Run, held: int, slots: int) -> bool:
-        """Let a run serve another one's subpartitions, where a cache makes both read the same rows."""
+        """Let a run serve the subpartitions of another run, if both read the same rows from a cache."""
         owners = self._owners.of(other.exchange_id, other.stage)
         given = [i for i in other.consumers if i not in owners and i not in run.indexes]
         if not self._owners.is_persisting or not given:
@@ -125,9 +125,10 @@ class Relief:
 
     def _tell(self, kept: int, given: int, held: int, slots: int) -> None:
         error = errors.NotEnoughSlots(
-            f"partition {kept} of this result holds the rows of {given} more partitions",
-            asked=f"{held} tasks that wait at the same time",
-            have=f"{slots} slots, none left for a producer",
+            f"partition {kept} of this result gets the rows of {given} more partitions, because "
+            "no slot is left for a producer",
+            asked=f"{held} waiting consumers at the same time",
+            have=f"{slots} slots",
             remedy="a smaller num_partitions for each exchange · more slots",
         )
         self._effects.append(Warn(str(error)))

@@ -230,13 +230,13 @@ class Server:
 
     def _reject(self, connection: _Connection) -> None:
         """Tell a peer why its handshake failed, if its socket takes the bytes at once."""
-        with contextlib.suppress(OSError):  # the peer may have hung up
+        with contextlib.suppress(OSError):  # the peer may have closed the connection
             connection.sock.send(connection.link.output())
 
     def _read(self, number: int, connection: _Connection) -> None:
         data = connection.sock.recv(_CHUNK)
         if not data:
-            raise ConnectionResetError("the worker hung up")
+            raise ConnectionResetError("the worker closed the connection")
         link = connection.link
         messages = link.receive(data)
         if link.established and not connection.heartbeat_timeout:
@@ -270,7 +270,7 @@ class Server:
         except OSError as error:
             say(
                 logging.ERROR,
-                "a worker's heartbeats cannot be heard, it will count as lost: %s",
+                "cannot monitor a worker's heartbeats, so it will count as lost: %s",
                 error,
             )
 
@@ -282,7 +282,9 @@ class Server:
             except BlockingIOError:
                 break
         if link.pending > MAX_OUTPUT:
-            raise ProtocolError(f"a worker left {link.pending} bytes unread")
+            raise ProtocolError(
+                f"a worker left {link.pending} bytes unread, more than the limit of {MAX_OUTPUT}"
+            )
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.pending else 0)
         if self._selector.get_key(connection.sock).events != wanted:
             self._selector.modify(connection.sock, wanted, number)

@@ -28,7 +28,7 @@ _LOCALITY: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The slots of an application: their number, and in words where it comes from.
+    """The slots of an application: their number, and its origin as text.
 
     Attributes:
         number: slots to plan with: those of now, or those that are to come.
@@ -206,14 +206,14 @@ class SlotCounter:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds that one of Spark's times says, where no unit means milliseconds.
+    """Return the seconds of a time in Spark's notation; without a unit it is milliseconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The text is not a time in Spark's notation.
     """
     found = _SECONDS.fullmatch(text.lower())
     if found is None:
-        raise ValueError(f"{text!r} is no time as Spark writes them")
+        raise ValueError(f'{text!r} is not a time in Spark\'s notation, such as "30s"')
     return int(found[1]) * _UNITS[found[2] or "ms"]
 
 

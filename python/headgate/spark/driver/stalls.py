@@ -38,12 +38,12 @@ _MAX_STEP: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the driver does at one moment.
+    """The state of the driver at one moment.
 
     Attributes:
         seen: the runs, the slots and the stages.
         computes: True if a thread of Spark's driver computes or waits for the network.
-        stacks: where the threads of Spark's driver are; changes while they make progress.
+        stacks: the stacks of the threads of Spark's driver; they change while the threads progress.
         jobs: run number -> step of the thread that runs its producer job.
     """
 
@@ -141,14 +141,14 @@ def limit(slots: SlotFacts) -> float:
 
 
 def stands_still(run: Run) -> bool:
-    """Whether a run cannot go on before Spark starts a task or ends a job."""
+    """Return True if a run cannot go on before Spark starts a task or ends a job."""
     if run.state is RunState.RECOVERING:
         return not run.asks_spark and all(c.ready for c in run.live_consumers)
     return run.state in {RunState.FORMING, RunState.FLOWING} and has_no_producer(run)
 
 
 def is_at_work(run: Run, residents: set[int]) -> bool:
-    """Whether a task of a run may compute for as long as it likes."""
+    """Return True if a task of the run may be computing, which has no time limit."""
     if run.state is RunState.RECOVERING and not stands_still(run):
         return True
     if run.state in SERVED and any(c.is_present for c in run.consumers.values()):
@@ -174,7 +174,7 @@ def _cause(run: Run, evidence: Evidence, quiet: float) -> Cause:
 
 
 def _awaited(run: Run, evidence: Evidence) -> str:
-    """Return what a run waits for, in words."""
+    """Return a description of the event that a run waits for."""
     if run.state is RunState.RECOVERING and run.job_ended:
         lost = sorted(c.index for c in run.consumers.values() if not c.is_present)
         return f"Spark to start consumers {', '.join(map(str, lost[:8]))} again"

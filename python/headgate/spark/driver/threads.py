@@ -1,4 +1,4 @@
-"""Where the threads of the Spark driver are: in its JVM, read through py4j, and in this process."""
+"""Stacks of the driver's threads: those of its JVM, read through py4j, and those of this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_STACK: Final = 12
 
 
 def driver_threads(scala: Any) -> tuple[bool, str]:
-    """Return whether a driver thread computes or waits for the network, and where all of them are.
+    """Return True if a driver thread computes or waits for the network, and the stacks of all.
 
     Args:
         scala: Spark's own context.
@@ -41,7 +41,7 @@ def driver_threads(scala: Any) -> tuple[bool, str]:
 
 
 def _frames(stack: str) -> list[str]:
-    """Return a stack from its innermost frame of Spark's own code on; nothing where there is none."""
+    """Return the frames from the innermost one of Spark's code outwards; empty if there is none."""
     lines = (line.strip().rpartition("//")[2] for line in stack.splitlines())
     frames: list[str] = []
     for line in lines:

@@ -76,7 +76,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Waiting:
-    """Since when each run has waited."""
+    """The time since which each run has waited."""
 
     _since: dict[int, float] = field(default_factory=dict)
     _said: float = 0.0
@@ -121,7 +121,7 @@ def is_of_job(tags: Iterable[str], run: Run) -> bool:
 
 
 def waits_for(run: Run, seen: Snapshot) -> str:
-    """Return what a run without a producer waits for; empty if its job has tasks of its own."""
+    """Return the reason why a run without a producer waits; empty if its job has tasks of its own."""
     residents = _residents(seen.consumers)
     own = [stage for stage in seen.stages if is_of_job(stage.tags, run)]
     if any(stage.tasks > len(residents.get(stage.stage, ())) for stage in own):

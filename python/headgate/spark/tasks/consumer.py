@@ -135,7 +135,7 @@ class _Resident:
         return explain(self._control, error, self._cause, "consumer")
 
     def _over(self, ended: Cause) -> Exception:
-        """Return what to raise at the end of the epoch: the task fails once rows have left it."""
+        """Return the error to raise at the end of the epoch: the task fails once rows have left it."""
         if not self._has_yielded:
             return _EpochOver()
         # The coordinator may know a better cause by then.
@@ -192,8 +192,8 @@ class _Resident:
         if producers != len(self._producers):
             self._cause = Cause(
                 errors.IntegrityError.code,
-                "a consumer was told of fewer producers than there were",
-                have=f"{len(self._producers)} of {producers}",
+                "a consumer got the addresses of some producers only, so it would miss rows",
+                have=f"{len(self._producers)} of {producers} producers",
             )
             self._stop()
             return
@@ -209,7 +209,7 @@ class _Resident:
 def explain(
     control: Control, error: Exception, known: Cause | None, role: str
 ) -> errors.HeadgateError:
-    """Report an error of the exchange itself, and return what to raise for it."""
+    """Report an error of the exchange itself, and return the error to raise for it."""
     if control.error is not None:
         error, known = control.error, None
     if known is not None:

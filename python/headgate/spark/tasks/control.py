@@ -182,7 +182,7 @@ class Control:
             self._news.notify_all()
 
     def _read(self, timeout: float) -> list[Message]:
-        """Return the messages of at most ``timeout`` seconds; raise for a silence only if there is none."""
+        """Return the messages that come within ``timeout`` seconds; if none does, check for silence."""
         if self._connection.is_readable(timeout):
             return self._connection.receive()
         silence = None if self._heartbeats is None else self._heartbeats.silence(self._driver)
@@ -191,7 +191,7 @@ class Control:
                 f"no heartbeat from the driver for {silence:.0f} s",
                 asked=self._place.address,
                 have=f"heartbeat_timeout={self._place.heartbeat_timeout:g}s",
-                remedy="look at the driver: is it stopped, or its host gone · "
+                remedy="check that the driver runs and its host can be reached · "
                 "a larger heartbeat_timeout",
             )
         return []

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds that the coordinator has to report the end of a consumer whose connection closed. If it
 #: reports none, only the connection broke, and pages in flight may be lost.
 LOST_CONSUMER: Final = 5.0
-#: Columns of what a producer job returns.
+#: Columns of the rows that a producer job returns, one row per task.
 RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 
 

@@ -92,7 +92,7 @@ class Reading:
         """Yield the source's batches; end when there are no more splits, or after :meth:`stop`.
 
         Raises:
-            SourceError: the source failed, or emitted something that is no batch.
+            SourceError: the source failed, or emitted a record that is not a batch.
         """
         try:
             self._control.send("READER", {"host": self._context.local_host_name})
@@ -100,7 +100,7 @@ class Reading:
             for record in self._polled():
                 if not isinstance(record, pa.RecordBatch):
                     raise SourceError(
-                        f"source {self._name!r} emitted a {type(record).__name__}, not a batch",
+                        f"source {self._name!r} emitted a {type(record).__name__}, not an Arrow batch",
                         asked="pyarrow.RecordBatch",
                         have=type(record).__name__,
                     )

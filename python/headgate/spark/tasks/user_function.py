@@ -1,4 +1,4 @@
-"""Calls the user's functions and tells their exceptions from all others."""
+"""Calls the user's functions and distinguishes their exceptions from all others."""
 
 from __future__ import annotations
 

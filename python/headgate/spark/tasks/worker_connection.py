@@ -118,11 +118,11 @@ class WorkerConnection:
             self.sock.shutdown(socket.SHUT_RDWR)
 
     def unreachable(self, error: OSError | None) -> errors.CoordinatorError:
-        """Return what to raise for a connection that broke; None where the other end closed it."""
+        """Return the error for a broken connection; ``error`` is None if the driver closed it."""
         return errors.CoordinatorError(
             "the coordinator on the driver cannot be reached",
             asked=self._place.address,
-            have="it hung up" if error is None else str(error),
+            have="it closed the connection" if error is None else str(error),
         )
 
     def _connect(self, deadline: float) -> socket.socket:
