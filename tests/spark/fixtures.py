@@ -1,4 +1,4 @@
-"""A session to run exchanges in, and a check after each test that nothing is left."""
+"""The session of the tests, and a check after each test for leftovers such as runs and threads."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from tests.spark.masters import MASTER
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-#: Seconds in which everything of an application must have gone after its stop.
+#: Seconds after the stop of an application in which its threads, sockets and files must be gone.
 AFTER_STOP = 15.0
 
 

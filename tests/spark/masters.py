@@ -1,6 +1,6 @@
-"""The master of the tests on Spark: one session for a whole run of pytest.
+"""The Spark master of the tests.
 
-``make test`` runs on executors of their own, ``make soak`` once more in one process:
+``make test`` uses separate executors. ``make soak`` also runs the tests in one process:
 ``HEADGATE_TEST_MASTER=local[4] pytest tests/spark``.
 """
 
@@ -13,5 +13,5 @@ EXECUTORS = "local-cluster[2,2,1024]"
 MASTER = os.environ.get("HEADGATE_TEST_MASTER", EXECUTORS)
 
 in_executors = pytest.mark.skipif(
-    not MASTER.startswith("local-cluster"), reason="loses an executor; the master has none"
+    not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"
 )

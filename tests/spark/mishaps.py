@@ -1,4 +1,4 @@
-"""Exceptions of every kind that a user's function can raise, and what must be read of each."""
+"""Exceptions of every kind that a user's function can raise, and the expected text of each."""
 
 import sys
 import threading
@@ -9,16 +9,16 @@ from pyspark import cloudpickle
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Characters: of a text that no log should hold whole.
+#: Length of a text, in characters, that is too long for a log.
 HUGE = 10_000_000
 
 
 class LedgerError(ValueError):
-    """A class of the user's own."""
+    """A class that the user defines."""
 
 
 class UnpicklableError(Exception):
-    """Takes two arguments and holds a lock, so pickle can neither take nor give it."""
+    """Takes two arguments and has a lock, so it can be neither pickled nor unpickled."""
 
     def __init__(self, first, second):
         super().__init__(f"{first} and {second}")
@@ -101,7 +101,7 @@ def endless():
 
 @dataclass(frozen=True)
 class Mishap:
-    """A function that raises, and the texts by which its exception is known in another process."""
+    """A function that raises, and the name and texts of its exception in another process."""
 
     act: object
     name: str

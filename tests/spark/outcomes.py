@@ -1,4 +1,4 @@
-"""What may come of an action with a fault in it: the right rows, or one clear error. Nothing else."""
+"""The two outcomes that an action with a fault may have: all rows, or one clear error."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from pyspark import cloudpickle
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Sum and number of what the fixture ``numbers`` holds.
+#: Sum of the ids, and number of the rows, of the fixture ``numbers``.
 RIGHT = (sum(range(20_000)), 20_000)
-#: What Spark says where it noticed first; each names the fault, none is a derived error.
+#: Texts of Spark's errors for a lost process. Spark raises one if it notices the loss first.
 LOST = ("exited unexpectedly", "ExecutorLostFailure", "Executor heartbeat timed out")
 
 
 def rounds(few, many):
-    """Return how often to do something: few times, many with HEADGATE_TEST_FAULTS=full."""
+    """Return a number of repetitions: ``many`` with HEADGATE_TEST_FAULTS=full, else ``few``."""
     return many if os.environ.get("HEADGATE_TEST_FAULTS") == "full" else few
 
 
@@ -25,10 +25,10 @@ def outcome_of(result):
     """Run an action; return ``"rows"``, or the code of its error.
 
     Args:
-        result: what an exchange of ``numbers`` gives, or what follows from it with the same rows.
+        result: an exchange of ``numbers``, or a DataFrame made from it with the same rows.
 
     Raises:
-        AssertionError: rows are missing, or there twice, or the error does not say what happened.
+        AssertionError: Rows are missing or duplicated, or the error does not name the fault.
     """
     try:
         rows = result.selectExpr("sum(id)", "count(id)").first()
@@ -42,7 +42,7 @@ def outcome_of(result):
 
 
 def wait_for(condition, seconds):
-    """Return whether a condition comes true within so many seconds."""
+    """Return True if the condition becomes true within ``seconds``."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -52,7 +52,7 @@ def wait_for(condition, seconds):
 
 
 def once(folder, name):
-    """Whether nobody has asked this before, in any process."""
+    """Return True for the first call with this folder and name, in any process."""
     try:
         (folder / name).open("x").close()
     except FileExistsError:
@@ -61,7 +61,7 @@ def once(folder, name):
 
 
 def wait_for_executors(spark):
-    """Wait until a cluster has its two executors: after a loss there are too few slots for a while."""
+    """Wait until a cluster has its two executors; after a loss, slots are missing for a while."""
     if spark.sparkContext.master.startswith("local-cluster"):
         books = spark.sparkContext._jsc.sc()
         assert wait_for(lambda: books.getExecutorMemoryStatus().size() >= 3, 90)

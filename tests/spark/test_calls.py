@@ -1,4 +1,4 @@
-"""What exchange() refuses, at once and by name; and what it leaves alone."""
+"""Arguments that exchange() refuses, and Spark's own shuffle if there are too few slots."""
 
 import pyarrow as pa
 import pytest
@@ -12,14 +12,12 @@ from headgate.errors import (
 )
 from headgate.spark import exchange
 
-# Nothing here depends on where the tasks run.
-
 
 def same(batches):
     return batches
 
 
-def test_it_is_lazy(spark, numbers):
+def test_a_call_starts_no_job(spark, numbers):
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup(None))
     out = exchange(numbers, by="k")
@@ -27,7 +25,7 @@ def test_it_is_lazy(spark, numbers):
     assert set(tracker.getJobIdsForGroup(None)) == before
 
 
-def test_unknown_columns_are_named_with_what_there_is(numbers):
+def test_an_unknown_column_is_named_beside_the_existing_ones(numbers):
     with pytest.raises(UnknownColumnError) as caught:
         exchange(numbers, by="kk")
     assert "'kk'" in str(caught.value)
@@ -71,7 +69,7 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"by": ["k", 3]}, "by takes column names"),
     ],
 )
-def test_options_that_make_no_sense(numbers, options, said):
+def test_a_bad_argument_is_refused(numbers, options, said):
     with pytest.raises(OptionError, match=said):
         exchange(numbers, **{"by": "k", **options})
 
@@ -86,7 +84,7 @@ def test_confs_are_read_and_checked(spark, numbers):
         spark.conf.unset("spark.headgate.segmentSize")
 
 
-def test_small_pages_are_put_together(numbers):
+def test_batch_bytes_joins_small_pages(numbers):
     def largest(batches):
         rows = [batch.num_rows for batch in batches]
         yield pa.RecordBatch.from_pydict({"all": [sum(rows)], "largest": [max(rows)]})
@@ -102,10 +100,10 @@ def test_small_pages_are_put_together(numbers):
     )
     (row,) = out.collect()
     assert row["all"] == 20_000
-    assert row["largest"] > 4096 // 8, "no page holds as many of a column of 8 bytes"
+    assert row["largest"] > 4096 // 8, "a batch is no larger than a page"
 
 
-def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):
+def test_with_too_few_slots_the_job_uses_sparks_shuffle_and_warns(numbers):
     with pytest.warns(HeadgateWarning) as caught:
         out = exchange(numbers, by="k", num_partitions=4)
     (warning,) = caught
@@ -120,7 +118,7 @@ def test_too_few_slots_by_default_is_sparks_own_shuffle_with_a_warning(numbers):
     assert out.count() == 20_000
 
 
-def test_too_few_slots_can_be_an_error(numbers):
+def test_with_on_no_slots_error_too_few_slots_raise(numbers):
     with pytest.raises(NotEnoughSlots) as caught:
         exchange(numbers, by="k", num_partitions=50, on_no_slots="error")
     assert caught.value.details == {"needed": 51, "slots": 4}
@@ -128,7 +126,7 @@ def test_too_few_slots_can_be_an_error(numbers):
 
 
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_the_shuffle_does_what_the_exchange_does(numbers):
+def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(numbers):
     from headgate import BroadcastSelector, RoundRobinSelector
 
     def doubled(batches):
@@ -166,7 +164,7 @@ def test_the_shuffle_does_what_the_exchange_does(numbers):
     assert sums(BroadcastSelector()) == dict.fromkeys(range(5), everything)
 
 
-def test_the_hash_of_the_shuffle_is_sparks(spark):
+def test_murmur3_returns_sparks_hash(spark):
     from headgate.spark.fallback import murmur3
 
     row = spark.sql("select hash(0), hash(1), hash(42), hash(2147483647), hash(123456789)").first()

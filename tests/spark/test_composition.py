@@ -1,4 +1,4 @@
-"""The result of exchange() is an ordinary DataFrame: every action and operator takes it."""
+"""The result of exchange() is an ordinary DataFrame: all actions and operators work on it."""
 
 import threading
 
@@ -35,7 +35,7 @@ def test_take_head_and_limit(out):
     assert len(out.limit(7).collect()) == 7
 
 
-def test_a_large_limit_takes_all(out):
+def test_a_limit_above_the_number_of_rows_takes_all(out):
     assert out.limit(10 * ROWS).count() == ROWS
     assert len(out.take(ROWS)) == ROWS
 
@@ -78,7 +78,7 @@ def test_cache_then_show(out, capsys):
     assert "row " in capsys.readouterr().out
 
 
-def test_self_join_of_a_cached_one(out):
+def test_self_join_of_a_cached_exchange(out):
     cached = out.cache()
     try:
         assert cached.alias("a").join(cached.alias("b"), "id").count() == ROWS
@@ -144,13 +144,13 @@ def test_inputs_of_few_and_of_many_partitions(spark, partitions):
     assert last_stats().producers == partitions
 
 
-def test_inputs_that_barrier_stages_refuse(numbers):
+def test_inputs_that_a_barrier_stage_cannot_have(numbers):
     assert exchange(numbers.union(numbers), by="k").count() == 2 * ROWS
     assert exchange(numbers.coalesce(2), by="k").count() == ROWS
     assert exchange(numbers.limit(1000), by="k").count() == 1000
 
 
-def test_an_input_whose_partitions_are_known_only_when_it_runs(numbers):
+def test_an_input_whose_partitions_adaptive_execution_chooses(numbers):
     grouped = numbers.groupBy("k").count()
     rows = exchange(grouped, by="k").collect()
     assert sorted(row["k"] for row in rows) == list(range(100))
@@ -206,7 +206,7 @@ def test_map_and_reduce(numbers):
     assert mapped.count() == ROWS
 
 
-def test_reduce_runs_once_for_each_partition_even_where_one_task_serves_several(numbers):
+def test_reduce_runs_once_per_partition_if_one_task_serves_several(numbers):
     def tell(batches):
         import pyarrow as pa
 
@@ -214,7 +214,8 @@ def test_reduce_runs_once_for_each_partition_even_where_one_task_serves_several(
         yield pa.RecordBatch.from_pydict({"keys": [len(keys)]})
 
     out = exchange(numbers, by="k", reduce=tell, schema="keys long")
-    # Twice two consumers on four slots: one run must serve two partitions in one task.
+    # Two runs with two consumers each fill four slots, so one run must serve two partitions in one
+    # task to free a slot for a producer.
     rows = [row["keys"] for row in out.union(out).collect()]
     assert len(rows) == 4
     assert sum(rows) == 200

@@ -1,4 +1,4 @@
-"""``spark.read.format("headgate")``: what ships, what is registered, filters, columns, failures."""
+"""``spark.read.format("headgate")``: shipped and registered sources, filters, columns, failures."""
 
 import os
 import signal
@@ -45,18 +45,18 @@ def rows(df):
     return sorted(df.collect(), key=lambda row: tuple((v is None, v) for v in row))
 
 
-def test_files_are_read_without_a_call_before(spark, folder):
+def test_files_are_read_without_a_call_of_register(spark, folder):
     df = spark.read.format("headgate").load(str(folder))
     assert df.columns == ["id", "k", "name"]
     assert rows(df) == rows(spark.read.parquet(str(folder)))
 
 
-def test_there_is_a_partition_per_split_and_spark_hands_them_out(spark, folder):
+def test_each_split_is_a_partition(spark, folder):
     df = spark.read.format("headgate").option("splitSize", "1k").load(str(folder))
     assert df.rdd.getNumPartitions() == 9
 
 
-def test_many_splits_share_the_tasks_that_there_may_be(spark, folder):
+def test_max_partitions_limits_the_tasks(spark, folder):
     reader = spark.read.format("headgate").option("splitSize", "1k").option("maxPartitions", "4")
     df = reader.load(str(folder))
     assert df.rdd.getNumPartitions() == 4
@@ -65,12 +65,12 @@ def test_many_splits_share_the_tasks_that_there_may_be(spark, folder):
         reader.option("maxPartitions", "none").load(str(folder)).collect()
 
 
-def test_columns_are_left_out_at_the_source(spark, folder):
+def test_the_option_columns_selects_columns(spark, folder):
     df = spark.read.format("headgate").option("columns", "k,id").load(str(folder))
     assert rows(df) == rows(spark.read.parquet(str(folder)).select("k", "id"))
 
 
-def test_types_that_spark_lacks_come_as_the_next_larger_ones(spark, tmp_path):
+def test_types_that_spark_lacks_become_the_next_larger_ones(spark, tmp_path):
     columns = {
         "byte": (pa.uint8(), [255, None]),
         "whole": (pa.uint64(), [2**64 - 1, None]),
@@ -114,9 +114,9 @@ def test_a_schema_of_the_caller_picks_columns_and_types(spark, folder):
         "id + k > 500",
     ],
 )
-def test_filters_give_what_spark_itself_gives(spark, folder, condition):
+def test_pushed_filters_give_the_same_rows_as_spark(spark, folder, condition):
     if not hasattr(datasource, "EqualTo"):
-        pytest.skip("this Spark pushes no filters")
+        pytest.skip("this version of Spark does not push filters down")
     spark.conf.set(PUSHDOWN, "true")
     try:
         df = spark.read.format("headgate").load(str(folder)).where(condition)
@@ -127,7 +127,7 @@ def test_filters_give_what_spark_itself_gives(spark, folder, condition):
 
 def test_a_pushed_filter_leaves_row_groups_unread(spark, folder):
     if not hasattr(datasource, "EqualTo"):
-        pytest.skip("this Spark pushes no filters")
+        pytest.skip("this version of Spark does not push filters down")
     spark.conf.set(PUSHDOWN, "true")
     try:
         df = spark.read.format("headgate").option("splitSize", "1k").load(str(folder))
@@ -144,7 +144,7 @@ def test_numbers_by_their_name(spark):
     assert sorted(row.id for row in df.collect()) == list(range(5, 25))
 
 
-def test_a_class_and_an_instance_under_names_of_ones_own(spark, folder):
+def test_a_class_and_an_instance_are_registered_under_new_names(spark, folder):
     register(spark, mine=NumberSequenceSource, these=FileSource(str(folder), columns=["id"]))
     mine = spark.read.format("headgate").option("source", "mine")
     assert mine.option("start", "0").option("end", "3").load().count() == 3
@@ -167,7 +167,7 @@ def test_a_class_by_its_module(spark):
         ({"source": "parquet", "path": "/no/such/folder"}, "HG-6003", "/no/such/folder"),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong(spark, options, code, said):
+def test_a_bad_source_option_is_an_error_with_its_code(spark, options, code, said):
     with pytest.raises(PySparkException) as caught:
         spark.read.format("headgate").options(**options).load().collect()
     assert code in str(caught.value)
@@ -175,7 +175,7 @@ def test_a_wrong_call_says_what_is_wrong(spark, options, code, said):
 
 
 class Killing(FileSource):
-    """Kills the worker that makes its first reader, once."""
+    """Kills the worker that creates its first reader, once."""
 
     def create_reader(self, context):
         marker = Path(self.marker)
@@ -213,7 +213,7 @@ def test_a_corrupt_row_group_names_split_and_file(spark, folder):
 
 def test_a_file_deleted_after_the_listing_is_named(spark, folder):
     df = spark.read.format("headgate").load(str(folder))
-    planned = df.rdd  # planned here: the splits are listed
+    planned = df.rdd  # Spark plans the read here, which lists the splits
     (folder / "part-2.parquet").unlink()
     with pytest.raises(Exception, match=r"HG-6003[\s\S]*part-2\.parquet"):
         planned.collect()

@@ -1,4 +1,4 @@
-"""What a user's function raises reaches every process: its type, its traceback, once, bounded."""
+"""An exception of a user's function reaches every process: type and traceback, once, bounded."""
 
 import sys
 
@@ -18,9 +18,9 @@ from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-#: Most characters of an error in another process: four lines, and a traceback cut in its middle.
+#: Limit of an error in another process, in characters: four lines and a shortened traceback.
 BOUND = 9_500
-#: Most characters that Spark shows of a failed action: the task's traceback and the driver's stack.
+#: Limit of the text of a failed action, in characters: the task's traceback and the driver's stack.
 SHOWN = 100_000
 
 
@@ -37,7 +37,7 @@ def failing(mishap):
 
 
 def failure_of(mishap):
-    """Run a function that fails, as a task does; return what carries its exception."""
+    """Run a function that fails, as a task does; return the UserFunctionFailed that it raises."""
     source = Source(iter([None]), lambda _: None)
     with pytest.raises(UserFunctionFailed) as caught:
         list(apply("map", failing(mishap), source))
@@ -45,14 +45,14 @@ def failure_of(mishap):
 
 
 def across(kind, cause):
-    """Send a cause in a message and return it at the other end."""
+    """Encode a cause in a message; decode it and return the cause that arrives."""
     data = encode(Message(kind, 1, 0, cause.fields()))
     assert len(data) <= MAX_MESSAGE
     return Cause.from_fields(decode(data).fields)
 
 
 @pytest.mark.parametrize("mishap", MISHAPS, ids=str)
-def test_what_a_function_raises_reaches_the_other_tasks_whole_and_bounded(mishap):
+def test_an_exception_reaches_the_other_tasks_whole_and_bounded(mishap):
     failure = failure_of(mishap)
     told = across("FAILED", Cause.of(user_error(failure, "here"), where="here"))
     theatre = Theatre()
@@ -77,14 +77,14 @@ def test_what_a_function_raises_reaches_the_other_tasks_whole_and_bounded(mishap
 
 
 @pytest.mark.parametrize("mishap", MISHAPS, ids=str)
-def test_what_spark_is_given_to_print_can_be_printed(mishap):
+def test_spark_can_print_the_error_that_it_gets(mishap):
     failure = failure_of(mishap)
     assert len(failure.text.encode()) <= 70_000
     plain = {"huge", "huge_in_lines", "surrogates"}
     assert (type(failure.error).__name__ == "UserFunctionError") == (str(mishap) in plain)
 
 
-def test_an_error_of_ours_keeps_what_raised_it():
+def test_a_headgate_error_keeps_the_text_of_its_cause():
     def wait():
         try:
             raise ConnectionResetError("by peer")
@@ -98,7 +98,7 @@ def test_an_error_of_ours_keeps_what_raised_it():
     assert "ConnectionResetError: by peer" in cause.text
 
 
-def test_an_error_of_others_keeps_its_type_and_traceback():
+def test_an_error_of_another_library_keeps_its_type_and_traceback():
     with pytest.raises(ZeroDivisionError) as caught:
         1 / 0  # noqa: B018 - it raises
     error = across("FAILED", Cause.of(caught.value, where="there")).error()
@@ -107,7 +107,7 @@ def test_an_error_of_others_keeps_its_type_and_traceback():
     assert error.cause_text.count("1 / 0") == 1
 
 
-def test_a_derived_error_repeats_its_cause_as_often_as_it_travels_and_no_longer():
+def test_an_error_does_not_grow_when_it_is_sent_again():
     cause = Cause.of(user_error(failure_of(MISHAPS[0]), "here"))
     texts = []
     for _ in range(20):
@@ -116,7 +116,7 @@ def test_a_derived_error_repeats_its_cause_as_often_as_it_travels_and_no_longer(
     assert len(set(texts)) == 1
 
 
-def test_values_in_an_error_of_ours_are_bounded_too():
+def test_values_in_a_headgate_error_are_bounded():
     error = SchemaMismatchError(
         "y" * 5_000_000, asked="a" * 10**6, have="h" * 10**6, remedy="r" * 10**6
     )
@@ -145,7 +145,7 @@ def causes(monkeypatch):
     + [("reduce", mishap) for mishap in MISHAPS[:: rounds(14, 1)]],
     ids=str,
 )
-def test_on_spark_the_action_names_what_the_function_raised(spark, numbers, causes, role, mishap):
+def test_on_spark_the_action_raises_the_functions_exception(spark, numbers, causes, role, mishap):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
         exchange(numbers, by="k", **{role: failing(mishap)}).collect()
     assert wait_for(lambda: last_stats().state != "running", 10)
@@ -160,7 +160,7 @@ def test_on_spark_the_action_names_what_the_function_raised(spark, numbers, caus
 
 
 @in_executors
-def test_on_spark_what_a_selector_raises_is_named_with_its_traceback(spark, numbers, causes):
+def test_on_spark_the_action_raises_the_selectors_exception(spark, numbers, causes):
     def ledger(batch):
         return [{"a": 0}[str(n)] for n in range(batch.num_rows)]
 

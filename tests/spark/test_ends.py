@@ -1,4 +1,4 @@
-"""The ends of a driver: local[1], spark.stop() and Ctrl-C, each in a driver of its own."""
+"""Drivers that have one slot, stop Spark or get Ctrl-C, each in a new process."""
 
 import os
 import signal
@@ -124,7 +124,7 @@ def test_ctrl_c_in_the_driver_ends_both_jobs(tmp_path):
     assert out.strip() == "interrupted True 1000"
 
 
-def test_importing_needs_no_pyspark(tmp_path):
+def test_import_does_not_load_pyspark(tmp_path):
     code = "import sys, headgate.spark; print([m for m in sys.modules if 'spark' in m and 'headgate' not in m])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path

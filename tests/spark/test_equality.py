@@ -1,4 +1,4 @@
-"""The same rows in the same partitions as Spark's own repartition."""
+"""An exchange puts the same rows into the same partitions as Spark's own repartition."""
 
 import datetime as dt
 import math
@@ -47,7 +47,7 @@ ROWS = 300
 
 @pytest.fixture(scope="module")
 def table():
-    """Every type, with nulls, values that repeat in different rhythms, and a row number."""
+    """All types, with nulls and a row number; values repeat with another period in each column."""
     columns = {"row": pa.array(range(ROWS), pa.int64())}
     for rhythm, (name, (kind, values)) in enumerate(COLUMNS.items(), start=2):
         some = [
@@ -64,12 +64,12 @@ def table():
 
 @pytest.fixture
 def df(spark, table):
-    # Through more partitions than slots, one of them empty.
+    # More partitions than slots, and one of them is empty.
     return spark.createDataFrame(table).repartition(5).where("row % 5 >= 0")
 
 
 def placed(df):
-    """Return partition -> its rows, as text in a fixed order: NaN equals NaN there, -0.0 not 0.0."""
+    """Return the sorted rows of each partition as text: NaN equals NaN, and -0.0 is not 0.0."""
     rows = df.selectExpr("spark_partition_id() as partition", "*").collect()
     found = {}
     for row in rows:
@@ -156,7 +156,7 @@ def test_selectors_and_functions(spark):
 def test_flinks_selectors_with_slots_and_without(spark):
     df = spark.range(0, 1000, 1, 4)
     groups = key_groups(pa.array(range(1000)), 128).to_pylist()
-    for partitions in (2, 5):  # there are slots for two, and for five there are not
+    for partitions in (2, 5):  # two fit the slots, five do not
         for by in (
             hg.RebalanceSelector(),
             hg.RescaleSelector(),
@@ -174,7 +174,7 @@ def test_flinks_selectors_with_slots_and_without(spark):
             assert row["p"] == operator_index(groups[row["id"]], partitions, 128)
 
 
-def test_a_name_in_another_case_is_the_same_column(spark):
+def test_column_names_ignore_case(spark):
     df = spark.range(0, 100, 1, 2).selectExpr("id as Key")
     assert placed(exchange(df, by="KEY")) == placed(df.repartition(2, "KEY"))
 

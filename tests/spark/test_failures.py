@@ -1,4 +1,7 @@
-"""First cause, once; quiet ends stay quiet; nothing is left (see conftest)."""
+"""A failed run reports its first cause, once. Limits and cancels are not reported as errors.
+
+After each test, conftest checks for leftovers.
+"""
 
 import os
 import signal
@@ -19,7 +22,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def message_of(action):
-    """Run an action that must fail; return its text."""
+    """Run an action that must fail; return the text of its error."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
         action()
     return str(caught.value)
@@ -38,7 +41,7 @@ def raise_in_reduce(batches):
         yield batch
 
 
-def test_an_exception_in_map_is_the_cause_once_with_its_traceback(spark, numbers):
+def test_an_exception_in_map_is_the_cause_with_one_traceback(spark, numbers):
     text = message_of(exchange(numbers, by="k", map=raise_in_map).collect)
     cause = text.split("\n\nDriver stacktrace")[0]
     assert "HG-6001" in cause
@@ -58,13 +61,14 @@ def test_an_exception_in_reduce_is_the_cause(numbers):
     assert "Lost" not in cause.replace("Lost task", "")
 
 
-def test_retries_are_answered_without_running_the_producers_again(spark, numbers, tmp_path):
+def test_spark_retries_get_the_cause_without_new_producers(spark, numbers, tmp_path):
     def count_and_raise(batches):
         (tmp_path / f"{time.monotonic_ns()}-{os.getpid()}").touch()
         yield from raise_in_map(batches)
 
     message_of(exchange(numbers, by="k", map=count_and_raise).collect)
-    # Two free slots, and a wave may have begun: never four times four.
+    # Two producers run at once, and their successors may have started. If Spark's four attempts
+    # had started producers anew, there would be up to 16.
     assert 1 <= len(list(tmp_path.iterdir())) <= 4
 
 
@@ -92,7 +96,7 @@ def test_a_selector_that_raises_is_the_users_own_error(numbers):
     assert stats_of_the_end().error == "HG-6001"
 
 
-def test_a_pool_too_small_says_how_many_segments(numbers):
+def test_a_pool_that_is_too_small_is_an_error(numbers):
     out = exchange(numbers, by="k", memory="64k", segment_size="64k")
     text = message_of(out.collect)
     assert "HG-5001" in text
@@ -114,7 +118,7 @@ def test_an_error_of_spark_above_the_consumers_ends_the_producers(numbers):
 
 
 def stats_of_the_end():
-    """The last run's statistics once it has ended: Spark may tell the caller first."""
+    """Wait for the end of the last run, which may come after the action's; return its statistics."""
     deadline = time.monotonic() + 10
     while (stats := last_stats()).state == "running" and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -132,7 +136,7 @@ def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers
     text = message_of(exchange(numbers, by="k", **{role: kill_itself}).collect)
     stats = stats_of_the_end()
     assert stats.state == "failed"
-    # A consumer may be the first to notice, as it connects.
+    # A consumer may notice the loss first, when it connects.
     assert stats.error in {"HG-3001", "HG-3007"}
     assert "HG-300" in text or "exited unexpectedly" in text
     if stats.error == "HG-3001" and "HG-3001" in text:
@@ -140,7 +144,7 @@ def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers
 
 
 def once(folder, call):
-    """Return a function of batches that calls back in the first process that gets rows."""
+    """Return a function of batches that calls ``call`` once, in the first process that gets rows."""
 
     def function(batches):
         for batch in batches:
@@ -163,7 +167,7 @@ def kill_the_executor():
     # The daemon that forked this worker is a child of the executor's JVM.
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     parent = next(x for x in status.splitlines() if x.startswith("PPid")).split()[1]
-    # Were the JVM gone already, this would be somebody else's process.
+    # If the JVM has ended already, its id may belong to another process.
     command = Path(f"/proc/{parent}/cmdline").read_bytes()
     if b"CoarseGrainedExecutorBackend" in command:
         os.kill(int(parent), signal.SIGKILL)
@@ -179,7 +183,7 @@ def whole(batches):
 
 
 def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path):
-    # Where Spark tries nothing again, consumers must not have yielded.
+    # On local[4] Spark retries no task, so the consumers must not have yielded any rows.
     kill = once(tmp_path, kill_this_process)
     assert_all_rows(exchange(numbers, by="k", map=kill, reduce=whole))
     assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
@@ -200,7 +204,7 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
     spark, numbers, tmp_path
 ):
     if not spark.sparkContext.master.startswith("local["):
-        pytest.skip("Spark tries again here, see the test above")
+        pytest.skip("this master retries tasks; the test above covers it")
     text = message_of(exchange(numbers, by="k", reduce=once(tmp_path, kill_this_process)).collect)
     assert "exited unexpectedly" in text
     assert "a consumer is gone without a goodbye" in stats_of_the_end().error_summary
@@ -214,7 +218,7 @@ def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_p
 
 @in_executors
 def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(spark, tmp_path):
-    # The first partition ends at once; the other one is lost after that.
+    # One partition is complete when the process of the other one is killed.
     unordered = spark.range(0, 20_000, 1, 7).selectExpr("id").repartition(5, "id")
 
     def last_one_dies(batches):
@@ -247,7 +251,7 @@ def test_a_limit_ends_endless_producers_as_a_success(numbers):
     assert len(out.limit(100).collect()) == 100
 
 
-#: Seconds that a function takes over a batch.
+#: Seconds that the function sleeps per batch.
 SLEEP = 60.0
 
 
@@ -305,7 +309,7 @@ def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
 
 
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_consumers_that_can_never_get_producers_are_told_the_numbers(spark, numbers):
+def test_consumers_that_can_never_get_a_producer_fail_with_the_slot_counts(spark, numbers):
     out = exchange(numbers, by="k", on_no_slots="error")
     text = message_of(out.union(exchange(numbers, by="s", on_no_slots="error")).collect)
     assert "HG-2102" in text

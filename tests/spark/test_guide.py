@@ -1,4 +1,4 @@
-"""What the guide to sources says about Spark is so."""
+"""The code blocks of docs/write-a-source.md run on Spark."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ GUIDE = Path(__file__).resolve().parents[2] / "docs" / "write-a-source.md"
 BLOCKS = re.findall(r"^```python( spark)?\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_blocks_run_on_spark(spark):
+def test_the_code_blocks_of_the_guide_run_on_spark(spark):
     assert sum(bool(on_spark) for on_spark, _ in BLOCKS) == 2
     module = types.ModuleType("guide")
     sys.modules["guide"] = module

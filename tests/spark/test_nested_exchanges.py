@@ -1,7 +1,8 @@
-"""Shuffles, broadcasts and unions between two exchanges: the inner job starts while Spark plans the outer one.
+"""Shuffles, broadcasts and unions between two exchanges.
 
-Spark plans with adaptive execution: it runs the stages below a shuffle before it gives out the plan
-of the outer producers. The consumers of the inner exchange are tasks of those stages.
+With adaptive execution, Spark runs the stages below a shuffle before it has a plan for the outer
+producers. The consumers of the inner exchange are tasks of those stages, so the inner exchange runs
+while the outer one is planned.
 """
 
 import threading
@@ -14,7 +15,7 @@ from headgate.spark import exchange
 from headgate.spark.driver.rows import rdd_of
 
 ROWS = 100
-#: Seconds in which an action ends that takes about two.
+#: Limit in seconds for an action, which takes about two.
 LIMIT = 100.0
 
 
@@ -24,7 +25,7 @@ def small(spark):
 
 
 def within(spark, action, limit=LIMIT):
-    """Return what an action returns; cancel all jobs and fail where it takes longer."""
+    """Return the result of an action; if it exceeds the limit, cancel all jobs and fail the test."""
     outcome = []
 
     def act():
@@ -46,17 +47,17 @@ def within(spark, action, limit=LIMIT):
 
 
 def one(df):
-    """Return an exchange with one consumer: three of them and a producer fit four slots."""
+    """Return an exchange with one consumer. Three of them and one producer fit four slots."""
     return exchange(df, by="k", num_partitions=1)
 
 
 def two(df):
-    """Return an exchange whose rows go through a shuffle: Spark needs none of a single partition."""
+    """Return an exchange with a shuffle after it, which Spark omits for a single partition."""
     return one(df).repartition(2, "k")
 
 
 def rows_of(df):
-    """Return the rows as an RDD's: its property runs the stages below the shuffle."""
+    """Return the rows through ``df.rdd``, which runs the stages below the shuffle."""
     return df.rdd.collect()
 
 
@@ -101,7 +102,7 @@ def test_a_chain_of_exchanges_with_a_shuffle_after_each(spark, small, repeat):
 
 
 def test_the_rdd_of_the_users_own_thread_does_not_block_an_exchange(spark, small):
-    # Spark plans it in the user's thread, which waits for the stage that reads the exchange.
+    # Spark plans the RDD in the user's thread, which waits for the stage that reads the exchange.
     out = two(small).groupBy("k").count()
     assert counts(within(spark, lambda: rows_of(out))) == dict.fromkeys(range(10), 10)
 
@@ -128,5 +129,5 @@ def test_an_exchange_below_two_shuffles_of_the_users_own_rdd(spark, small):
     assert within(spark, lambda: out.rdd.map(tuple).collect()) == [(10, 45)]
 
 
-def test_an_rdd_is_the_one_that_spark_gives(spark, small):
+def test_rdd_of_returns_the_rows_of_the_rdd_property(spark, small):
     assert sorted(rdd_of(small).collect()) == sorted(small.rdd.collect())

@@ -1,4 +1,4 @@
-"""What reduce and map return goes by the names of its columns, and is cast where nothing is lost."""
+"""Columns of map and reduce are matched to the schema by name, and cast if no value is lost."""
 
 import sys
 
@@ -69,7 +69,7 @@ def nulls(batches):
 
 
 def others(batches):
-    """Types that Spark has no vector for, or reads as another one."""
+    """Yield types that Spark cannot read, or reads as another type."""
     for batch in batches:
         text = batch.column("id").cast(pa.string())
         yield pa.RecordBatch.from_pydict(
@@ -92,7 +92,7 @@ def test_smaller_types_are_cast(reduced):
     assert reduced(narrow) == RIGHT
 
 
-def test_nulls_are_taken_where_the_schema_allows_them(reduced):
+def test_nulls_are_kept_if_the_schema_allows_them(reduced):
     assert reduced(nulls) == [(n, None) for n in range(ROWS)]
 
 
@@ -106,7 +106,7 @@ def test_nulls_are_taken_where_the_schema_allows_them(reduced):
     ],
     ids=["extra", "missing", "type", "null"],
 )
-def test_what_does_not_fit_is_refused_with_both_schemas(reduced, function, schema, says):
+def test_a_batch_that_does_not_fit_is_refused_with_both_schemas(reduced, function, schema, says):
     with pytest.raises(PySparkException) as caught:
         reduced(function, schema)
     text = str(caught.value)
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused_with_both_schemas(reduced, function, schem
     assert "have  " in text
 
 
-def test_the_line_to_write_is_in_the_error(reduced):
+def test_the_error_has_the_line_that_fixes_it(reduced):
     with pytest.raises(PySparkException, match=r"yield batch\.select\(\['id', 'v'\]\)"):
         reduced(extra)
     with pytest.raises(PySparkException, match=r'schema="id bigint"'):
@@ -131,7 +131,7 @@ def test_types_of_other_arrow_libraries_are_cast(reduced):
 
 
 @pytest.mark.parametrize("function", [swapped, narrow])
-def test_map_goes_by_name_too(pairs, function):
+def test_columns_of_map_are_matched_by_name(pairs, function):
     out = exchange(pairs, by="id", map=function, schema="id long, v long", num_partitions=2)
     assert found(out) == RIGHT
 

@@ -1,4 +1,4 @@
-"""Producers count as jobs of the action: its pool, its group, its tags; and a queue of real jobs."""
+"""Producer jobs have the pool, job group and tags of the action, and wait behind other jobs."""
 
 import logging
 import sys
@@ -20,7 +20,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 ROWS = 20_000
-#: Seconds for what takes one on a machine that has nothing else to do.
+#: Limit in seconds for a step that takes one second on an idle machine.
 LONG = 120.0
 
 
@@ -31,7 +31,7 @@ def sleep_long(batches):
 
 
 def producer_jobs(spark):
-    """The ids of the active jobs of producers."""
+    """Return the ids of the active producer jobs."""
     tracker = spark.sparkContext.statusTracker()
     store = spark.sparkContext._jsc.sc().statusStore()
     described = {}
@@ -42,7 +42,7 @@ def producer_jobs(spark):
 
 
 def eventually(condition, seconds=LONG):
-    """Return the first true value of a condition."""
+    """Poll a condition until it is true; return its value."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end
@@ -51,7 +51,7 @@ def eventually(condition, seconds=LONG):
 
 
 class Action:
-    """Runs an action in a thread of its own, with local properties of its own."""
+    """Runs an action in a new thread, with its own local properties of Spark."""
 
     def __init__(self, spark, prepare, action):
         self.error = None
@@ -73,11 +73,13 @@ class Action:
         assert not self._thread.is_alive()
 
     def producer_jobs(self, count=1):
-        """Wait for so many producer jobs while the action goes on."""
+        """Wait until the action has ``count`` producer jobs; return their ids."""
 
         def found():
             jobs = producer_jobs(self._spark)
-            assert len(jobs) >= count or self._thread.is_alive(), f"over: {self.error or self.rows}"
+            assert len(jobs) >= count or self._thread.is_alive(), (
+                f"it ended: {self.error or self.rows}"
+            )
             return len(jobs) >= count and jobs
 
         return eventually(found)
@@ -117,7 +119,7 @@ def test_a_cancelled_tag_takes_the_producers_with_it_and_no_other_action(spark, 
     assert exchange(numbers, by="k", num_partitions=1).count() == ROWS
 
 
-def test_actions_in_two_pools_at_once(spark, numbers):
+def test_actions_run_in_two_pools_at_once(spark, numbers):
     def prepare(name):
         return lambda context: context.setLocalProperty("spark.scheduler.pool", name)
 
@@ -130,10 +132,10 @@ def test_actions_in_two_pools_at_once(spark, numbers):
     assert [(action.error, action.rows) for action in actions] == [(None, ROWS)] * 2
 
 
-def test_an_exchange_of_an_exchange_keeps_them_at_both_floors(spark, numbers):
+def test_both_jobs_of_nested_exchanges_keep_the_group_and_their_tags(spark, numbers):
     inner = exchange(numbers, by="s", num_partitions=1, map=sleep_long)
     out = exchange(inner, by="k", num_partitions=1)
-    action = Action(spark, lambda context: context.setJobGroup("both", "two floors"), out.count)
+    action = Action(spark, lambda context: context.setJobGroup("both", "two exchanges"), out.count)
     jobs = action.producer_jobs(2)
     store = spark.sparkContext._jsc.sc().statusStore()
     groups = [store.job(job).jobGroup().get() for job in jobs]
@@ -148,7 +150,7 @@ def test_an_exchange_of_an_exchange_keeps_them_at_both_floors(spark, numbers):
     eventually(lambda: not producer_jobs(spark))
 
 
-def test_a_run_behind_tasks_of_another_job_waits_says_so_and_goes_on(spark, numbers, caplog):
+def test_a_run_waits_for_tasks_of_another_job_and_logs_it(spark, numbers, caplog):
     release = threading.Event()
     context = spark.sparkContext
     caplog.set_level(logging.INFO, "headgate.spark")
@@ -182,7 +184,7 @@ def test_a_run_behind_tasks_of_another_job_waits_says_so_and_goes_on(spark, numb
 
 
 @pytest.mark.parametrize("depth", [4])
-def test_a_chain_of_as_many_exchanges_as_slots_is_told_the_numbers(spark, numbers, depth):
+def test_a_chain_of_as_many_exchanges_as_slots_fails_with_the_slot_counts(spark, numbers, depth):
     out = numbers
     for _ in range(depth):
         out = exchange(out, by="k", num_partitions=1, on_no_slots="error")

@@ -1,4 +1,4 @@
-"""What the statistics say of whole runs on Spark: the slowest stage by its name, live and final."""
+"""The statistics name the slowest stage of a run on Spark, during the run and at its end."""
 
 import sys
 import time
@@ -11,12 +11,12 @@ from headgate.source.numbers import NumberSequenceSource
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver.coordinator import Coordinator
 
-#: Pools that the rows below fill many times over.
+#: Options for pools that are much smaller than the rows of these tests.
 SMALL = {"num_partitions": 2, "memory": "4m", "segment_size": "64k"}
 
 
 def slow(rows, seconds):
-    """Return a function that takes its time for every so many rows."""
+    """Return a function that sleeps ``seconds`` for every ``rows`` rows."""
 
     def function(batches):
         for batch in batches:
@@ -28,7 +28,7 @@ def slow(rows, seconds):
 
 
 def final(query, rows):
-    """Run a query; return the statistics of its run when nothing changes them any more."""
+    """Run a query; return the statistics of its run once they no longer change."""
     assert query.count() == rows
     wait_until(lambda: last_stats().seconds == last_stats().seconds, "the run's clock")
     return last_stats()
@@ -42,7 +42,7 @@ def wide(spark):
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Show each message to the coordinator to a function first, which says whether to drop it."""
+    """Call ``is_dropped`` with each message to the coordinator; drop the message if it is true."""
     handle = Coordinator.message
 
     def watch(is_dropped):
@@ -89,7 +89,7 @@ def test_a_slow_source(spark, watched):
     assert (stats.splits_done, stats.splits_total, stats.share_done) == (6, 6, 1.0)
     done = [was.splits_done for was in seen if was is not None and was.run == stats.run]
     assert done == sorted(done)
-    assert {1, 2, 3, 4, 5} & set(done), "it is told while the run goes on"
+    assert {1, 2, 3, 4, 5} & set(done), "no count between none and all was seen during the run"
 
 
 def test_a_slow_reduce(spark, wide):
@@ -114,8 +114,8 @@ def test_a_hot_key(spark, wide):
     assert "98 % of the rows" in stats.verdict.text
 
 
-def test_what_follows_in_the_jvm_is_slow(spark):
-    # More than the sockets between a worker and its JVM hold.
+def test_a_slow_stage_in_the_jvm(spark):
+    # More bytes than fit the sockets between a worker and its JVM.
     wide = spark.range(0, 20_000, 1, 4).selectExpr("id", "repeat('x', 4000) as s")
     sleep = "reflect('java.lang.Thread', 'sleep', 1L)"
     slowly = f"length(s) + if(id % 3 = 0, length(coalesce({sleep}, '')), 0) as n"
@@ -124,7 +124,7 @@ def test_what_follows_in_the_jvm_is_slow(spark):
     assert (stats.verdict.kind, stats.verdict.stage) == ("sink", "sink")
 
 
-def test_a_run_whose_progress_is_lost_ends_as_it_should(spark, watched):
+def test_a_run_whose_progress_messages_are_lost_still_ends(spark, watched):
     dropped = []
 
     def is_progress(message):

@@ -1,4 +1,4 @@
-"""exchange() of a source: the rows of Spark's own read, where it would put them, and no more."""
+"""exchange() of a source gives the rows of Spark's own read, in the same partitions."""
 
 import sys
 import threading
@@ -44,7 +44,7 @@ PLACE = "spark_partition_id() as p"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three Parquet files of four row groups, 1,200 rows of many types, some null."""
+    """Three Parquet files of four row groups each: 1,200 rows of several types, some null."""
     path = tmp_path_factory.mktemp("files")
     begin = datetime.fromisoformat("2026-01-01")
     for number in range(3):
@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 
 
 def same_rows(left, right):
-    """Whether two DataFrames have the same rows in the same partitions."""
+    """Return True if two DataFrames have the same rows in the same partitions."""
     left, right = (Counter(df.selectExpr(PLACE, "*").collect()) for df in (left, right))
     return left == right
 
@@ -73,7 +73,7 @@ def ids(df):
     return sorted(row["id"] for row in df.select("id").collect())
 
 
-def test_the_rows_of_sparks_own_read_where_spark_would_put_them(spark, folder):
+def test_rows_and_partitions_are_those_of_sparks_own_read(spark, folder):
     table = spark.read.parquet(folder)
     for by in ("k", ["s", "d", "t"]):
         out = exchange(FileSource(folder), by=by, spark=spark)
@@ -115,13 +115,13 @@ def test_the_active_session_is_the_default(spark):
     assert ids(exchange(Parts(3), by="id")) == all_ids(3)
 
 
-def test_a_thread_without_an_active_session_takes_the_applications(spark):
+def test_a_thread_without_an_active_session_takes_the_session_of_the_application(spark):
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(lambda: ids(exchange(Parts(3), by="id"))).result() == all_ids(3)
 
 
 @pytest.mark.parametrize("by", [None, RoundRobinSelector(), lambda batch: batch.column("part")])
-def test_other_ways_to_partition(spark, by):
+def test_round_robin_and_a_function_as_by(spark, by):
     out = exchange(Parts(2), by=by, num_partitions=2, spark=spark)
     assert ids(out) == all_ids(2)
     if callable(by):
@@ -151,14 +151,14 @@ def test_a_source_without_splits_and_one_without_rows(spark, tmp_path):
     assert out.count() == 0
 
 
-def test_each_run_has_an_enumerator_of_its_own_that_is_closed(spark):
+def test_each_run_has_its_own_enumerator_and_closes_it(spark):
     CLOSED.clear()
     out = exchange(Parts(4), by="id", spark=spark)
     assert ids(out) == ids(out) == all_ids(4)
     wait_for(lambda: len(CLOSED) == 2, "two closed enumerators")
 
 
-def test_rows_do_not_wait_in_a_page_while_the_source_has_nothing(spark, tmp_path):
+def test_rows_are_sent_while_the_source_waits(spark, tmp_path):
     seen = tmp_path / "seen"
 
     def read(part, context):
@@ -174,7 +174,7 @@ def test_rows_do_not_wait_in_a_page_while_the_source_has_nothing(spark, tmp_path
     assert ids(out) == all_ids(1)
 
 
-def test_a_limit_on_top(spark):
+def test_a_limit_of_an_exchange_of_a_source(spark):
     out = exchange(Parts(50), by="id", spark=spark)
     assert len(out.limit(7).collect()) == 7
     assert len(out.take(3)) == 3
@@ -201,7 +201,7 @@ def test_a_join_of_two_sources_and_an_exchange_of_an_exchange(spark):
     assert ids(again) == all_ids(3)
 
 
-def test_two_sources_at_once_share_the_one_thread_of_all_enumerators(spark):
+def test_two_sources_share_the_thread_of_the_enumerators(spark):
     CLOSED.clear()
     both = [exchange(Parts(n), by="id", num_partitions=1, spark=spark) for n in (3, 2)]
     assert ids(both[0].union(both[1])) == sorted(all_ids(3) + all_ids(2))
@@ -214,7 +214,7 @@ def test_two_sources_at_once_share_the_one_thread_of_all_enumerators(spark):
 def test_a_slow_reader_takes_fewer_splits(spark, tmp_path):
     def read(part, context):
         if context.index_of_subtask == 0:
-            # Until the others have read everything else: they have to take its share.
+            # This reader blocks until the others have read all other splits.
             once(tmp_path, "begun")
             wait_for(lambda: len(list(tmp_path.glob("part*"))) == 19, "the other readers")
         wait_for((tmp_path / "begun").exists, "the slow reader")
@@ -251,7 +251,7 @@ def test_watermarks_and_alignment_lose_nothing(spark):
     assert ids(out) == all_ids(12)
 
 
-def test_types_that_spark_spells_another_way(spark):
+def test_arrow_types_that_spark_replaces(spark):
     schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string()), ("t", pa.timestamp("ns"))])
 
     def read(part, context):
@@ -269,7 +269,7 @@ def test_types_that_spark_spells_another_way(spark):
 
 
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
+def test_with_too_few_slots_the_splits_are_planned_for_sparks_shuffle(spark, folder):
     with pytest.warns(HeadgateWarning):
         out = exchange(FileSource(folder), by="k", num_partitions=4, spark=spark)
     assert same_rows(out, spark.read.parquet(folder).repartition(4, "k"))
@@ -286,7 +286,7 @@ def test_too_few_slots_is_sparks_own_shuffle_of_planned_splits(spark, folder):
 
 
 @pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
+def test_sparks_shuffle_refuses_a_source_whose_readers_send_events(spark):
     source = Parts(2, enumerator=GreetingEnumerator, reader=GreetingReader)
     out = exchange(source, by="id", num_partitions=4, spark=spark)
     with pytest.raises(Exception, match=r"HG-2201.*send events to its enumerator"):
@@ -309,7 +309,7 @@ def test_a_source_whose_readers_talk_to_its_enumerator_needs_the_slots(spark):
         (Parts, {}, "Parts is a class"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_once(spark, source, options, said):
+def test_a_bad_argument_is_refused_by_the_call(spark, source, options, said):
     options = {"spark": spark, **options}
     with pytest.raises(OptionError, match=f"(?s){said}"):
         exchange(source, by="id", **options)
@@ -325,7 +325,7 @@ def test_columns_are_checked_against_the_sources_schema(spark):
     assert fine.columns == ["id"]
 
 
-def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
+def test_arguments_for_sources_are_refused_with_a_dataframe(spark, numbers):
     with pytest.raises(OptionError, match="parallelism is for sources"):
         exchange(numbers, by="k", parallelism=2)
     with pytest.raises(OptionError, match="watermarks is for sources"):
@@ -335,7 +335,7 @@ def test_a_dataframe_takes_nothing_that_is_for_sources(spark, numbers):
     assert exchange(numbers, by="k", spark=spark).columns == ["id", "k", "s"]
 
 
-def test_the_parallelism_of_a_conf_is_for_sources_alone(spark, numbers):
+def test_parallelism_in_the_conf_is_ignored_for_a_dataframe(spark, numbers):
     spark.conf.set("spark.headgate.parallelism", "3")
     try:
         assert exchange(numbers, by="k").count() == 20_000
@@ -345,7 +345,7 @@ def test_the_parallelism_of_a_conf_is_for_sources_alone(spark, numbers):
         spark.conf.unset("spark.headgate.parallelism")
 
 
-def test_a_connect_session_is_told_at_once():
+def test_a_connect_session_is_refused_by_the_call():
     class Session:
         __module__ = "pyspark.sql.connect.session"
 
@@ -353,5 +353,5 @@ def test_a_connect_session_is_told_at_once():
         exchange(Parts(1), by="id", spark=Session())
 
 
-def test_the_parts_are_a_source():
+def test_the_test_source_is_a_source():
     assert isinstance(Parts(1), Source)

@@ -1,4 +1,4 @@
-"""Sources that fail: one cause, that names reader, split and file; nothing lost, twice, or left."""
+"""A failing source gives one error, which names reader, split and file, and loses no rows silently."""
 
 import os
 import signal
@@ -34,14 +34,14 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def cause_of(action):
-    """Run an action that must fail; return what it says, without Spark's own stack trace."""
+    """Run an action that must fail; return the error's text without the driver's stack trace."""
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
         action()
     return str(caught.value).split("\n\nDriver stacktrace")[0]
 
 
 def wait_for_the_end(spark):
-    """Wait until no run is left, and return how the last one ended."""
+    """Wait until no run is left; return the statistics of the last one."""
     server = application.of(spark.sparkContext)._server
     wait_until(lambda: not server.coordinator.live_runs, "runs")
     wait_until(lambda: not server.coordinator.members, "tasks")
@@ -49,13 +49,13 @@ def wait_for_the_end(spark):
 
 
 def fetchers_left(spark, folder):
-    """Return the pids of all workers, and those that have a thread of a reader."""
+    """Return the pids of all workers, and of those that still have a thread of a reader."""
 
     def look(batches):
         for batch in batches:
             if batch.num_rows:
                 once(folder, f"{batch['id'][0]}-{batch['id'][0]}")
-        # All four at the same time, so that each has a worker of its own.
+        # The four tasks run at the same time, so each has another worker.
         wait_for(lambda: len(list(folder.iterdir())) == 4, "the other tasks")
         left = any(t.name.startswith("headgate") for t in threading.enumerate())
         yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "left": [left]})
@@ -85,7 +85,7 @@ def test_a_file_deleted_between_listing_and_reading_is_named(spark, tmp_path):
 
     def delete(batches):
         for batch in batches:
-            # One reader gets one split after the other, and this is its first.
+            # The only reader is at its first split, so it has not opened the second file.
             (tmp_path / "1.parquet").unlink(missing_ok=True)
             yield batch
 
@@ -138,7 +138,7 @@ def test_a_reader_killed_before_its_first_batch_is_tried_again(spark, tmp_path):
         assert sorted(row["id"] for row in out.collect()) == all_ids(6)
         assert wait_for_the_end(spark).state == "done"
         return
-    # Here Spark tries no task again.
+    # On local[4] Spark retries no task.
     text = cause_of(out.collect)
     assert text.count("[HG-3001] a reader is gone without a goodbye") == 1
     assert f"reader 1 of source 'parts' on {socket.gethostname()}" in text
@@ -152,7 +152,7 @@ def test_a_reader_killed_once_among_its_batches_costs_time_and_no_rows(spark, tm
             if once(tmp_path, "killed"):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    # One reader: of a second one rows might have left the consumer, which is final on local[4].
+    # With a second reader, the consumer might have yielded rows, which local[4] cannot repeat.
     out = exchange(Parts(6), by="id", map=kill_once, num_partitions=1, parallelism=1, spark=spark)
     assert sorted(row["id"] for row in out.collect()) == all_ids(6)
     stats = wait_for_the_end(spark)
@@ -178,7 +178,7 @@ def test_readers_killed_each_time_among_their_batches_fail_the_run_by_name(spark
 
 def test_a_limit_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_path):
     def many_rows(part, context):
-        # PySpark writes to the JVM in blocks of 64 KiB: fewer rows would wait for the next ones.
+        # PySpark writes to the JVM in blocks of 64 KiB; fewer rows would stay in its buffer.
         numbers = [[part.number] * 20_000, range(20_000), [context.index_of_subtask] * 20_000]
         yield pa.RecordBatch.from_arrays([pa.array(n, pa.int64()) for n in numbers], schema=SCHEMA)
 
@@ -225,7 +225,7 @@ def test_a_cancelled_job_ends_a_reader_whose_fetch_blocks_for_ever(spark, tmp_pa
 
 
 class FailingEnumerator(GiveOnRequest):
-    """Fails where a test wants it to."""
+    """Fails in the callback that ``where`` names."""
 
     where = ""
 
@@ -267,13 +267,13 @@ def test_an_enumerator_that_fails_is_the_cause_with_its_traceback(spark, enumera
     assert text.count('raise ValueError(f"wrong in {where}")') == 1
     assert f"ValueError: wrong in {enumerator.where}" in text
     assert wait_for_the_end(spark).error == "HG-6003"
-    # The thread of all enumerators is none the worse.
+    # The thread that all enumerators share still works.
     out = exchange(Parts(2), by="id", num_partitions=1, spark=spark)
     assert sorted(row["id"] for row in out.collect()) == all_ids(2)
 
 
 class LargeEventReader(PartReader):
-    """Says too much."""
+    """Sends an event that is too large."""
 
     def start(self):
         event = SourceEvent("large", bytes(40_000))
@@ -281,7 +281,7 @@ class LargeEventReader(PartReader):
 
 
 class NumberReader(PartReader):
-    """Emits something else than batches."""
+    """Emits numbers instead of batches."""
 
     def split_reader(self, source, context):
         reader = super().split_reader(source, context)
@@ -296,14 +296,14 @@ class NumberReader(PartReader):
         (NumberReader, "emitted a int, not an Arrow batch"),
     ],
 )
-def test_what_a_reader_may_not_do_is_said(spark, reader, said):
+def test_a_reader_that_breaks_its_contract_is_named(spark, reader, said):
     text = cause_of(exchange(Parts(2, reader=reader), by="id", spark=spark).collect)
     assert text.count("[HG-6003]") == 1
     assert said in text
     assert wait_for_the_end(spark).error == "HG-6003"
 
 
-def test_a_schema_that_the_batches_do_not_have(spark):
+def test_batches_without_a_declared_column_are_an_error(spark):
     schema = pa.schema([("id", pa.int64()), ("other", pa.string())])
     text = cause_of(exchange(Parts(1, schema=schema), by="id", spark=spark).collect)
     assert "[HG-4003]" in text

@@ -1,4 +1,4 @@
-"""A run whose producers Spark never starts fails with what it waits for."""
+"""A run whose producers Spark never starts fails with an error that names the awaited stage."""
 
 import re
 
@@ -15,7 +15,7 @@ def soon(monkeypatch):
     monkeypatch.setattr(stalls, "STALLED", 3.0)
 
 
-def test_the_lines_of_the_error_page_give_a_barrier_stage_that_does_not_fit(spark, numbers):
+def test_the_example_of_the_error_page_fails_with_a_barrier_stage_that_does_not_fit(spark, numbers):
     (lines,) = re.findall(r"^```py\n(.*?)^```$", explain.page("HG-2103"), re.MULTILINE | re.DOTALL)
     with pytest.raises(PySparkException) as caught:
         exec(lines, {"__name__": "lines"})

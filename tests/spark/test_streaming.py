@@ -15,13 +15,12 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark.errors import StreamingQueryException
 from tests.spark.outcomes import rounds
 
-# The query runs on the driver.
-
+#: Rows of each file.
 ROWS = 50
 
 
 class Folder:
-    """A folder to which files of 50 consecutive numbers are added, whole."""
+    """A folder to which complete files of 50 consecutive numbers are added."""
 
     def __init__(self, path):
         self.path = path
@@ -55,7 +54,7 @@ def wait_until(condition, what, query=None, seconds=60):
         time.sleep(0.02)
 
 
-@pytest.mark.timeout(400)  # each start runs four Python processes of Spark's
+@pytest.mark.timeout(400)  # each start of the query starts four Python processes
 @pytest.mark.parametrize("sink", ["parquet", "headgate"])
 def test_restarts_at_random_points_lose_and_repeat_nothing(spark, tmp_path, sink):
     seed = random.randrange(1 << 32)
@@ -92,13 +91,13 @@ def test_restarts_at_random_points_lose_and_repeat_nothing(spark, tmp_path, sink
     finally:
         stop.set()
         adding.join()
-    # The backlog of all the restarts, which may be hundreds of files.
+    # Read the backlog, which may be hundreds of files.
     query = start("1000", availableNow=True)
     assert query.awaitTermination(60)
     assert sunk(spark, out) == list(range(folder.files * ROWS))
 
 
-def test_a_batch_has_at_most_so_many_splits_and_available_now_ends(spark, tmp_path):
+def test_max_splits_per_trigger_limits_each_batch(spark, tmp_path):
     folder = Folder(tmp_path / "in")
     for _ in range(5):
         folder.add()
@@ -133,7 +132,7 @@ def test_a_bounded_source_is_read_once(spark, tmp_path):
     assert sunk(spark, tmp_path / "out") == list(range(1000))
 
 
-def test_a_foreign_checkpoint_is_refused(spark, tmp_path):
+def test_a_checkpoint_of_another_version_is_refused(spark, tmp_path):
     folder = Folder(tmp_path / "in")
     folder.add()
 
@@ -158,7 +157,7 @@ def test_a_foreign_checkpoint_is_refused(spark, tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many"])
-def test_a_limit_that_is_none_is_refused(spark, tmp_path, limit):
+def test_an_invalid_limit_is_refused(spark, tmp_path, limit):
     folder = Folder(tmp_path / "in")
     folder.add()
     query = (

@@ -1,4 +1,4 @@
-"""How much a micro-batch takes where nobody says, and what would never end."""
+"""The default size of micro-batches, and the refusal of sources that never end."""
 
 import pytest
 
@@ -7,15 +7,13 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs Spark 4.2"
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.faults.patience import wait_until
 
-# The query runs on the driver.
-
 
 def numbers(spark, **options):
     return spark.readStream.format("headgate").options(source="numbers", **options).load()
 
 
-def test_numbers_without_end_come_at_once_in_batches_of_some(spark, tmp_path):
-    """Of what never runs dry a micro-batch takes a few splits, with a rate a single one."""
+def test_an_endless_source_fills_micro_batches_with_few_splits(spark, tmp_path):
+    """A micro-batch of an endless source has 8 splits, or 1 if the source has a rate."""
     for rate, splits in (({}, 8), ({"rowsPerSecond": "1000"}, 1)):
         batches = []
         query = (
@@ -31,7 +29,7 @@ def test_numbers_without_end_come_at_once_in_batches_of_some(spark, tmp_path):
         assert set(batches) == {splits * 8 * 100}
 
 
-def test_what_would_never_end_is_refused(spark, tmp_path):
+def test_available_now_refuses_a_source_that_never_ends(spark, tmp_path):
     def start(df):
         writer = df.writeStream.format("noop").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()

@@ -1,4 +1,4 @@
-"""write() and df.write: all rows or none, whatever happens to the tasks (see conftest for the end)."""
+"""write() and df.write make all rows visible or none, also if tasks fail or are killed."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 class SinkThatKills(FileSink):
-    """Its first writer, over all tasks and tries, kills its process at the second batch."""
+    """The first writer of task 1 kills its process after a batch; later attempts do not."""
 
     def create_writer(self, context, schema=None, **options):
         writer = super().create_writer(context, schema, **options)
@@ -58,7 +58,7 @@ def rows_of(df):
 
 
 def hidden(path):
-    """What is left of the two phases."""
+    """Return the staged files that are left."""
     return [file for file in path.rglob("_*") if file.name != "_SUCCESS"]
 
 
@@ -88,7 +88,7 @@ def test_an_exchange_is_written_by_its_consumers(spark, numbers, tmp_path):
             yield batch.slice(0, batch.num_rows // 2).select(["k", "id"])
 
     def count(batches):
-        # As int32, where the schema says long.
+        # int32, which is cast to the long of the schema.
         yield pa.record_batch({"n": pa.array([sum(b.num_rows for b in batches)], pa.int32())})
 
     halved = numbers.mapInArrow(halve, "k long, id long")
@@ -114,7 +114,7 @@ def test_a_source_is_written_without_a_dataframe(spark, tmp_path):
     assert [row[0] for row in read(spark, tmp_path / "out")] == list(range(1000))
 
 
-def test_no_rows_leave_the_columns(spark, numbers, tmp_path):
+def test_an_empty_result_keeps_its_columns(spark, numbers, tmp_path):
     for name, df, more in (
         ("limit", numbers.limit(0), {}),
         ("where", numbers.where("id < 0"), {}),
@@ -156,7 +156,7 @@ def test_a_failing_function_leaves_nothing(spark, numbers, tmp_path, way):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sink_that_fails_in_a_task_says_why(spark, numbers, tmp_path):
+def test_an_error_of_the_sink_in_a_task_reaches_the_action(spark, numbers, tmp_path):
     def strings(batches):
         yield pa.record_batch({"n": ["no number"] * sum(b.num_rows for b in batches)})
 
@@ -166,7 +166,7 @@ def test_a_sink_that_fails_in_a_task_says_why(spark, numbers, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_writer_is_run_again_or_nothing_is_left(spark, numbers, tmp_path):
+def test_a_killed_writer_is_retried_or_the_job_leaves_nothing(spark, numbers, tmp_path):
     sink = SinkThatKills(tmp_path / "out")
     if is_local(spark):
         with pytest.raises(Exception, match="Python worker"):
@@ -179,7 +179,7 @@ def test_a_killed_writer_is_run_again_or_nothing_is_left(spark, numbers, tmp_pat
     assert hidden(tmp_path) == []
 
 
-def test_a_killed_consumer_is_run_again_or_leaves_nothing(spark, numbers, tmp_path):
+def test_a_killed_consumer_is_retried_or_the_job_leaves_nothing(spark, numbers, tmp_path):
     sink = SinkThatKills(tmp_path / "out")
     if is_local(spark):
         with pytest.raises(Exception, match=r"HG-3001|Python worker"):
@@ -191,7 +191,7 @@ def test_a_killed_consumer_is_run_again_or_leaves_nothing(spark, numbers, tmp_pa
     assert hidden(tmp_path) == []
 
 
-def test_mistakes_are_named_before_anything_runs(spark, numbers, tmp_path):
+def test_bad_arguments_are_refused_before_a_job_starts(spark, numbers, tmp_path):
     sink = FileSink(tmp_path / "out")
     with pytest.raises(OptionError, match=r"not a headgate\.sink\.Sink"):
         write(numbers, str(tmp_path))
@@ -249,13 +249,13 @@ def test_the_format_headgate_leaves_nothing_of_a_failed_job(spark, numbers, tmp_
         ({"path": "/tmp/x", "partitionOverwriteMode": "dynamic"}, "partitionoverwritemode"),
     ],
 )
-def test_options_of_the_format_are_refused_by_name(options, said):
+def test_bad_options_of_the_format_are_named(options, said):
     with pytest.raises(OptionError, match=said):
         batch_writer(options, None, overwrite=False)
 
 
-def test_the_driver_owns_what_the_format_stages(tmp_path):
-    # Here no Java is above this process: nobody can be seen, and only age tells.
+def test_the_driver_owns_the_files_that_the_format_stages(tmp_path):
+    # This process has no JVM as parent, so only the age of the files shows that the owner is gone.
     batch_writer({"path": str(tmp_path / "out")}, None, overwrite=False)
     (facts,) = Path(tmp_path).rglob("_job.json")
     assert '"owner"' in facts.read_text()

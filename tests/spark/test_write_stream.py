@@ -1,4 +1,4 @@
-"""writeStream.format("headgate"): each row once, though batches run again and commits die."""
+"""writeStream.format("headgate") writes each row once, also if batches repeat and commits die."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ ROWS = 20
 
 
 class Writing(DataSource):
-    """Files, by the writer alone."""
+    """A data source with only Headgate's stream writer."""
 
     @classmethod
     def name(cls):
@@ -28,7 +28,7 @@ class Writing(DataSource):
 
 
 class Dying(Writing):
-    """The commit of batch 1 dies once, at a step of the protocol that the path's name says."""
+    """The process that commits batch 1 dies once, at the step that the path's name gives."""
 
     @classmethod
     def name(cls):
@@ -108,7 +108,7 @@ def staged(out):
     return [p for p in out.rglob("*") if "_staging" in p.parts or p.suffix == ".partial"]
 
 
-def test_a_query_writes_each_row_once_and_goes_on(spark, folder):
+def test_a_restarted_query_writes_each_row_once(spark, folder):
     spark.dataSource.register(Writing)
     out = folder / "out"
     for last in (1, 3):
@@ -117,7 +117,7 @@ def test_a_query_writes_each_row_once_and_goes_on(spark, folder):
         start(spark, folder, "headgate_writing", out, maxRowsPerFile="7").awaitTermination(60)
         assert found(spark, out) == list(range((last + 1) * ROWS))
         assert staged(out) == []
-    # As after a crash of the driver: the last batch is in the sink, and Spark does not know.
+    # Simulate a crash of the driver: the sink has the last batch, but Spark's log does not.
     for file in (folder / "checkpoint" / "commits").glob("*3*"):
         file.unlink()
     add(folder, 4)
@@ -138,7 +138,7 @@ def test_a_query_writes_each_row_once_and_goes_on(spark, folder):
         "after-the-commit",
     ],
 )
-def test_a_commit_that_dies_is_completed_or_done_again(spark, folder, step):
+def test_a_commit_that_dies_is_completed_or_repeated(spark, folder, step):
     spark.dataSource.register(Dying)
     out = folder / step
     for number in range(3):
@@ -161,7 +161,7 @@ def test_a_new_checkpoint_is_a_new_query(spark, folder):
         (folder / "checkpoint").rename(folder / f"old-{times}")
 
 
-def test_a_failed_batch_leaves_nothing_and_is_done_again(spark, folder):
+def test_a_failed_batch_leaves_nothing_and_is_repeated(spark, folder):
     spark.dataSource.register(Writing)
     add(folder, 0)
     flag = folder / "fail"
