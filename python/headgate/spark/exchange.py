@@ -48,14 +48,23 @@ def exchange(
 
     The call replaces ``df.mapInArrow(map, ...).repartition(n, by).mapInArrow(reduce, ...)``. Its
     producer tasks run ``map`` on the input and send each row to one of ``num_partitions`` consumer
-    tasks, which run ``reduce``. Rows travel as Arrow batches from worker to worker, not through the
-    JVM, and both sides run at the same time.
+    tasks, which run ``reduce``. Between the two, rows travel as Arrow batches from worker to worker
+    without the JVM, and both sides run at the same time.
 
     The call is lazy and returns an ordinary DataFrame, whose tasks are the consumers. When an
     action runs it, the consumers hold ``num_partitions`` slots (cores) until the end. The producers
     run as a Spark job of their own on the other slots, in waves if they do not all fit. If not even
     one producer fits beside the consumers, the same job runs through Spark's own shuffle, with a
-    warning.
+    :class:`headgate.errors.HeadgateWarning`.
+
+    The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
+    raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
+    columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
+
+    If a worker is killed, stops answering or loses a connection, the exchange starts again, up to
+    ``spark.task.maxFailures`` times in all (4 by default). ``map`` and ``reduce`` are called again
+    then, and must return the same rows for the same input. In ``local[n]`` Spark retries no task, so
+    the job fails if a consumer was lost or has returned rows.
 
     Args:
         df: A DataFrame of a classic session. Or a :class:`headgate.source.Source` that ends and
@@ -64,7 +73,8 @@ def exchange(
             the last one. Each action reads the source anew.
         by: Which partition each row goes to:
 
-            - a column name or several: the partition in which ``df.repartition(n, *by)`` puts it
+            - a column name or several, of the rows that ``map`` returns: the partition in which
+              ``repartition(n, *by)`` puts the row
             - a selector, such as :class:`headgate.BroadcastSelector`
             - a function that gets a ``pyarrow.RecordBatch`` and returns, for each of its rows, a
               partition number from 0 to ``num_partitions - 1``, as a list or an array
@@ -99,8 +109,9 @@ def exchange(
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
             - batches: ``batch_bytes``, ``buffer_timeout``, ``compression`` (``"none"``, ``"lz4"``
               or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
-            - silence after which the driver or a task counts as lost: ``consumer_timeout`` (60 s),
-              ``heartbeat_timeout`` (10 s)
+            - ``consumer_timeout`` (60 s): the time in which a task must reach the driver
+            - ``heartbeat_timeout`` (10 s): the silence after which a task or the driver counts as
+              lost
             - division of the memory: ``buffers_per_channel``, ``floating_buffers_per_gate``,
               ``max_buffers_per_channel``, ``max_overdraft_buffers``
             - smaller buffers for slow consumers: ``buffer_debloat_enabled``,
@@ -121,14 +132,6 @@ def exchange(
         NotBuiltError: The session or the DataFrame belongs to Spark Connect.
         SourceError: The source could not list its splits. The call raises this only if the job goes
             through Spark's own shuffle; otherwise the action does.
-
-    The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
-    raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
-    columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
-
-    If a worker is killed, stops answering or loses a connection, the exchange starts again, as often
-    as Spark retries a task (``spark.task.maxFailures``; ``local[n]`` does not retry). ``map`` and
-    ``reduce`` are called again then, and must return the same rows for the same input.
     """
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if not is_table(df):
