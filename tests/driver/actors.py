@@ -163,7 +163,7 @@ def flows(theatre, run):
     theatre.say(producer, "REGISTERED", PLACE, run.number, epoch=run.epoch)
     theatre.done(producer, run.number, epoch=run.epoch)
     theatre.job_ended(run, [0])
-    for consumer in list(run.consumers.values()):
+    for consumer in list(run.roster.consumers.values()):
         if consumer.is_present:
             theatre.done(consumer.connection, run.number, epoch=run.epoch)
     assert run.is_over

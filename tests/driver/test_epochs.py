@@ -4,7 +4,7 @@ import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS, Theatre, flows, job_over, ready, started
 
 from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.epochs import RunState
 
 GONE = "Python worker exited unexpectedly (crashed)"
 #: As in local[n].
@@ -105,7 +105,7 @@ def test_the_next_attempt_of_a_consumer_says_what_became_of_the_first_one(theatr
     theatre.consumer(1)
     assert run.state is RunState.RECOVERING
     theatre.verdict("RUNNING")
-    assert run.consumers[1].is_present
+    assert run.roster.consumers[1].is_present
 
 
 def test_a_consumer_lost_after_the_seal_costs_the_others_nothing(theatre):
@@ -119,7 +119,7 @@ def test_a_consumer_lost_after_the_seal_costs_the_others_nothing(theatre):
     theatre.wait(1.1)
     again = theatre.submitted[-1]
     assert again is not run
-    assert again.wanted == [1]
+    assert again.roster.wanted == [1]
     theatre.done(first, run.number)
     assert run.cause is None
     flows(theatre, again)

@@ -11,14 +11,14 @@ def test_a_run_forms_when_all_tasks_of_the_stage_are_there():
     assert not theatre.submitted
     theatre.consumer(1)
     (run,) = theatre.submitted
-    assert sorted(run.consumers) == [0, 1]
+    assert sorted(run.roster.consumers) == [0, 1]
 
 
 def test_take_runs_one_partition_only():
     theatre = Theatre(partitions=4, slots=8)
     theatre.stage(1, 1)
     theatre.consumer(2)
-    assert theatre.submitted[0].wanted == [2]
+    assert theatre.submitted[0].roster.wanted == [2]
 
 
 def test_tasks_that_have_ended_otherwise_count():
@@ -54,11 +54,11 @@ def test_a_late_consumer_joins_before_the_first_producer_and_gets_its_own_run_af
     theatre.wait(1.1)
     (run,) = theatre.submitted
     theatre.consumer(1)
-    assert sorted(run.consumers) == [0, 1]
+    assert sorted(run.roster.consumers) == [0, 1]
     theatre.producer(run, 0)
     theatre.consumer(2)
     theatre.wait(1.1)
-    assert [sorted(run.consumers) for run in theatre.submitted] == [[0, 1], [2]]
+    assert [sorted(run.roster.consumers) for run in theatre.submitted] == [[0, 1], [2]]
 
 
 def test_two_exchanges_in_one_stage_form_two_runs_at_once():
@@ -74,7 +74,7 @@ def test_the_same_index_twice_in_a_stage_forms_two_runs():
     theatre.stage(1, 4)
     for partition in range(4):
         theatre.consumer(partition % 2, partition=partition)
-    assert [sorted(run.consumers) for run in theatre.submitted] == [[0, 1], [0, 1]]
+    assert [sorted(run.roster.consumers) for run in theatre.submitted] == [[0, 1], [0, 1]]
 
 
 def test_a_speculative_copy_of_a_consumer_waits_and_never_yields_nothing():
@@ -96,7 +96,7 @@ def test_partitions_of_one_coalesced_task_come_one_after_the_other():
     theatre.done(first, run.number)
     second = theatre.consumer(1, partition=0, attempt=7)
     assert len(theatre.submitted) == 2
-    assert theatre.submitted[1].wanted == [1]
+    assert theatre.submitted[1].roster.wanted == [1]
     assert second != first
 
 
@@ -121,7 +121,7 @@ def test_when_consumers_hold_all_slots_one_run_hands_over():
     assert theatre.last(producer)["wanted"] == [0, 1]
     # The other run waits for the slot, so no further consumer is handed over.
     theatre.wait(5.0)
-    assert sorted(second.consumers) == [0, 1]
+    assert sorted(second.roster.consumers) == [0, 1]
 
 
 def test_handing_over_goes_on_until_a_producer_fits():
@@ -197,7 +197,7 @@ def test_a_stage_tried_again_keeps_to_what_was_handed_over():
     theatre.hang_up(again)
     home = theatre.consumer(0)
     theatre.wait(1.1)
-    assert theatre.submitted[1].wanted == [0, 1]
+    assert theatre.submitted[1].roster.wanted == [0, 1]
     theatre.producer(theatre.submitted[1], 0)
     assert theatre.last(home)["indexes"] == [0, 1]
 

@@ -94,7 +94,7 @@ def started(server, side, count=2):
     wait_until(lambda: side.submitted, "runs to submit", 30)
     wait_until(lambda: len(beating(server)) == count, "heartbeats", 30)
     (run,) = side.submitted
-    server.post(run._flow)
+    server.post(run.epochs.flow)
     wait_until(lambda: run.state.name == "FLOWING", "consumers to start", 30)
     return run
 
@@ -264,7 +264,7 @@ def test_a_silent_consumer_that_waits_for_its_run_makes_room_for_the_next_attemp
     theatre.consumer(1)
     theatre.stage(1, 2)
     (run,) = theatre.submitted
-    assert set(run.consumers) == {0, 1}
+    assert set(run.roster.consumers) == {0, 1}
     assert not theatre.ended
 
 

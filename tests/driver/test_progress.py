@@ -94,7 +94,7 @@ def test_rates_are_those_of_the_last_seconds(run):
     shown = Shown(stats, 100.0)
     assert shown.rates == (750.0, 1_500_000.0)
     for second in range(1, 20):
-        run.producers[0].rows += 100
+        run.roster.producers[0].rows += 100
         shown.update(snapshot(run, run.started + 2.0 + second), 100.0 + second)
     assert shown.rates == (100.0, 0.0)
 
@@ -106,7 +106,7 @@ def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
     assert terminal.getvalue() == "", "a short run shows nothing"
     shown.draw([run], run.started + 2.0)
     assert terminal.visible.startswith("headgate 7878/1")
-    run.producers[0].rows = 7
+    run.roster.producers[0].rows = 7
     shown.draw([run], run.started + 20.0)
     assert "  7 rows" in terminal.visible
     assert len(terminal.visible) < 100

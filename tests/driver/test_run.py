@@ -232,7 +232,7 @@ def test_a_second_attempt_takes_over_when_the_first_was_killed(theatre):
     theatre.coordinator.task_ended(doubted, "KILLED", "", theatre.now)
     theatre.wait(1.1)
     assert theatre.kinds(copy) == ["WAIT"]
-    assert theatre.submitted[-1].wanted == [0]
+    assert theatre.submitted[-1].roster.wanted == [0]
 
 
 def test_closing_aborts_those_that_wait_and_those_that_run(theatre):
@@ -248,7 +248,7 @@ def test_a_producer_acts_only_on_a_run_of_its_own_exchange(theatre):
     _, run, _ = started(theatre)
     stranger = theatre.producer(run, 5, exchange=OTHER)
     assert theatre.last(stranger)["code"] == "HG-2301"
-    assert 5 not in run.producers
+    assert 5 not in run.roster.producers
 
 
 def test_unexpected_messages_are_refused(theatre):

@@ -243,7 +243,7 @@ def test_a_job_that_failed_for_another_reason_says_that(play):
 def test_a_cancelled_job_is_no_loss(play):
     play.hang_up(play.reader(0))
     play.job_ended(play.run, error=CANCELLED)
-    assert play.run.is_cancelled
+    assert play.run.epochs.is_cancelled
 
 
 def test_a_split_for_a_reader_that_has_ended_fails_the_run(play):

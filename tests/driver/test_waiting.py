@@ -75,7 +75,7 @@ def test_a_queue_behind_other_jobs_is_named_every_ten_seconds_with_its_numbers()
         for seconds in (10, 20)
     ]
     assert not theatre.ended
-    assert sorted(run.consumers) == [0, 1]
+    assert sorted(run.roster.consumers) == [0, 1]
 
 
 def test_long_waiting_is_a_warning():
@@ -232,7 +232,7 @@ def test_where_it_is_allowed_a_run_hands_over_rather_than_fails():
     say(theatre, there=2, busy=2, to_come=2)
     theatre.wait(PATIENCE + 1)
     assert not theatre.ended
-    assert sorted(run.consumers) == [0]
+    assert sorted(run.roster.consumers) == [0]
     assert len(theatre.warned) == 1
 
 

@@ -110,7 +110,7 @@ def test_a_job_that_is_cancelled_as_its_epoch_is_over_cancels_no_run():
     theatre.verdict("KILLED", text)
     theatre.wait(2 * GRACE)
     assert not run.is_over
-    assert not run.asks_spark
+    assert not run.roster.asks_spark
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.bounded import BoundedDict
 from headgate.spark.driver.epoch_causes import Retries
+from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
 from headgate.spark.driver.indeterminate import IndeterminateExchanges
 from headgate.spark.driver.losses import OURS, is_cancel, is_gone, lost, silent
@@ -25,7 +26,6 @@ from headgate.spark.driver.members import (
 )
 from headgate.spark.driver.outcomes import PendingOutcomes
 from headgate.spark.driver.relief import Relief
-from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.run import Run
 from headgate.spark.driver.slots import SlotFacts
 from headgate.spark.driver.stalls import Stalls
@@ -206,7 +206,7 @@ class Coordinator:
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
             self.runs[run.number] = run
             mixed = self.indeterminate.refusal(run)
-            run.submit() if mixed is None else run.fail(mixed)
+            run.epochs.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
             self._relief.check(runs, self.consumers, self.blocked, slots, now)
@@ -274,13 +274,13 @@ class Coordinator:
                 _count(consumer, message)
             case "DONE" | "STOPPED":
                 _count(consumer, message)
-                ended = message.kind == "DONE" and run is not None and run.job_ended
+                ended = message.kind == "DONE" and run is not None and run.epochs.job_ended
                 if run is not None:
                     run.consumer_ended(consumer, State.DONE if ended else State.STOPPED)
                 consumer.state = State.DONE if ended else State.STOPPED
                 if ended:
                     self.indeterminate.yielded(consumer)
-                if message.kind == "STOPPED" and run is not None and not run.is_cancelled:
+                if message.kind == "STOPPED" and run is not None and not run.epochs.is_cancelled:
                     self.outcomes.begin(consumer)
                 self.formation.drop(consumer)
                 self._send(consumer, "OK")
@@ -338,12 +338,12 @@ class Coordinator:
 
     def _stage_ended(self, stage: int, *, well: bool) -> None:
         for run in self.live_runs:
-            if run.stage != stage or run.asks_spark:
+            if run.stage != stage or run.roster.asks_spark:
                 continue
             if not well:
-                run.stage_failed()
+                run.epochs.stage_failed()
                 continue
-            for consumer in [c for c in run.consumers.values() if run.is_awaited(c)]:
+            for consumer in [c for c in run.roster.consumers.values() if run.epochs.is_awaited(c)]:
                 if consumer.is_present:
                     self._abort(consumer, CANCELLED)
                 run.consumer_ended(consumer, State.STOPPED)
@@ -373,9 +373,9 @@ class Coordinator:
         # A connected member may still send a message of its run.
         connected = {member.run for member in self.members.values()}
         for number, run in list(self.runs.items()):
-            gone = number not in connected and not any(m.is_present for m in run.members)
+            gone = number not in connected and not any(m.is_present for m in run.roster.members)
             # A tick after its end: effects name the run by its number.
-            if run.is_over and run.job_ended and gone and 0.0 < run.ended_at < now:
+            if run.is_over and run.epochs.job_ended and gone and 0.0 < run.ended_at < now:
                 del self.runs[number]
         self.outcomes.forget(now, self._failed)
         self.formation.forget(self.stages | {run.stage for run in self.runs.values()})

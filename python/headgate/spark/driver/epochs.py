@@ -6,54 +6,67 @@ attempt of their task. Then a new producer job begins the next epoch (docs/adr/0
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final
 
 from headgate.spark.driver.epoch_causes import EpochCauses, Retries
 from headgate.spark.driver.epoch_jobs import EpochJobs
-from headgate.spark.driver.losses import is_gone
 from headgate.spark.driver.members import (
-    ENDED,
-    AskVerdict,
+    Cancel,
     Consumer,
     Effect,
     Ended,
     EpochEnded,
     Member,
-    Producer,
     State,
+    Submit,
 )
-from headgate.spark.driver.roster import Roster, RunState
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.readers import Readers
+    from headgate.spark.driver.roster import Roster
+
+#: Seconds that a quiet end waits for the producers before it cancels their job.
+FINISH_GRACE: Final = 2.0
 
 
-class Epochs(Roster):
-    """The epochs of a run, and how it ends.
+class RunState(Enum):
+    """The life of a run, in order."""
+
+    FORMING = auto()
+    """No producer has a slot yet: consumers may still join, or be handed over."""
+    FLOWING = auto()
+    """Consumers are started, producers come and go."""
+    SEALED = auto()
+    """The producer job has ended well; consumers need no other member any more."""
+    RECOVERING = auto()
+    """An epoch has ended: its tasks stop, and Spark starts lost consumers again."""
+    FINISHING = auto()
+    """No consumer needs more rows; the producer job is asked to end."""
+    OVER = auto()
+    """Ended; ``cause`` is None if it ended well."""
+
+
+class Epochs:
+    """The epochs of a run: their jobs, why they ended, and how the run ends.
 
     Args:
-        number: of the run, unique in the coordinator.
-        exchange_id: the exchange it belongs to.
-        stage: the stage of its consumers.
+        run: number of the run.
+        roster: the members of the run.
         effects: the list to append effects to.
         retries: how often to try again.
     """
 
-    def __init__(
-        self,
-        number: int,
-        exchange_id: bytes,
-        stage: int,
-        effects: list[Effect],
-        retries: Retries,
-    ) -> None:
-        super().__init__(number, exchange_id, stage, effects)
+    def __init__(self, run: int, roster: Roster, effects: list[Effect], retries: Retries) -> None:
+        self._run = run
+        self._roster = roster
+        self._effects = effects
+        self.state = RunState.FORMING
         self.causes = EpochCauses(retries)
-        self.cause: Cause | None = None
         self.jobs = EpochJobs()
-        #: The readers of a source, if the producers are such; None where they have an input.
-        self.readers: Readers | None = None
+        #: Why the run failed; None before its end and after a good one.
+        self.cause: Cause | None = None
+        self._deadline = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -70,128 +83,82 @@ class Epochs(Roster):
         """True if the run was cancelled from outside."""
         return self.cause is not None and self.cause.is_cancelled
 
-    def consumer_ended(self, consumer: Consumer, state: State) -> None:
-        """Handle a consumer that needs no more rows: it has all, stopped early or is gone."""
-        consumer.state = state
-        if self.is_over or self.consumers.get(consumer.index) is not consumer:
+    def is_awaited(self, consumer: Consumer) -> bool:
+        """Return True if a consumer, or a further attempt of its task, may need rows."""
+        comes_back = self.state is RunState.RECOVERING and consumer.state is State.FAILED
+        return consumer.is_present or comes_back
+
+    def submit(self) -> None:
+        """Start the producer job of the epoch."""
+        self.jobs.submitted(self._roster.epoch)
+        self._effects.append(Submit(self._run))
+
+    def flow(self) -> None:
+        """Start the consumers of the epoch, once."""
+        if self.state is not RunState.FORMING:
             return
-        if self.state is not RunState.SEALED:
-            for index in self.serves[consumer.index]:
-                for producer in self.live_producers:
-                    self.send(producer, "CONSUMER_GONE", {"index": index})
-        if not any(self.is_awaited(c) for c in self.consumers.values()):
-            self._finish()
+        self.state = RunState.FLOWING
+        for consumer in self._roster.live_consumers:
+            consumer.started = True
+            indexes = self._roster.serves[consumer.index]
+            self._roster.send(consumer, "START", {"indexes": indexes})
 
-    def lost(self, member: Member, cause: Cause) -> None:
-        """Handle a connection that closed without a DONE, STOPPED or FAILED message.
+    def seal(self, producers: int) -> None:
+        """Tell the consumers that there is no further producer.
 
-        Spark is asked for the status of the task: a consumer may have ended well. The loss of a
-        producer ends the epoch.
+        Args:
+            producers: number of producers whose rows were taken.
         """
-        is_former = member.state is State.ENDING
-        # A report of a peer may be about a member whose loss was not known yet.
-        explains = (
-            self.state is RunState.RECOVERING
-            and self.causes.is_unconfirmed
-            and not (isinstance(member, Producer) and member.has_heard)
-        )
-        if self.is_over or self.state is RunState.FINISHING or (is_former and not explains):
-            member.state = State.STOPPED
-            return
-        member.state = State.LOST
-        self.effects.append(AskVerdict(member))
-        if is_former and self.jobs.left and not self.jobs.was_cancelled:
-            # Nothing had ended this task yet, so its loss is what its peers reported.
-            self.causes.replace(cause, member)
-        elif isinstance(member, Producer) and not is_former and not self._give_back(member):
-            self.end_epoch(cause, member)
+        self.flow()
+        self.state = RunState.SEALED
+        for consumer in self._roster.live_consumers:
+            self._roster.send(consumer, "SEALED", {"producers": producers})
 
-    def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
-        """Handle Spark's answer about a producer's task; its status may be unknown."""
-        producer.state = State.FAILED
-        if producer.epoch != self.epoch and not self.causes.is_of(producer):
-            if status == "FAILED" and is_gone(cause.text):
-                self.causes.replace(cause, producer)
-            return
-        if status == "CANCELLED" and self.causes.is_of(producer):
-            # Something made Spark cancel the task, and may still be reported.
-            self.causes.replace_for_now(CANCELLED)
-        elif status != "CANCELLED":
-            self.causes.replace(cause, producer)
-        current = self.producers.get(producer.partition) is producer
-        if (
-            self.readers is not None
-            and not producer.place
-            and current
-            and status not in {*ENDED, "CANCELLED"}
-        ):
-            # Spark takes the task for running, so it starts no other attempt.
-            self.end_epoch(self.readers.losses.get(producer.partition, cause), producer)
-
-    def consumer_lost(self, consumer: Consumer, cause: Cause, *, is_killed: bool = False) -> None:
-        """Handle a failed or killed consumer: Spark retries a killed task always, a failed one maybe."""
-        consumer.state = State.FAILED
-        if self.causes.retries.tasks < 2 and not is_killed:
-            self.fail(cause)
-        else:
-            self._without(consumer, cause)
-
-    def silent(self, member: Member, cause: Cause) -> None:
-        """Handle a task without heartbeats. Spark takes it for running and was told to kill it."""
-        if member.state is not State.LIVE or self.state is RunState.FINISHING:
-            return
-        member.state = State.FAILED
-        if isinstance(member, Consumer):
-            self._without(member, cause)
-        elif isinstance(member, Producer) and not self._give_back(member):
-            self.end_epoch(cause, member)
-
-    def suspect(self, member: Member, cause: Cause) -> None:
-        """Handle a broken connection between workers: both may live, but rows may be lost."""
-        if self.state is RunState.SEALED and isinstance(member, Consumer):
-            self.send(member, "ABORT", cause.fields())
-            self.consumer_ended(member, State.FAILED)
-        else:
-            self.end_epoch(cause, is_unconfirmed=True)
-
-    def end_epoch(
-        self, cause: Cause, member: Member | None = None, *, is_unconfirmed: bool = False
-    ) -> None:
+    def end_epoch(self, cause: Cause, member: Member | None, *, is_unconfirmed: bool) -> bool:
         """End the epoch for all members; the next one begins when all are ready.
 
         Args:
             cause: why it ends.
             member: the member that was lost, if one is known.
             is_unconfirmed: True if a worker reported it of a peer.
+
+        Returns:
+            False if no epoch was running; ``cause`` may explain the end of the last one.
         """
+        roster = self._roster
         if self.state is RunState.RECOVERING and not is_unconfirmed:
             self.causes.replace(cause, member)
         if self.state not in {RunState.FORMING, RunState.FLOWING}:
-            return
+            return False
         self.causes.epoch_ended(cause, member, is_unconfirmed=is_unconfirmed)
-        producers = [*self.producers.values(), *self.parked]
-        started = [c for c in self.live_consumers if c.started]
-        self.tell_all([*started, *producers], "EPOCH_ENDED", cause.fields())
+        producers = [*roster.producers.values(), *roster.parked]
+        started = [c for c in roster.live_consumers if c.started]
+        roster.tell_all([*started, *producers], "EPOCH_ENDED", cause.fields())
         for consumer in started:
             consumer.started = consumer.ready = False
         for producer in producers:
             if producer.state in {State.LIVE, State.PARKED}:
                 producer.state = State.ENDING
-        self.effects.append(EpochEnded(self.number, self.epoch, cause))
-        if self.readers is not None:
-            self.readers.close()
-            self.readers = None
-        self.former += producers
-        self.producers, self.parked = {}, []
+        self._effects.append(EpochEnded(self._run, roster.epoch, cause))
         self.state = RunState.RECOVERING
         self.jobs.epoch_ended()
-        self.epoch += 1
+        roster.begin_epoch()
+        return True
+
+    def finish(self) -> None:
+        """End the run well, after its producer job."""
+        if self.job_ended:
+            self._end(None)
+            return
+        self.state = RunState.FINISHING
+        roster = self._roster
+        roster.tell_all([*roster.live_producers, *roster.parked], "FINISH", {})
 
     def fail(self, cause: Cause) -> None:
         """End the run; only the first cause counts."""
         if self.is_over:
             return
-        self.tell_all(self.members, "ABORT", cause.fields())
+        self._roster.tell_all(self._roster.members, "ABORT", cause.fields())
         self._end(cause)
 
     def cancel(self) -> None:
@@ -203,49 +170,37 @@ class Epochs(Roster):
         """End the run because its stage failed: by the cause of the last epoch's end, if there is one."""
         self.fail(self.causes.verdict if self.state is RunState.RECOVERING else CANCELLED)
 
-    def _without(self, consumer: Consumer, cause: Cause) -> None:
-        if self.consumers.get(consumer.index) is not consumer:
+    def tick(self, now: float) -> None:
+        """Do what time makes due."""
+        if self.state is RunState.RECOVERING:
+            self._recover(now)
+        if self.state is RunState.FINISHING:
+            self._deadline = self._deadline or now + FINISH_GRACE
+            if now >= self._deadline:
+                self._end(None)
+        current = None if self.is_over else self._roster.epoch
+        is_unconfirmed = current is not None and self.causes.is_unconfirmed
+        stale = self.jobs.to_cancel(current, now, is_unconfirmed=is_unconfirmed)
+        self._effects += [Cancel(self._run, epoch) for epoch in stale]
+
+    def _recover(self, now: float) -> None:
+        if self._roster.asks_spark:
             return
-        if self.state is RunState.SEALED:
-            # The others have their rows; a further attempt of this one gets a run of its own.
-            self.consumer_ended(consumer, State.FAILED)
-        elif not consumer.yielded:
-            self.end_epoch(cause, consumer)
-
-    def _give_back(self, producer: Producer) -> bool:
-        """Return True if a further attempt of a reader's task may take over: nothing was sent yet."""
-        if self.readers is None or producer.place:
-            return False
-        self.readers.lost(producer)
-        copy = self.next_copy(producer)
-        if copy is not None:
-            self._go(copy)
-        return True
-
-    def _go(self, producer: Producer) -> None:
-        self._flow()
-        self.producers[producer.partition] = producer
-        producer.readers = self.readers
-        if self.readers is not None:
-            self.readers.replaced(producer)
-        self.send(producer, "GO", {"wanted": self.wanted})
-
-    def _flow(self) -> None:
-        if self.state is not RunState.FORMING:
+        is_explained = self.causes.is_explained(now)
+        if self.causes.last.is_cancelled or self.causes.refusal:
+            if is_explained:
+                self.fail(self.causes.verdict)
             return
-        self.state = RunState.FLOWING
-        for consumer in self.live_consumers:
-            consumer.started = True
-            self.send(consumer, "START", {"indexes": self.serves[consumer.index]})
-
-    def _finish(self) -> None:
-        if self.job_ended:
-            self._end(None)
-            return
-        self.state = RunState.FINISHING
-        self.tell_all([*self.live_producers, *self.parked], "FINISH", {})
+        awaited = [c for c in self._roster.consumers.values() if self.is_awaited(c)]
+        for consumer in awaited:
+            if consumer.state is State.LIVE and consumer.yielded:
+                self._roster.send(consumer, "ABORT", self.causes.last.fields())
+                consumer.state = State.FAILED
+        if self.job_ended and all(c.state is State.LIVE and c.ready for c in awaited):
+            self.state = RunState.FORMING
+            self.submit()
 
     def _end(self, cause: Cause | None) -> None:
         self.state = RunState.OVER
         self.cause = cause
-        self.effects.append(Ended(self.number, cause))
+        self._effects.append(Ended(self._run, cause))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.epochs import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -79,7 +79,7 @@ class SubpartitionOwners:
 
     def fix(self, run: Run) -> None:
         """Fix the consumers of all subpartitions of a run."""
-        for kept, served in run.serves.items():
+        for kept, served in run.roster.serves.items():
             for index in served:
                 self._by_stage[run.exchange_id, run.stage][index] = kept
                 if self.is_persisting:
@@ -176,7 +176,7 @@ class Formation:
             run.state is RunState.FORMING
             and run.exchange_id == consumer.exchange_id
             and run.stage == consumer.stage
-            and consumer.index not in run.indexes
+            and consumer.index not in run.roster.indexes
         )
 
 

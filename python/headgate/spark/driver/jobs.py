@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.facts import SparkFacts, is_gone
 from headgate.spark.driver.logs import say
 from headgate.spark.driver.losses import OURS
 from headgate.spark.driver.members import ENDED
 from headgate.spark.driver.readers import Readers
-from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.rows import rdd_of
 from headgate.spark.driver.stalls import Evidence, JobThread
 from headgate.spark.driver.task_sets import run_with_action_of
@@ -226,7 +226,7 @@ class Jobs:
             coordinator.formation.owners.persisting(blocked is not None)
             coordinator.blocked = blocked or 0
             for number in active & coordinator.runs.keys():
-                coordinator.runs[number].jobs.is_active = True
+                coordinator.runs[number].epochs.jobs.is_active = True
             coordinator.stage_facts(facts)
             seen = coordinator.live_runs, coordinator.consumers, coordinator.blocked
             if coordinator.stalls.look(*seen, slots, time.monotonic()):

@@ -17,7 +17,7 @@ from headgate.spark.wire.cause import Cause
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.spark.driver.members import Member
+    from headgate.spark.driver.roster import Roster
     from headgate.spark.wire.messages import Message
 
 #: Most splits that an error names, and most characters of each.
@@ -68,7 +68,7 @@ class ReadersRun(Protocol):
     reads_splits: bool
     splits_done: int
     splits_total: int | None
-    producers: dict[int, Producer]
+    roster: Roster
 
     @property
     def is_over(self) -> bool:
@@ -76,9 +76,6 @@ class ReadersRun(Protocol):
 
     def fail(self, cause: Cause) -> None:
         """End the run."""
-
-    def send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
-        """Send a message of the run."""
 
 
 class Readers:
@@ -147,7 +144,7 @@ class Readers:
 
         Splits that were for a lost attempt have gone back to the enumerator.
         """
-        producer = self._run.producers.get(subtask)
+        producer = self._run.roster.producers.get(subtask)
         if self._run.is_over or producer is None or producer.attempt != attempt:
             return
         if kind == "ASSIGN":
@@ -157,7 +154,7 @@ class Readers:
                 return
             self._given[subtask].update(dict.fromkeys(ids))
         if producer.state is State.LIVE:
-            self._run.send(producer, kind, fields)
+            self._run.roster.send(producer, kind, fields)
 
     def lost(self, producer: Producer) -> None:
         """Return the splits of a lost reader to the enumerator."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
+from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.members import Consumer, Effect, Warn
-from headgate.spark.driver.roster import RunState
 from headgate.spark.driver.waiting import SERVED, Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
@@ -74,7 +74,9 @@ class Relief:
         held = len(residents) + blocked
         forming = [r for r in runs if r.state is RunState.FORMING and self._allowed(r)]
         if not self._is_full(slots, held, now):
-            starved = [r for r in forming if now - r.started >= STARVED and not r.jobs.is_active]
+            starved = [
+                r for r in forming if now - r.started >= STARVED and not r.epochs.jobs.is_active
+            ]
             self._relieve(starved, held, slots.there)
         elif not _will_move(runs, residents) and not self._relieve(forming, held, slots.there):
             self._give_up(runs, consumers, blocked, slots, now)
@@ -98,13 +100,13 @@ class Relief:
 
     def _hand_over(self, run: Run, held: int, slots: int) -> bool:
         owners = self._owners.of(run.exchange_id, run.stage)
-        free = [index for index in run.consumers if index not in owners]
-        fixed = [index for index in run.consumers if index in owners]
-        if not free or len(run.consumers) < 2:
+        free = [index for index in run.roster.consumers if index not in owners]
+        fixed = [index for index in run.roster.consumers if index in owners]
+        if not free or len(run.roster.consumers) < 2:
             return False
         kept = min(fixed or free)
         given = [index for index in free if index != kept]
-        run.hand_over(given, kept)
+        run.roster.hand_over(given, kept)
         self._owners.fix(run)
         self._tell(kept, len(given), held, slots)
         return True
@@ -112,12 +114,14 @@ class Relief:
     def _merge(self, run: Run, other: Run, held: int, slots: int) -> bool:
         """Let a run serve the subpartitions of another run, if both read the same rows from a cache."""
         owners = self._owners.of(other.exchange_id, other.stage)
-        given = [i for i in other.consumers if i not in owners and i not in run.indexes]
+        given = [
+            i for i in other.roster.consumers if i not in owners and i not in run.roster.indexes
+        ]
         if not self._owners.is_persisting or not given:
             return False
-        kept = min(run.consumers)
+        kept = min(run.roster.consumers)
         other.dismiss(given)
-        run.adopt(given, kept)
+        run.roster.adopt(given, kept)
         self._owners.fix(run)
         self._owners.fix_given(other, given, kept)
         self._tell(kept, len(given), held, slots)
@@ -163,9 +167,11 @@ class Relief:
 def _will_move(runs: list[Run], residents: set[int]) -> bool:
     """Return True if a slot becomes free by itself."""
     for run in runs:
-        if run.state in SERVED and any(consumer.is_present for consumer in run.consumers.values()):
+        if run.state in SERVED and any(
+            consumer.is_present for consumer in run.roster.consumers.values()
+        ):
             return True
         # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
-        if any(p.is_present and p.attempt not in residents for p in run.producers.values()):
+        if any(p.is_present and p.attempt not in residents for p in run.roster.producers.values()):
             return True
     return False

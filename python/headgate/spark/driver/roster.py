@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from headgate.spark.driver.members import Consumer, Effect, Member, Producer, Send, State
@@ -12,38 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class RunState(Enum):
-    """The life of a run, in order."""
-
-    FORMING = auto()
-    """No producer has a slot yet: consumers may still join, or be handed over."""
-    FLOWING = auto()
-    """Consumers are started, producers come and go."""
-    SEALED = auto()
-    """The producer job has ended well; consumers need no other member any more."""
-    RECOVERING = auto()
-    """An epoch has ended: its tasks stop, and Spark starts lost consumers again."""
-    FINISHING = auto()
-    """No consumer needs more rows; the producer job is asked to end."""
-    OVER = auto()
-    """Ended; ``cause`` is None if it ended well."""
-
-
 class Roster:
     """The tasks of a run, in this epoch and in former ones.
 
     Args:
-        number: of the run, unique in the coordinator.
-        exchange_id: the exchange it belongs to.
-        stage: the stage of its consumers.
+        run: number of the run.
         effects: the list to append messages to.
     """
 
-    def __init__(self, number: int, exchange_id: bytes, stage: int, effects: list[Effect]) -> None:
-        self.number = number
+    def __init__(self, run: int, effects: list[Effect]) -> None:
+        self._run = run
+        self._effects = effects
         self.epoch = 0
-        self.exchange_id = exchange_id
-        self.stage = stage
         self.consumers: dict[int, Consumer] = {}
         #: Index of a consumer -> the subpartitions that it reads.
         self.serves: dict[int, list[int]] = {}
@@ -52,8 +31,6 @@ class Roster:
         self.parked: list[Producer] = []
         #: Producers of epochs that are over.
         self.former: list[Producer] = []
-        self.state = RunState.FORMING
-        self.effects = effects
 
     @property
     def indexes(self) -> set[int]:
@@ -90,24 +67,6 @@ class Roster:
         """True while Spark's answer about a member is pending."""
         return any(member.state is State.LOST for member in self.members)
 
-    def missing(self, consumer: Consumer) -> Consumer | None:
-        """Return the lost consumer whose place a further attempt of its task can take."""
-        mine = (self.exchange_id, self.stage) == (consumer.exchange_id, consumer.stage)
-        if not mine or self.state not in {
-            RunState.FORMING,
-            RunState.FLOWING,
-            RunState.RECOVERING,
-        }:
-            return None
-        first = self.consumers.get(consumer.index)
-        gone = first is not None and first.state in {State.LOST, State.FAILED}
-        return first if gone else None
-
-    def is_awaited(self, consumer: Consumer) -> bool:
-        """Return True if a consumer, or a further attempt of its task, may need rows."""
-        comes_back = self.state is RunState.RECOVERING and consumer.state is State.FAILED
-        return consumer.is_present or comes_back
-
     def copies(self, producer: Producer) -> list[Producer]:
         """Return the second attempts of a producer that wait."""
         return [copy for copy in self.parked if copy.partition == producer.partition]
@@ -137,6 +96,12 @@ class Roster:
         consumer.leaving = True
         self.send(consumer, "END")
 
+    def begin_epoch(self) -> None:
+        """Begin the next epoch: it has the same consumers, and no producer yet."""
+        self.former += [*self.producers.values(), *self.parked]
+        self.producers, self.parked = {}, []
+        self.epoch += 1
+
     def tell_all(self, members: Iterable[Member], kind: str, fields: dict[str, Any]) -> None:
         """Send the same message to those members that have a connection."""
         for member in members:
@@ -145,5 +110,5 @@ class Roster:
 
     def send(self, member: Member, kind: str, fields: dict[str, Any] | None = None) -> None:
         """Send a message of this run and epoch."""
-        message = Message(kind, self.number, self.epoch, fields or {})
-        self.effects.append(Send(member.connection, message))
+        message = Message(kind, self._run, self.epoch, fields or {})
+        self._effects.append(Send(member.connection, message))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.waiting import (
     SERVED,
     Snapshot,
@@ -143,7 +143,7 @@ def limit(slots: SlotFacts) -> float:
 def stands_still(run: Run) -> bool:
     """Return True if a run cannot go on before Spark starts a task or ends a job."""
     if run.state is RunState.RECOVERING:
-        return not run.asks_spark and all(c.ready for c in run.live_consumers)
+        return not run.roster.asks_spark and all(c.ready for c in run.roster.live_consumers)
     return run.state in {RunState.FORMING, RunState.FLOWING} and has_no_producer(run)
 
 
@@ -151,14 +151,15 @@ def is_at_work(run: Run, residents: set[int]) -> bool:
     """Return True if a task of the run may be computing, which has no time limit."""
     if run.state is RunState.RECOVERING and not stands_still(run):
         return True
-    if run.state in SERVED and any(c.is_present for c in run.consumers.values()):
+    if run.state in SERVED and any(c.is_present for c in run.roster.consumers.values()):
         return True
-    return any(p.is_present and p.attempt not in residents for p in run.producers.values())
+    return any(p.is_present and p.attempt not in residents for p in run.roster.producers.values())
 
 
 def _position(run: Run) -> tuple[object, ...]:
-    done = sum(producer.is_done for producer in run.producers.values())
-    return (run.number, run.epoch, run.state, len(run.producers), done, len(run.parked))
+    producers = run.roster.producers
+    done = sum(producer.is_done for producer in producers.values())
+    return (run.number, run.epoch, run.state, len(producers), done, len(run.roster.parked))
 
 
 def _cause(run: Run, evidence: Evidence, quiet: float) -> Cause:
@@ -175,8 +176,8 @@ def _cause(run: Run, evidence: Evidence, quiet: float) -> Cause:
 
 def _awaited(run: Run, evidence: Evidence) -> str:
     """Return a description of the event that a run waits for."""
-    if run.state is RunState.RECOVERING and run.job_ended:
-        lost = sorted(c.index for c in run.consumers.values() if not c.is_present)
+    if run.state is RunState.RECOVERING and run.epochs.job_ended:
+        lost = sorted(c.index for c in run.roster.consumers.values() if not c.is_present)
         return f"Spark to start consumers {', '.join(map(str, lost[:8]))} again"
     pending = [s for s in evidence.seen.stages if s.pending and is_of_job(s.tags, run)]
     if pending:

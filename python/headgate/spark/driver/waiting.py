@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.roster import RunState
+from headgate.spark.driver.epochs import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,9 +109,9 @@ class Waiting:
 
 def has_no_producer(run: Run) -> bool:
     """Return True if a run needs producers and none is present."""
-    if run.state in SERVED or not any(c.is_present for c in run.consumers.values()):
+    if run.state in SERVED or not any(c.is_present for c in run.roster.consumers.values()):
         return False
-    return not any(p.is_present for p in run.producers.values())
+    return not any(p.is_present for p in run.roster.producers.values())
 
 
 def is_of_job(tags: Iterable[str], run: Run) -> bool:

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.members import State
-from headgate.spark.driver.roster import RunState
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
@@ -54,7 +54,7 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
         run: the run.
         now: seconds on the clock of ``run.started``.
     """
-    producers, consumers = list(run.producers.values()), list(run.consumers.values())
+    producers, consumers = list(run.roster.producers.values()), list(run.roster.consumers.values())
     state = "done" if run.state is RunState.FINISHING else "running"
     if run.is_over:
         cancelled = run.cause is not None and run.cause.is_cancelled
