@@ -370,15 +370,17 @@ class Coordinator:
                 self._abort(consumer, cause)
 
     def _forget(self, now: float) -> None:
-        # A connected member may still send a message of its run.
         connected = {member.run for member in self.members.values()}
+        stages = self.stages
         for number, run in list(self.runs.items()):
-            gone = number not in connected and not any(m.is_present for m in run.roster.members)
-            # A tick after its end: effects name the run by its number.
-            if run.is_over and run.epochs.job_ended and gone and 0.0 < run.ended_at < now:
+            gone = not any(member.is_present for member in run.roster.members)
+            if not (run.is_over and run.epochs.job_ended and gone and now > run.ended_at):
+                stages.add(run.stage)
+            # Connected members may still send messages of their run, and new effects name it.
+            elif run.ended_at and number not in connected:
                 del self.runs[number]
         self.outcomes.forget(now, self._failed)
-        self.formation.forget(self.stages | {run.stage for run in self.runs.values()})
+        self.formation.forget(stages)
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
         self._numbers += 1
