@@ -150,7 +150,7 @@ def test_supersteps(environment):
     for superstep in range(2):
         assert next(reader).num_rows == 112
         assert not reader.has_reached_end_of_superstep
-        with pytest.raises(errors.ClosedError, match="read on"):
+        with pytest.raises(errors.ClosedError, match="read them before the next superstep"):
             reader.start_next_superstep()
         [rest] = reader
         assert rest.column(0).to_pylist() == list(

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from functools import cache
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -57,6 +58,8 @@ class Leftovers:
         self._folders = [temporary_folder(), *map(Path, folders)]
         processes.mark()
         self._here = facts.look()
+        # A worker of pytest may have run tests on Spark before: its application lives on.
+        self._resident = Counter(n for n in _our_names(self._here) if n.startswith(RESIDENT))
         self._family = {process.key for process in processes.family().values()}
         self._files = set(self._find_files())
 
@@ -85,12 +88,13 @@ class Leftovers:
 
     def _of_this_process(self):
         now = facts.look()
-        ours = {*our_threads(), *(name for name in now.threads if name.startswith("headgate"))}
+        ours = Counter(_our_names(now)) - self._resident
         if self._spark == "live":
             ours = {name for name in ours if not name.startswith(RESIDENT)}
         left = [f"thread {name}" for name in sorted(ours)]
         left += _mappings("this process", now.mapped - self._here.mapped)
-        if not self._spark:  # py4j opens and closes sockets at any time; see of_applications
+        # py4j opens and closes sockets at any time; see of_applications.
+        if not self._spark and not self._resident:
             opened = sorted(now.descriptors - self._here.descriptors)
             left += [f"descriptor {number}: {target}" for number, target in opened]
         return left
@@ -165,6 +169,11 @@ def servers_of_multiprocessing():
     server = sys.modules.get("multiprocessing.forkserver")
     pids = [tracker._resource_tracker._pid] if tracker else []
     return pids + ([server._forkserver._forkserver_pid] if server else [])
+
+
+def _our_names(here):
+    """Return the names of Headgate's threads in this process, Python's and native ones."""
+    return [*our_threads(), *(name for name in here.threads if name.startswith("headgate"))]
 
 
 def our_threads():
