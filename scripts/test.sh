@@ -10,6 +10,11 @@ fi
 say "cargo test"
 # The bindings link against Python at run time, so only pytest can test them.
 cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
-say "pytest"
-# All tests of a file run in the same process, so at most two sessions of Spark are started.
-exec "$VENV_PYTHON" -m pytest --numprocesses 2 --dist loadfile --durations 15
+# All tests of a file run in the same process. Those on Spark come last: their processes keep a session's threads.
+pytest=("$VENV_PYTHON" -m pytest --numprocesses 2 --dist loadfile --durations 15)
+failed=0
+say "pytest: all but tests/spark"
+"${pytest[@]}" --ignore tests/spark || failed=1
+say "pytest: tests/spark"
+"${pytest[@]}" tests/spark || failed=1
+exit "$failed"

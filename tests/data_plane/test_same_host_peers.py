@@ -151,10 +151,10 @@ LIES = {
     "a lease without its descriptor": (lease_without_descriptor, "without its descriptor"),
     "a region without its descriptor": (region_without_descriptor, "without its descriptor"),
     "a region twice": (region_twice, "came twice"),
-    "memory that can shrink": (region(lambda: memory(seals=1 | 4 | 16)), "sealed"),
-    "memory that can grow": (region(lambda: memory(seals=1 | 2 | 16)), "sealed"),
-    "memory that others can write": (region(lambda: memory(seals=1 | 2 | 4)), "sealed"),
-    "seals that could be added": (region(lambda: memory(seals=2 | 4 | 16)), "sealed"),
+    "memory that can shrink": (region(lambda: memory(seals=1 | 4 | 16)), "seals"),
+    "memory that can grow": (region(lambda: memory(seals=1 | 2 | 16)), "seals"),
+    "memory that others can write": (region(lambda: memory(seals=1 | 2 | 4)), "seals"),
+    "seals that could be added": (region(lambda: memory(seals=2 | 4 | 16)), "seals"),
     "less memory than announced": (region(memory, SIZE + 1), "announced"),
     "more memory than announced": (region(memory, SIZE - 1), "announced"),
     "no memory": (region(memory, 0), "announced"),
@@ -190,7 +190,7 @@ def test_nothing_is_lent_over_tcp(environment):
 
     error = played(environment, part, wire.Producer)
     assert isinstance(error, hg.errors.ProtocolError), repr(error)
-    assert "shares none" in str(error)
+    assert "cannot share any" in str(error)
 
 
 def connect_near(address, timeout=10.0):
