@@ -99,7 +99,7 @@ SPARK = ("headgate.spark", "pyspark_headgate")
 def sources(root: Path, *folders: str, suffix: str) -> Iterator[Path]:
     for folder in folders:
         found = sorted((root / folder).rglob(f"*{suffix}"))
-        yield from (path for path in found if "target" not in path.parts)
+        yield from (path for path in found if "target" not in path.relative_to(root).parts)
 
 
 def rust_code(path: Path) -> Iterator[tuple[int, str]]:
@@ -143,7 +143,7 @@ def python_is_known_to_the_bindings_only(root: Path) -> Findings:
         if crate != "bindings":
             wrong += [f"{crate} depends on {name}" for name in depends if "pyo3" in name]
     for path in sources(root, "rust_core", suffix=".rs"):
-        if "bindings" not in path.parts:
+        if "bindings" not in path.relative_to(root).parts:
             looked += 1
             lines = [number for number, code in rust_code(path) if "pyo3" in code]
             wrong += [f"{path}:{number}: pyo3" for number in lines]
@@ -264,7 +264,11 @@ def an_impl_lives_with_its_type(root: Path) -> Findings:
                 re.MULTILINE,
             ):
                 looked += 1
-                if name in defined and path not in defined[name] and "tests" not in path.parts:
+                if (
+                    name in defined
+                    and path not in defined[name]
+                    and "tests" not in path.relative_to(root).parts
+                ):
                     wrong.append(f"{path}: the impl of {name}, which {min(defined[name])} defines")
     return looked, wrong
 

@@ -28,9 +28,18 @@ def too_new(packages, declared):
     ]
 
 
-def test_the_declared_rust_is_new_enough_for_every_locked_dependency():
+def declared_version():
     manifest = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
-    declared = manifest["workspace"]["package"]["rust-version"]
+    return manifest["workspace"]["package"]["rust-version"]
+
+
+def test_contributors_are_told_the_declared_rust():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert f"The oldest Rust that compiles Headgate is {declared_version()}," in page
+
+
+def test_the_declared_rust_is_new_enough_for_every_locked_dependency():
+    declared = declared_version()
     done = subprocess.run(
         ["cargo", "metadata", "--locked", "--format-version", "1"],
         cwd=ROOT,

@@ -265,7 +265,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "The number of consumer tasks, and of partitions of the result; half of the slots, "
             "at least 1, if not given.",
             minimum=1,
-            maximum=100_000,
+            maximum=8_000,
         ),
         Option(
             "parallelism",

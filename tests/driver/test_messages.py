@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headgate._option_table import OPTIONS
 from headgate.errors import ProtocolError
 from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.messages import (
@@ -110,6 +111,10 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_parsed():
         decode(b" " * (MAX_MESSAGE + 1))
     with pytest.raises(ProtocolError, match="no valid wanted"):
         encode(Message("GO", 1, 0, {"wanted": list(range(MAX_INDEXES + 1))}))
+
+
+def test_an_exchange_has_no_more_partitions_than_a_message_can_name():
+    assert OPTIONS["num_partitions"].maximum == MAX_INDEXES
 
 
 @pytest.mark.parametrize("letter", ["x", "\u20ac", "\U0001f600", "\x01", "\udc80", '"'])

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS
+from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver import server as server_module
@@ -77,13 +78,6 @@ def place(server, secret=SECRET, timeout=5.0):
     return Place("127.0.0.1", server.port, EXCHANGE, secret, timeout)
 
 
-def until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not true after {seconds} s"
-        time.sleep(0.01)
-
-
 def consumer(server, index, attempt):
     control = Control(place(server))
     fields = {"stage": 1, "partition": index, "attempt": attempt, "index": index}
@@ -93,7 +87,7 @@ def consumer(server, index, attempt):
 
 def test_a_whole_run_over_sockets(server, side):
     first, second = consumer(server, 0, 1), consumer(server, 1, 2)
-    until(lambda: side.submitted)
+    wait_until(lambda: side.submitted, "the producer job was submitted")
     (run,) = side.submitted
     producer = Control(place(server))
     producer.bind(run.number, run.epoch)
@@ -112,9 +106,9 @@ def test_a_whole_run_over_sockets(server, side):
     assert first.receive().kind == "OK"
     first.close()
     second.close()
-    until(lambda: side.results)
+    wait_until(lambda: side.results, "the run gave its result")
     assert side.results == [(run, None)]
-    until(lambda: not server.coordinator.runs)
+    wait_until(lambda: not server.coordinator.runs, "the run was forgotten")
 
 
 def test_a_wrong_secret_gets_nowhere(server):
@@ -134,9 +128,9 @@ def test_a_driver_that_is_not_there_is_named():
 
 def test_a_vanished_worker_is_asked_about(server, side):
     controls = [consumer(server, index, index) for index in range(2)]
-    until(lambda: side.submitted)
+    wait_until(lambda: side.submitted, "the producer job was submitted")
     controls[0].close()
-    until(lambda: side.asked)
+    wait_until(lambda: side.asked, "Spark was asked for a verdict")
     assert side.asked[0].index == 0
     controls[1].close()
 
@@ -145,7 +139,10 @@ def test_the_listening_thread_handles_reports_and_hears_the_end(server, side):
     control = consumer(server, 0, 1)
     counts, heard = Counts(rows=7, bytes=70), []
     control.listen(heard.append, counts)
-    until(lambda: any(m.rows == 7 for m in server.coordinator.members.values()))
+    wait_until(
+        lambda: any(m.rows == 7 for m in server.coordinator.members.values()),
+        "the progress arrived",
+    )
     server.stop()
     assert control.await_message("ABORT") is not None
     assert heard[-1]["code"] in {"HG-2301", "HG-3008"}
@@ -162,7 +159,7 @@ def test_what_handling_a_message_raises_reaches_the_main_thread(server, side):
             raise MemoryError("no segment is left")
 
     control.listen(handle, Counts())
-    until(lambda: server.coordinator.members)
+    wait_until(lambda: server.coordinator.members, "the member is known")
     (member,) = server.coordinator.members.values()
     server.post(lambda: server.coordinator._send(member, "END"))
     assert control.await_message("END") is not None
@@ -194,9 +191,9 @@ def test_silent_peers_are_limited_in_number_and_time(server, monkeypatch):
     monkeypatch.setattr(server_module, "MAX_PENDING", 4)
     monkeypatch.setattr(server_module, "HANDSHAKE", 0.3)
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
-    until(lambda: len(server._connections) <= 4)
+    wait_until(lambda: len(server._connections) <= 4, "connections above the limit were closed")
     control = consumer(server, 0, 1)
-    until(lambda: len(server._connections) == 1)
+    wait_until(lambda: len(server._connections) == 1, "the idle connections were closed")
     for peer in silent:
         peer.settimeout(5)
         assert peer.recv(10) == b""
@@ -210,7 +207,7 @@ def test_a_failing_coordinator_says_so_and_ends(server, side, caplog):
 
     control = consumer(server, 0, 1)
     server.post(explode)
-    until(lambda: not server._thread.is_alive())
+    wait_until(lambda: not server._thread.is_alive(), "the thread ended")
     assert "the coordinator failed" in caplog.text
     with pytest.raises(CoordinatorError):
         control.receive()

@@ -8,8 +8,9 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
-from headgate.errors import NotEnoughSlots, WorkerPythonError
+from headgate.errors import NotEnoughSlots
 from headgate.selectors import PLACED_BY_ORDER
+from headgate.spark.portable import portable
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
@@ -235,7 +236,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
 
 
 def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = _portable(task, "headgate.spark.tasks.consumer")
+    run = portable(task, "headgate.spark.tasks.consumer")
 
     def consume(batches: Iterator[Any]) -> Iterator[Any]:
         return run(batches)
@@ -244,39 +245,12 @@ def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 
 def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = _portable(task, "headgate.spark.tasks.producer")
+    run = portable(task, "headgate.spark.tasks.producer")
 
     def produce(batches: Iterator[Any]) -> Iterator[Any]:
         return run(batches)
 
     return produce
-
-
-def _portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return a function that is pickled by value and imports headgate only when it is called.
-
-    So a worker whose Python lacks headgate raises a clear error instead of failing to unpickle.
-    """
-    from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
-
-    pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
-    missing = WorkerPythonError(
-        "the Python that runs the tasks has no headgate", have="{python}: {error}"
-    )
-    text = str(missing)
-
-    def run(batches: Iterator[Any]) -> Iterator[Any]:
-        import importlib  # noqa: PLC0415 - in the worker
-        import pickle  # noqa: PLC0415 - in the worker
-        import sys  # noqa: PLC0415 - in the worker
-
-        try:
-            module = importlib.import_module(body)
-        except ImportError as error:
-            raise ImportError(text.format(python=sys.executable, error=error)) from error
-        return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
-
-    return run
 
 
 def _without_columns(

@@ -12,7 +12,6 @@ from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.spark.schema import arrow_schema, key_columns, result_schema
 from headgate.spark.source_input import SourceInput
-from headgate.spark.wire.messages import MAX_INDEXES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,10 +90,6 @@ def check(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
     """
     chosen = _options.resolve("exchange", options, _conf(session))
-    if (chosen["num_partitions"] or 1) > MAX_INDEXES:
-        raise OptionError(
-            f"num_partitions={chosen['num_partitions']} is above the limit of {MAX_INDEXES}"
-        )
     for name, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
             raise OptionError(f"{name} is a {type(function).__name__}, not a function")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import OptionError, SchemaMismatchError
+from headgate.spark.portable import portable
 from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
@@ -185,9 +186,7 @@ def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict
 
 
 def _written(df: Any, task: WriteTask) -> DataFrame:
-    from headgate.spark.exchange import _portable  # noqa: PLC0415
-
-    body = _portable(task, "headgate.spark.write")
+    body = portable(task, "headgate.spark.write")
 
     def write_part(batches: Iterator[Any]) -> Iterator[Any]:
         return body(batches)

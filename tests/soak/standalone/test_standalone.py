@@ -16,6 +16,7 @@ from pathlib import Path
 import namespaces
 import pytest
 from standalone_cluster import CORES, ROOT, WORKERS, recipe
+from tests.faults.patience import wait_until
 
 #: The worker whose link is cut.
 CUT = WORKERS[1]
@@ -89,8 +90,17 @@ def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, 
     network.cut(CUT)
     cut = time.monotonic()
     try:
-        alone = until(lambda: not network.connections(CUT, "python"), HEARTBEAT_TIMEOUT + SLACK)
-        until(lambda: not threads_of_headgate(network.pids(CUT)), SLACK)
+        wait_until(
+            lambda: not network.connections(CUT, "python"),
+            "the connections of the cut host end",
+            HEARTBEAT_TIMEOUT + SLACK,
+        )
+        alone = time.monotonic()
+        wait_until(
+            lambda: not threads_of_headgate(network.pids(CUT)),
+            "the threads of the cut host end",
+            SLACK,
+        )
         end = session.hear(cut + CUT_SECONDS - time.monotonic(), may_be_late=True)
         time.sleep(max(0.0, cut + CUT_SECONDS - time.monotonic()))
     finally:
@@ -119,8 +129,8 @@ def test_a_job_outlives_or_names_a_worker_that_is_cut_off_for_a_minute(cluster, 
     assert after["result"] == exact(20_000)
     print(f"another job was done {time.monotonic() - started:.1f} s after the link was back")
     # The worker that was cut off takes part again, and no thread of the first run is left.
-    until(lambda: CUT in workers_seen(session), BOUND)
-    until(lambda: not network.connections(CUT, "python"), SLACK)
+    wait_until(lambda: CUT in workers_seen(session), "the cut host is back", BOUND)
+    wait_until(lambda: not network.connections(CUT, "python"), "its connections end", SLACK)
     assert not threads_of_headgate(network.pids(CUT))
 
 
@@ -159,7 +169,9 @@ def test_what_a_killed_test_left_is_swept_away():
     name = f"{namespaces.PREFIX}{ended.pid}-host"
     namespaces.ip("netns", "add", name)
     with subprocess.Popen(["ip", "netns", "exec", name, "sleep", "600"]) as left:
-        until(lambda: left.pid in namespaces.pids_in(name), SLACK)
+        wait_until(
+            lambda: left.pid in namespaces.pids_in(name), "the process is in the namespace", SLACK
+        )
         assert name in namespaces.sweep()
         assert left.wait(SLACK) == -9
     assert name not in namespaces.named()
@@ -196,12 +208,3 @@ def threads_of_headgate(pids):
             if re.match("headgate", name):
                 found.append(f"{name} of {pid}")
     return found
-
-
-def until(condition, seconds):
-    """Wait for a condition; return the monotonic time at which it was true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not true after {seconds} s"
-        time.sleep(0.2)
-    return time.monotonic()

@@ -1,0 +1,41 @@
+"""Functions that Spark can ship to a worker whose Python may lack headgate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.errors import WorkerPythonError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a function for ``mapInArrow`` that is pickled by value and imports headgate when called.
+
+    So a worker whose Python lacks headgate raises a clear error instead of failing to unpickle.
+
+    Args:
+        task: what ``run`` of the module gets, pickled here.
+        body: the module whose ``run(task, batches)`` does the work.
+    """
+    from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
+
+    pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
+    missing = WorkerPythonError(
+        "the Python that runs the tasks has no headgate", have="{python}: {error}"
+    )
+    text = str(missing)
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import importlib  # noqa: PLC0415 - in the worker
+        import pickle  # noqa: PLC0415 - in the worker
+        import sys  # noqa: PLC0415 - in the worker
+
+        try:
+            module = importlib.import_module(body)
+        except ImportError as error:
+            raise ImportError(text.format(python=sys.executable, error=error)) from error
+        return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
+
+    return run
