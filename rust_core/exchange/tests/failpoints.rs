@@ -9,6 +9,7 @@ mod scenario;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -270,57 +271,80 @@ fn other_process(role: &str, rule: &str) -> Child {
         .unwrap()
 }
 
+/// What came of a run in which the other process was to be killed at one point.
+struct Killing {
+    at: String,
+    has_died: bool,
+    result: Result<usize, String>,
+}
+
+/// Plays `role` with another process that is killed at the failpoint, if it gets there.
+fn with_a_killed_peer(name: &str, role: Role, other: &str) -> Killing {
+    let started = Instant::now();
+    let mut child = other_process(other, &format!("{name}=kill"));
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut input = child.stdin.take().unwrap();
+    let env = Env::new(24, 4096);
+    let (result, has_died) = thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let has_died = !child.wait().unwrap().success();
+            if has_died {
+                // A part that was not connected to the process gets the error from others.
+                thread::sleep(Duration::from_millis(500));
+                env.0.abort(&ExchangeError::Aborted(TOLD.to_owned()));
+            }
+            has_died
+        });
+        let result = play(
+            &env,
+            role,
+            |address| writeln!(input, "{address}").unwrap_or_default(),
+            || {
+                let lines = said.by_ref().map_while(Result::ok);
+                let mut found =
+                    lines.filter_map(|line| line.split_once("address ").map(|x| x.1.to_owned()));
+                found.next().unwrap_or_default()
+            },
+        );
+        drop(input);
+        (result, waiting.join().unwrap())
+    });
+    assert!(started.elapsed() < Duration::from_secs(40), "{name} took long");
+    Killing { at: format!("{name} in the {other}"), has_died, result }
+}
+
 #[test]
 fn a_process_killed_at_any_point_is_an_error_unless_it_was_done() {
     let _alone = alone();
     configure("").unwrap();
+    let roles = [(Role::Consumer, "producer"), (Role::Producer, "consumer")];
+    let points: Vec<_> =
+        names().into_keys().flat_map(|name| roles.map(|r| (name.clone(), r))).collect();
+    let next = AtomicUsize::new(0);
+    // The rule is the other process's alone, and most of the time passes in waiting for it.
+    let killings: Vec<_> = thread::scope(|scope| {
+        let players = [(); 4].map(|()| {
+            scope.spawn(|| {
+                let mine = std::iter::from_fn(|| points.get(next.fetch_add(1, Ordering::Relaxed)));
+                mine.map(|(name, (role, other))| with_a_killed_peer(name, *role, other))
+                    .collect::<Vec<_>>()
+            })
+        });
+        players.into_iter().flat_map(|player| player.join().unwrap()).collect()
+    });
+    assert_eq!(killings.len(), points.len());
     let (mut killed, mut noticed, mut told) = (0, 0, Vec::new());
-    for name in names().into_keys() {
-        for (role, other) in [(Role::Consumer, "producer"), (Role::Producer, "consumer")] {
-            let started = Instant::now();
-            let mut child = other_process(other, &format!("{name}=kill"));
-            let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-            let mut input = child.stdin.take().unwrap();
-            let env = Env::new(24, 4096);
-            let (result, has_died) = thread::scope(|scope| {
-                let waiting = scope.spawn(|| {
-                    let has_died = !child.wait().unwrap().success();
-                    if has_died {
-                        // A part that was not connected to the process gets the error from others.
-                        thread::sleep(Duration::from_millis(500));
-                        env.0.abort(&ExchangeError::Aborted(TOLD.to_owned()));
-                    }
-                    has_died
-                });
-                let result = play(
-                    &env,
-                    role,
-                    |address| writeln!(input, "{address}").unwrap_or_default(),
-                    || {
-                        let lines = said.by_ref().map_while(Result::ok);
-                        let mut found = lines
-                            .filter_map(|line| line.split_once("address ").map(|x| x.1.to_owned()));
-                        found.next().unwrap_or_default()
-                    },
-                );
-                drop(input);
-                (result, waiting.join().unwrap())
-            });
-            killed += usize::from(has_died);
-            match &result {
-                Ok(rows) => assert_eq!(*rows, ROWS, "{name} in the {other}: rows are missing"),
-                Err(text) if text == TOLD => told.push(format!("{name} in the {other}")),
-                Err(text) => {
-                    assert!(has_died, "{name} in the {other}, which lives: {text}");
-                    noticed += 1;
-                    let says_who = ["channel", "127.0.0.1:", "no address"];
-                    assert!(
-                        says_who.iter().any(|word| text.contains(word)),
-                        "{name} in the {other}: {text}"
-                    );
-                }
+    for Killing { at, has_died, result } in killings {
+        killed += usize::from(has_died);
+        match &result {
+            Ok(rows) => assert_eq!(*rows, ROWS, "{at}: rows are missing"),
+            Err(text) if text == TOLD => told.push(at),
+            Err(text) => {
+                assert!(has_died, "{at}, which lives: {text}");
+                noticed += 1;
+                let says_who = ["channel", "127.0.0.1:", "no address"];
+                assert!(says_who.iter().any(|word| text.contains(word)), "{at}: {text}");
             }
-            assert!(started.elapsed() < Duration::from_secs(40), "{name} took long");
         }
     }
     println!("{killed} killed, {noticed} noticed by their peers, who were told of {told:?}");

@@ -17,7 +17,7 @@ pub(crate) const ROWS: usize = 2_000;
 /// Time after which an exchange counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Time after which a failure aborts all parts: one may be waiting for a part that never started.
-const ABORT_AFTER: Duration = Duration::from_millis(100);
+const ABORT_AFTER: Duration = Duration::from_millis(20);
 
 type Rows = Result<usize, String>;
 
@@ -143,7 +143,7 @@ pub(crate) fn exchange() -> Vec<Outcome> {
     // The last two environments lend each other pages. The first one sends and receives copies.
     let envs = [false, true, true].map(|same_host_link| {
         // One channel requests a partition that does not exist, with a short timeout.
-        let partition_request_timeout = Duration::from_millis(100);
+        let partition_request_timeout = Duration::from_millis(20);
         Env::with(Config { same_host_link, partition_request_timeout, ..config(24, 4096) })
     });
     let all = &envs;
