@@ -21,6 +21,8 @@ def builder(master, name, folder):
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "4")
+        # An attempt that fails costs its Python worker, and the next one half a second for a new one.
+        .config("spark.task.maxFailures", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.driver.extraJavaOptions", SHORT_LIVED)

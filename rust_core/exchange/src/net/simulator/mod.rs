@@ -24,7 +24,7 @@ use plan::{Plan, rng_of};
 use world::World;
 
 /// Number of schedules, unless the environment variable sets another.
-const SCHEDULES: u64 = 10_000;
+const SCHEDULES: u64 = 5_000;
 
 /// Returns true if a fault elsewhere may end a gate or a partition with this error.
 fn is_honest(error: &ExchangeError) -> bool {
