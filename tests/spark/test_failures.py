@@ -67,8 +67,8 @@ def test_spark_retries_get_the_cause_without_new_producers(spark, numbers, tmp_p
         yield from raise_in_map(batches)
 
     message_of(exchange(numbers, by="k", map=count_and_raise).collect)
-    # Two producers run at once, and their successors may have started. If Spark's four attempts
-    # had started producers anew, there would be up to 16.
+    # Two producers run at once, and their successors may have started. If Spark's second attempt
+    # had started producers anew, there would be up to 8.
     assert 1 <= len(list(tmp_path.iterdir())) <= 4
 
 
