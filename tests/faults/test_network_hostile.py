@@ -107,7 +107,7 @@ def test_any_length_of_any_frame_to_a_producer(served, kind, length):
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         sock.sendall(struct.pack(">IIB", length, wire.MAGIC, kind) + bytes(100))
-        assert wire.is_closed(sock, 10)
+        assert wire.is_closed(sock, 5)
 
 
 CREDITS = {
@@ -124,7 +124,7 @@ def test_credits_that_no_receiver_can_have_end_one_connection(served, credits_):
     with sock:
         sock.send_frames(wire.partition_request(served.address(0), channel=3, credit=1))
         sock.send_frames(*(wire.add_credit(credit, 3) for credit in credits_))
-        assert wire.is_closed(sock, 10)
+        assert wire.is_closed(sock, 5)
 
 
 def test_credits_before_the_channel_is_open_and_after_it_was_cancelled_change_nothing(served):
@@ -136,11 +136,20 @@ def test_credits_before_the_channel_is_open_and_after_it_was_cancelled_change_no
         assert not wire.is_closed(sock, 1)
 
 
-def test_a_request_without_any_credit_ends_one_connection(served):
+def test_a_request_without_any_credit_gets_data_for_the_credit_that_follows(served):
+    backlog_announcement, data_buffer = 9, 0
     sock, _ = wire.consumer(served.address(0), SECRET)
     with sock:
         sock.send_frames(wire.partition_request(served.address(0), channel=3, credit=0))
-        assert wire.is_closed(sock, 10)
+        announced = wire.receive(sock, 21)
+        assert announced[8] == backlog_announcement
+        assert struct.unpack(">I", announced[13:17]) == (3,)
+        sock.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        sock.settimeout(10)
+        sock.send_frames(wire.add_credit(1, 3))
+        assert wire.receive(sock, 9)[8] == data_buffer
 
 
 def test_credits_of_one_connection_are_none_of_another_one(environment):
