@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh [PYTEST ARGUMENTS]: Rust's tests, then Python's in two processes; with arguments pytest's alone, in one.
+# test.sh [PYTEST ARGUMENTS]: Rust's tests, then Python's in processes side by side; with arguments pytest's alone, in one.
 source "$(dirname "$0")/env.sh"
 
 scripts/develop.sh
@@ -10,11 +10,12 @@ fi
 say "cargo test"
 # The bindings link against Python at run time, so only pytest can test them.
 cargo test --locked --workspace --exclude headgate-bindings --features headgate-exchange/failpoints
-# All tests of a file run in the same process. Those on Spark come last: their processes keep a session's threads.
-pytest=("$VENV_PYTHON" -m pytest --numprocesses 2 --dist loadfile --durations 15)
+# All tests of a file run in the same process, in the order of the files: the long ones come first. Those on Spark
+# come last, as their processes keep a session's threads. Two of them fill two cores; the others wait for much.
+pytest=("$VENV_PYTHON" -m pytest --dist loadfile --no-loadscope-reorder --durations 15)
 failed=0
 say "pytest: all but tests/spark"
-"${pytest[@]}" tests/test_*.py tests/data_plane tests/driver tests/faults tests/sink tests/source || failed=1
+"${pytest[@]}" --numprocesses 3 tests/test_*.py tests/data_plane tests/driver tests/faults tests/sink tests/source || failed=1
 say "pytest: tests/spark"
-"${pytest[@]}" tests/spark || failed=1
+"${pytest[@]}" --numprocesses 2 tests/spark || failed=1
 exit "$failed"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(400)
 BY_HAND = {
     "HG-1102",
     "HG-2102",
-    "HG-2103",  # takes a minute: tests/spark/test_stalls.py runs its lines with a shorter one
+    "HG-2103",  # takes a minute: tests/soak/spark/test_stalls.py runs its lines with a shorter one
     "HG-2201",
     "HG-2301",
     "HG-3001",

@@ -52,7 +52,9 @@ def test_every_folder_is_run_by_make_test_or_by_a_part_of_the_soak():
 def test_the_two_runs_of_make_test_have_what_pytest_alone_has():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     script = (ROOT / "scripts" / "test.sh").read_text(encoding="utf-8")
-    commands = re.findall(r'^"\$\{pytest\[@\]\}" (.*) \|\| failed=1$', script, re.MULTILINE)
+    commands = re.findall(
+        r'^"\$\{pytest\[@\]\}" --numprocesses \d (.*) \|\| failed=1$', script, re.MULTILINE
+    )
     assert sorted(" ".join(commands).split()) == sorted(settings["tool"]["pytest"]["testpaths"])
     assert commands[1] == "tests/spark"
 

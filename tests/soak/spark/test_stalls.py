@@ -1,5 +1,6 @@
-"""A run that waits for a lock of the driver fails and names it; a run with slow input does not."""
+"""A run that waits for a lock or for slots fails and names what it waits for; slow input does not."""
 
+import re
 import sys
 import time
 
@@ -8,6 +9,7 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from headgate import explain
 from headgate.spark import exchange
 from headgate.spark.driver import jobs, stalls
 
@@ -88,3 +90,13 @@ def test_a_driver_that_plans_for_long_is_waited_for(spark):
     spark.dataSource.register(SlowSource)
     table = spark.read.format("slow").load()
     assert exchange(table, by="k", num_partitions=1).count() == 1
+
+
+def test_the_example_of_the_error_page_fails_with_a_barrier_stage_that_does_not_fit(spark, numbers):
+    (lines,) = re.findall(r"^```py\n(.*?)^```$", explain.page("HG-2103"), re.MULTILINE | re.DOTALL)
+    with pytest.raises(PySparkException) as caught:
+        exec(lines, {"__name__": "lines"})
+    text = str(caught.value)
+    assert "[HG-2103]" in text
+    assert "of its producer job, a barrier stage: all 4 at once; 3 slots are free" in text
+    assert exchange(numbers, by="k", num_partitions=1).count() == 20_000
