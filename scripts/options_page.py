@@ -16,7 +16,7 @@ HEAD = """\
 
 You can set each option in three ways: as a keyword argument of the calls in the column "for", as a conf of the Spark
 session, or as an environment variable. An argument overrides the conf, the conf overrides the variable, the variable
-overrides the default. `ShuffleEnvironment` is the exchange in plain Python, without Spark.
+overrides the default. `map_schema` can only be an argument. `ShuffleEnvironment` is the exchange without Spark.
 
 Write sizes as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Write durations as
 `"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. An unknown name, or a value outside its limits, is an
