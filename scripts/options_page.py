@@ -14,16 +14,20 @@ HEAD = """\
 
 <!-- Written by scripts/options_page.py from python/headgate/_option_table.py. -->
 
-Each option is a keyword argument of `ShuffleEnvironment` or `exchange()`, a conf of the Spark session, and an
-environment variable. An argument overrides the conf, the conf overrides the variable, the variable overrides the default.
+You can set each option in three ways: as a keyword argument of the calls in the column "for", as a conf of the Spark
+session, or as an environment variable. An argument overrides the conf, the conf overrides the variable, the variable
+overrides the default. `map_schema` can only be an argument. `ShuffleEnvironment` is the exchange without Spark.
 
 Write sizes as in Spark: `"64m"`, `"256k"`, `"1g"`, where k is 1024; a plain number is bytes. Write durations as
 `"100ms"`, `"10s"`, `"5m"`; a plain number is seconds. An unknown name, or a value outside its limits, is an
 `OptionError` ([HG-1001](../python/headgate/explain/pages/HG-1001.md)).
 
-Terms: memory is handed out in *segments* of fixed size; a *buffer* is a filled segment, a *page* a record batch in one. A
-*gate* is the input of a consumer with a *channel* per producer, a *partition* the output of a producer with a
-*subpartition* per consumer. A *slot* is room for one running Spark task. [Architecture](../ARCHITECTURE.md) has more.
+Terms: *producers* are the tasks before an exchange, *consumers* those after it. A *segment* is a block of fixed size
+from the pool of a process, a *buffer* is a filled segment, and a *page* is an Arrow record batch in a buffer. A *gate*
+is the input of a consumer and has a *channel* per producer. A *partition* is the output of a producer and has a
+*subpartition* per consumer; only `num_partitions` means the partitions of the resulting DataFrame. An *event* is a
+message between tasks that travels in line with the data. A *slot* is room for one running Spark task.
+[Architecture](../ARCHITECTURE.md) has more.
 
 | option | default | values | for | meaning |
 |---|---|---|---|---|

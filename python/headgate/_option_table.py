@@ -17,9 +17,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "64m",
             ("environment", "exchange"),
-            "The budget of a process: the size of the pool whose segments hold exchange data. "
-            "It is committed as it is used. Records larger than a segment are assembled outside"
-            " of it.",
+            "The size of the pool of each process, which holds all rows in flight in segments. "
+            "The process takes memory from the system only as the pool fills. A record larger "
+            "than a segment is assembled outside of the pool.",
             minimum="64k",
             maximum="1t",
         ),
@@ -28,8 +28,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256k",
             ("environment", "exchange"),
-            "The fixed size of a segment: the unit of memory, of a page and of a credit. Larger"
-            " segments cost less work per row; smaller ones let more channels share the pool.",
+            "The size of the segments that the pool consists of. A page fills at most one "
+            "segment, and a credit is the permission to send one buffer of that size. Larger "
+            "segments cost less work per row; smaller ones let more channels share the pool.",
             minimum="4k",
             maximum="64m",
         ),
@@ -38,9 +39,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256m",
             ("environment", "exchange"),
-            "The limit of a single record: one row, one bytes record or one Python object. A "
-            "record that does not fit a segment is assembled in ordinary memory, which this "
-            "option bounds.",
+            "The size of the largest record that can be sent: one row, one bytes record or one "
+            "Python object. A record that does not fit a segment is assembled in ordinary memory, "
+            "and this option bounds that memory.",
             minimum="1k",
             maximum="1g",
         ),
@@ -49,11 +50,11 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             2,
             ("environment", "exchange"),
-            "Exclusive segments of a channel from another process, and segments that a "
-            "subpartition may queue beside the one being written. More segments hide more "
-            "network latency. A channel gets fewer, but at least one, if the pool is short. "
-            "With 0 a channel has no exclusive segments, and each buffer waits for a floating "
-            "one.",
+            "The number of segments that only one channel from another process may use, and the "
+            "number of segments that a subpartition may queue beside the one being written. More "
+            "segments hide more network latency. A channel gets fewer, but at least one, if the "
+            "pool is short. With 0 a channel has no segments of its own, and each buffer waits "
+            "for one of floating_buffers_per_gate.",
             minimum=0,
             maximum=10_000,
         ),
@@ -62,8 +63,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             8,
             ("environment", "exchange"),
-            "Segments that a gate assigns to the channels with the largest backlog, and that a "
-            "partition assigns to the subpartitions that need them.",
+            "The number of segments that the channels of a gate share, and the subpartitions of a "
+            "partition. A gate gives them to the channels for which most buffers wait at the "
+            "producer, and a partition to the subpartitions that need them.",
             minimum=1,
             maximum=100_000,
         ),
@@ -72,9 +74,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             10,
             ("environment", "exchange"),
-            "A soft limit of the segments that one subpartition queues. At the limit the writer"
-            " waits before its next record, so that one slow consumer does not take the "
-            "segments of the others.",
+            "The number of segments that one subpartition may queue, as a soft limit. At the "
+            "limit the writer waits before its next record, so that one slow consumer does not "
+            "take the segments of the others.",
             minimum=1,
             maximum=100_000,
         ),
@@ -83,8 +85,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             5,
             ("environment", "exchange"),
-            "Segments that a partition may take beyond its share of the pool to complete a "
-            "record, if no other pool was promised them; 0 for none.",
+            "The number of segments that a partition may take beyond its share of the pool to "
+            "complete a record, if no other partition or gate was promised them; 0 for none.",
             minimum=0,
             maximum=100_000,
         ),
@@ -93,10 +95,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "timeout",
             "100ms",
             ("environment", "exchange"),
-            "The longest time that rows wait in a page that is not full, and records in such a "
-            "buffer, while the consumer has nothing to read. 0 sends after each batch or "
-            "record. -1 never sends by time, only full pages, and the rest with an event, a "
-            "flush or the end.",
+            "The longest time that rows wait in a page that is not full while the consumer has "
+            "nothing to read; the same holds for records in a buffer. 0 sends after each batch or "
+            "record. -1 sends only full pages, and an incomplete one with an event, a flush or "
+            "the end of the data.",
             maximum="1m",
         ),
         Option(
@@ -104,16 +106,18 @@ OPTIONS: Final[dict[str, Option]] = {
             "bool",
             "false",
             ("environment", "exchange"),
-            "True shrinks buffers and pages for a slow reader, so that it can read everything "
-            "that waits for it within buffer_debloat_target, and grows them again for a fast "
-            "one. Data on disk keeps its size.",
+            "With true, producers send smaller buffers and pages to a slow reader, so that it can "
+            "read everything that waits for it within buffer_debloat_target, and larger ones "
+            "again to a fast reader. Data on disk keeps its size. Flink calls this buffer "
+            "debloating.",
         ),
         Option(
             "buffer_debloat_target",
             "duration",
             "1s",
             ("environment", "exchange"),
-            "The time in which the reader of a gate should read all buffers that wait for it.",
+            "The time in which the reader of a gate should be able to read all buffers that wait "
+            "for it.",
             minimum="1ms",
             maximum="1h",
         ),
@@ -122,7 +126,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "200ms",
             ("environment", "exchange"),
-            "The period in which a reader measures its speed, while it reads; no thread does it.",
+            "How often a reader measures its speed. It does so itself while it reads; no thread "
+            "does it.",
             minimum="10ms",
             maximum="1h",
         ),
@@ -131,8 +136,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             20,
             ("environment", "exchange"),
-            "The number of periods over which the size is smoothed. Fewer periods follow the "
-            "speed faster, with larger steps.",
+            "The number of periods over which the size of buffers is smoothed. With fewer periods "
+            "the size follows the speed of the reader faster, and in larger steps.",
             minimum=1,
             maximum=100_000,
         ),
@@ -141,7 +146,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             25,
             ("environment", "exchange"),
-            "The smallest change of the size, in percent, that is announced to the producers.",
+            "The smallest change of the size, in percent, that a reader announces to its "
+            "producers.",
             minimum=0,
             maximum=100,
         ),
@@ -150,8 +156,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "256",
             ("environment", "exchange"),
-            "The smallest size that debloating announces. A larger row or record gets a page or"
-            " buffer of its own.",
+            "The smallest size of a buffer that debloating announces. A larger row or record gets "
+            "a page or buffer of its own.",
             minimum="1",
             maximum="64m",
         ),
@@ -160,8 +166,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             None,
             ("environment", "exchange"),
-            "The size that debloating announces before it knows the speed of a reader; "
-            "segment_size if not given. A small size takes some seconds to grow.",
+            "The size of a buffer that debloating announces before it knows the speed of the "
+            "reader; by default segment_size. From a small size it takes some seconds to grow.",
             minimum="1",
             maximum="64m",
         ),
@@ -171,8 +177,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "5m",
             ("environment", "exchange"),
             "A record that spans segments and is larger than this is assembled in a temporary "
-            "file, and read into memory once it is complete. So of all channels only the record"
-            " that is returned takes memory.",
+            "file, and read into memory once it is complete. So however many channels receive "
+            "such records, only the one that is being returned takes memory.",
             minimum="100k",
             maximum="1g",
         ),
@@ -181,20 +187,21 @@ OPTIONS: Final[dict[str, Option]] = {
             "directories",
             None,
             ("environment", "exchange"),
-            "Directories for temporary files, used in turn; they must exist. A directory in "
-            "which a file cannot be made is not used again. Files have no name, so nothing is "
-            "left of them even after a kill. If not given, Spark's local directories in a "
-            "process of Spark, else the system's temporary directory.",
+            "Directories for temporary files, used in turn; they must exist. A directory in which "
+            "a file cannot be made is not used again. The files have no name, so nothing is left "
+            "of them even if the process is killed. By default Spark's local directories in a "
+            "process of Spark, and the system's temporary directory elsewhere.",
         ),
         Option(
             "compression",
             "choice",
             "none",
             ("environment", "exchange"),
-            "The codec of full pages and buffers on their way to disk or to another process: "
-            "none, lz4 (fast) or zstd (small). It pays if the network or the disk is slower "
-            "than the codec. Buffers that would not become smaller, events, and buffers for a "
-            "reader of the same process that do not touch the disk stay uncompressed.",
+            "The codec for full pages and buffers on their way to disk or to another process: "
+            "none, lz4 (fast) or zstd (small). It pays if the network or the disk is slower than "
+            "the codec. Three kinds of buffers stay uncompressed: those that would not become "
+            "smaller, events, and those for a reader of the same process that do not touch the "
+            "disk.",
             choices=("none", "lz4", "zstd"),
         ),
         Option(
@@ -202,9 +209,11 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "0",
             ("environment",),
-            "The limit of one blocking or hybrid partition on disk; 0 is no limit. At the limit"
-            " the writer of a hybrid partition waits for the reader, and a blocking partition, "
-            "which has no reader yet, fails.",
+            "The most bytes that one blocking or hybrid partition may have on disk; 0 is no "
+            "limit. (A blocking partition is read after its end; a hybrid one is read while it is "
+            "written, and uses the disk when memory runs short.) At the limit the writer of a "
+            "hybrid partition waits for the reader. A blocking partition has no reader yet, so it "
+            "fails.",
             minimum="0",
         ),
         Option(
@@ -212,7 +221,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "address",
             "127.0.0.1:0",
             ("environment",),
-            "The address at which other processes reach this one.",
+            "The address at which other processes reach this one. With the default only processes "
+            "of the same host can.",
         ),
         Option(
             "partition_request_timeout",
@@ -229,9 +239,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "10s",
             ("environment",),
-            "The silence after which a process with open channels counts as lost. I/O threads "
-            "send heartbeats when they have nothing else to send, so a busy function is not "
-            "silent; a stopped process is.",
+            "The time without any message after which a process with open channels counts as "
+            "lost. I/O threads send heartbeats when they have nothing else to send. So a process "
+            "with a busy function does not count as lost, and a stopped process does.",
             minimum="2s",
             maximum="1h",
         ),
@@ -240,10 +250,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("environment", "exchange"),
-            "With auto, processes of one host, one user and one network namespace connect "
-            "without TCP and read each other's pages in place; they fall back to TCP. With off "
-            "they always use TCP. Batches that a reader keeps hold segments of the writer too, "
-            "up to half of its pool; further pages are copied as over TCP.",
+            "With auto, processes of one host, one user and one network namespace read each "
+            "other's pages in shared memory, without TCP; if that is impossible, they use TCP. "
+            "With off they always use TCP. A batch that a reader keeps holds a segment of the "
+            "writer too, up to half of the writer's pool; further pages are copied as over TCP.",
             choices=("auto", "off"),
         ),
         Option(
@@ -251,9 +261,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "size",
             "0",
             ("exchange",),
-            "Joins the pages that wait for a consumer, in a copy, into batches of up to this "
-            "size; 0 keeps each page as a batch. For functions with a high cost per batch, if "
-            "there are so many partitions that pages are small.",
+            "Copies the pages that wait for a consumer together into batches of up to this size; "
+            "0 makes each page a batch. It helps functions with a high cost per batch, if there "
+            "are so many partitions that pages are small.",
             minimum="0",
             maximum="1g",
         ),
@@ -262,8 +272,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             None,
             ("exchange",),
-            "The number of consumer tasks, and of partitions of the result; half of the slots, "
-            "at least 1, if not given.",
+            "The number of consumer tasks, which is the number of partitions of the result; by "
+            "default half of the slots, at least 1.",
             minimum=1,
             maximum=8_000,
         ),
@@ -272,9 +282,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             None,
             ("exchange",),
-            "The number of readers of a source, which are tasks of the producer job; the slots "
-            "that the consumers leave, at least 1, if not given. Readers beyond the free slots "
-            "run in waves, and later ones read the splits that are left. Not for a DataFrame.",
+            "The number of producer tasks that read a source; by default the slots that the "
+            "consumers leave, at least 1. If there are more of them than free slots, they run in "
+            "waves, and later ones read the splits (pieces of the source) that are left. It does "
+            "not apply to a DataFrame, which has one producer per partition.",
             minimum=1,
             maximum=100_000,
         ),
@@ -283,8 +294,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "shuffle",
             ("exchange",),
-            "What happens if the consumers and one producer do not fit the slots: shuffle runs "
-            "the job through Spark's own repartition with a warning, error raises.",
+            "What happens if the slots do not suffice for the consumers and one producer. With "
+            "shuffle, the job runs through Spark's own repartition, with a warning; with error, "
+            "the call raises. If slots run short only later, shuffle lets consumers take over "
+            "each other's partitions, and error forbids that: see docs/slots.md.",
             choices=("shuffle", "error"),
         ),
         Option(
@@ -292,8 +305,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "60s",
             ("exchange",),
-            "How long a task tries to reach the coordinator on the driver before the driver "
-            "counts as lost.",
+            "How long a task tries to reach the coordinator, a thread of the driver, before the "
+            "driver counts as lost.",
             minimum="1s",
             maximum="1h",
         ),
@@ -302,8 +315,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "duration",
             "10s",
             ("exchange",),
-            "The silence after which a task, or the driver, counts as lost. A thread of its own"
-            " sends a heartbeat each half second, so a busy function or program is not silent.",
+            "The time without a heartbeat after which a task, or the driver, counts as lost. A "
+            "separate thread sends one each half second, so a busy function or program does not "
+            "count as lost.",
             minimum="2s",
             maximum="1h",
         ),
@@ -312,9 +326,9 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("exchange",),
-            "Progress on the driver. With auto it is a line on a terminal, an output in a "
-            "notebook, and a log line each 10 s elsewhere; with log only log lines; with off "
-            "nothing. See docs/progress.md.",
+            "Where the driver shows progress. With auto it is a line on a terminal, an output in "
+            "a notebook, and a log line each 10 s elsewhere. With log it is always a log line, "
+            "with off nothing. See docs/progress.md.",
             choices=("auto", "log", "off"),
         ),
         Option(
@@ -322,8 +336,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "schema",
             None,
             ("exchange",),
-            "The schema that map returns, if both map and reduce are given; the schema of the "
-            "input if not given.",
+            "The schema that map returns, if both map and reduce are given; by default the schema "
+            "of the input.",
             call_only=True,
         ),
     )
