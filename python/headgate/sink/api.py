@@ -2,7 +2,7 @@
 
 Parts and names are those of Flink's two-phase sinks (FLIP-143, FLIP-191). A writer stages its
 batches and finally returns a committable, which lists the staged files. The committer gets the
-committables of exactly one attempt of every task and makes all of them visible, or none.
+committables of exactly one attempt of every task and makes all of their files visible, or none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WriterContext:
     Attributes:
         job: the job's name, from the committer.
         index: the task's number within the job; orders the files, and need not be unique.
-        attempt: unique within the job, among all writers and all attempts of a task.
+        attempt: id of the attempt, unique within the job, among all writers and attempts.
     """
 
     job: str

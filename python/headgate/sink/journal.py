@@ -1,8 +1,9 @@
-"""The journal of a commit, written before the first file moves, to roll forward after a crash.
+"""The journal of a commit: written before the first file moves, so that a crash can be repaired.
 
-A commit is decided once its journal exists. From then on every step is idempotent: a file that is
-in its place stays there, and a deletion ignores a missing file. Two processes may roll forward at
-the same time, because names are never used twice.
+A commit is decided once its journal exists: it is completed ("rolled forward") and never undone.
+From then on every step is idempotent: a file that is in its place stays there, and a deletion
+ignores a missing file. Two processes may roll forward at the same time, because names are never
+used twice.
 """
 
 from __future__ import annotations

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!   ArrowWriter -> ResultPartition -> Subpartition --(local)--> LocalChannel  \
-//!                                        \-- net: one TCP connection -->       InputGate -> RecordReader
+//!                                        \-- net: one connection -->           InputGate -> RecordReader
 //!                                            per pair of processes  RemoteChannel /
 //! ```
+//!
+//! A [`ShuffleEnvironment`] owns all of these in one process. `writer` routes rows to
+//! subpartitions, `partition` and `subpartition` queue their buffers, `spill` keeps them on disk,
+//! `net` moves them between processes, and `gate` and `reader` read them.
 
 #![forbid(unsafe_code)]
 

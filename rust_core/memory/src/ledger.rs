@@ -36,7 +36,8 @@ pub(crate) fn admit(
 /// Divides the segments that are not guaranteed among the pools that can use them, in proportion to
 /// what each can use.
 ///
-/// Rounding against running totals assigns every segment that a pool can use.
+/// Each share is rounded so that the running total is right. So no segment that a pool can use
+/// stays unassigned.
 pub(crate) fn redistribute(shares: &mut [&mut Share], pinned: usize, total: usize) {
     let promised: usize = shares.iter().map(|share| share.min).sum::<usize>() + pinned;
     let spare = total.saturating_sub(promised);

@@ -1,4 +1,5 @@
-//! The numbers of a global pool and its local pools. Every decision is made here, under one lock.
+//! The counts of segments of a global pool and its local pools. Every decision is made here, under
+//! one lock.
 //!
 //! Decisions: ADR 0004, ADR 0013.
 
@@ -146,7 +147,7 @@ impl PoolState {
     pub(crate) fn pin(&mut self, id: u64, subpartition: Option<usize>) -> bool {
         let promised: usize = self.open().map(|account| account.share.min).sum();
         let account = self.accounts.get(&id);
-        // Its pool reserves another segment in its place.
+        // The pool of the pinned segment reserves another segment in its place.
         let replaced =
             usize::from(account.is_some_and(|account| account.share.held <= account.reservation));
         let used = self.held + self.reserved + self.pinned;

@@ -1,5 +1,6 @@
 //! The protocol between two Headgate processes as pure state machines: no I/O, no clock, no threads
-//! and no payload bytes. The driver owns sockets and memory and asks these types for the next step.
+//! and no payload bytes. The driver, which is the I/O thread of the crate `exchange`, owns sockets
+//! and memory and asks these types for the next step.
 //!
 //! A connection begins with the handshake ([`ClientHandshake`], [`ServerHandshake`]). Then the
 //! consumer sends requests and credits, the producer sends buffers ([`Frame`], [`FrameDecoder`]). A

@@ -72,7 +72,7 @@ impl ReceiveChannel {
         Ok(())
     }
 
-    /// Counts a compressed buffer by its length after decompression, which its payload tells.
+    /// Counts a compressed buffer by its length after decompression, which its payload contains.
     pub fn on_compressed(&mut self, plain_len: u32) {
         self.received.add_buffer(plain_len);
     }

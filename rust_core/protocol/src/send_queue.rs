@@ -112,8 +112,8 @@ impl<V> SendQueue<V> {
         Ok(())
     }
 
-    /// Returns true if the backlog of a channel must be announced, whose next buffer is `next`: without
-    /// exclusive buffers and credit, no header can tell the consumer to grant any.
+    /// Returns true if the backlog of a channel whose next buffer is `next` must be announced.
+    /// Without exclusive buffers and credit, no buffer is sent whose header could report it.
     #[must_use]
     pub fn announces_backlog(&self, channel: ChannelId, next: Next) -> bool {
         let starved = |open: &Channel<V>| open.initial == 0 && open.credit.available() == 0;

@@ -1,8 +1,8 @@
 //! The content of buffers: records, Arrow pages and events, and the choice of a subpartition for
 //! each row.
 //!
-//! The crate works on `&mut [u8]` targets and [`bytes::Bytes`] sources, without pools, sockets and
-//! clocks. The path of a batch through it:
+//! The crate writes into `&mut [u8]` and reads from [`bytes::Bytes`], without pools, sockets and
+//! clocks. A partition id is the number of a subpartition. The path of a batch through it:
 //!
 //! ```text
 //! RecordBatch -- Selector --> one partition id per row -- Scatter --> row numbers by partition

@@ -1,4 +1,5 @@
-//! Groups row numbers by partition: a stable counting sort over one block of partition ids.
+//! Groups row numbers by partition: a stable counting sort over one block of partition ids. A
+//! partition is here what the exchange calls a subpartition: the rows of one consumer.
 
 /// A partition id is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -31,7 +31,7 @@ _NAMED = 5
 
 
 class SplitFetcher(Generic[E, SplitT]):
-    """Runs tasks first, then fetches while it has splits, else waits. After Flink's SplitFetcher.
+    """Flink's SplitFetcher: runs its tasks, then fetches while it has splits, otherwise waits.
 
     Any thread may call any method but :meth:`steps`. One lock guards the tasks, the splits and the
     flags; no code of a source runs under it.
@@ -128,8 +128,9 @@ class SplitFetcher(Generic[E, SplitT]):
     def steps(self) -> Steps[None]:
         """Run until shutdown, then close the split reader.
 
-        After an error it waits for the shutdown too: the reader may still emit a batch whose
-        memory belongs to the split reader, and shuts down only after it has recycled the batch.
+        After an error it also waits for the shutdown before it closes the split reader: the source
+        reader may still emit a batch whose memory belongs to the split reader, and calls shutdown
+        only after it has recycled the batch.
         """
         try:
             yield from self._loop()

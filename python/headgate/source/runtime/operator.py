@@ -1,4 +1,4 @@
-"""The operator of a reader: takes splits and messages in a mailbox, and hands out records."""
+"""The operator drives a reader: takes splits and messages from a mailbox, and returns records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SourceOperator(Generic[T]):
     Args:
         source: creates the reader.
         context: the reader's context.
-        watermarks: makes the watermarks; None for those that the source emits itself.
+        watermarks: the strategy for watermarks; None for those that the source emits itself.
         report_watermark: called with the watermark in ms, each update interval of an alignment
             group.
         report_finished: called with the ids of splits after their last record was handed out.

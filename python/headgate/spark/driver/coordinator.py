@@ -1,6 +1,7 @@
 """The coordinator: turns messages of workers and facts of Spark into effects. No sockets, no Spark.
 
-One thread owns it (see server.py), so it has no locks. Time is an argument.
+An effect is an action for the caller: send a message, start or cancel a job, kill a task. One thread
+owns the coordinator (see server.py), so it has no locks. Time is an argument.
 """
 
 from __future__ import annotations

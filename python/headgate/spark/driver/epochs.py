@@ -1,4 +1,4 @@
-"""How the epochs of a run, and the run itself, begin and end. No sockets, no Spark.
+"""The begin and the end of the epochs of a run, and of the run itself. No sockets, no Spark.
 
 The loss of a member ends an epoch. Producers stop. Consumers begin again, in place or as a further
 attempt of their task. Then a new producer job begins the next epoch (docs/adr/0010-epochs.md).
@@ -26,7 +26,7 @@ from headgate.spark.wire.cause import CANCELLED, Cause
 if TYPE_CHECKING:
     from headgate.spark.driver.roster import Roster
 
-#: Seconds that a quiet end waits for the producers before it cancels their job.
+#: Seconds that the producers have to end once no consumer needs rows; then their job is cancelled.
 FINISH_GRACE: Final = 2.0
 
 
@@ -120,7 +120,7 @@ class Epochs:
         Args:
             cause: why it ends.
             member: the member that was lost, if one is known.
-            is_unconfirmed: True if a worker reported it of a peer.
+            is_unconfirmed: True if only a worker reported it, about a peer.
 
         Returns:
             False if no epoch was running; ``cause`` may explain the end of the last one.

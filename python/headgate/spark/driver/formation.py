@@ -1,7 +1,7 @@
 """Groups waiting consumers into runs. No sockets, no Spark: its status comes as plain values.
 
 A run is formed once every task of the stage has connected, all slots are held, or no consumer has come
-for a second. Correctness never depends on it: a late consumer gets a run of its own.
+for a second. The rows do not depend on which consumers share a run: a late consumer gets its own.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class ExchangeFacts:
 
 
 class SubpartitionOwners:
-    """The consumer that serves each subpartition: fixed once it was handed over, or served.
+    """The consumer that serves each subpartition; fixed once it was handed over or served.
 
     Spark may compute the partitions of one result in different runs, for a stage retry or a cache.
-    All of them must agree on the consumer that had the rows: always within a stage, and within an
+    All of them must give the rows to the same consumer: within a stage always, and within an
     exchange while anything is persisted, as a cached partition outlives its stage.
     docs/adr/0003-handing-over-subpartitions.md says why.
     """

@@ -34,7 +34,7 @@ class Roster:
 
     @property
     def indexes(self) -> set[int]:
-        """The subpartitions that consumers of this run read or were to read."""
+        """The subpartitions that consumers of this run read, or would have read."""
         return {index for served in self.serves.values() for index in served}
 
     @property
@@ -68,7 +68,7 @@ class Roster:
         return any(member.state is State.LOST for member in self.members)
 
     def copies(self, producer: Producer) -> list[Producer]:
-        """Return the second attempts of a producer that wait."""
+        """Return the second attempts at a producer's partition, which wait."""
         return [copy for copy in self.parked if copy.partition == producer.partition]
 
     def next_copy(self, producer: Producer) -> Producer | None:

@@ -1,7 +1,7 @@
 """Ends a run that waits although slots are free and nothing runs. No sockets, no Spark.
 
-Consumers that hold all slots are the business of relief.py. Here slots are free, so Spark could
-start a task at any moment, and does not: its driver waits for something that never comes.
+relief.py handles consumers that hold all slots. Here slots are free, so Spark could start a task at
+any moment, but does not: its driver waits for an event that never comes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class JobThread:
 
 @dataclass(slots=True)
 class Stalls:
-    """For how long nothing has moved. Only looks at Spark count as time."""
+    """The time for which nothing has moved, summed over the looks at Spark's slots."""
 
     _quiet: float = 0.0
     _looked: float | None = None
@@ -133,7 +133,7 @@ class Stalls:
 
 
 def limit(slots: SlotFacts) -> float:
-    """Return the seconds without movement that are too many.
+    """Return the seconds without movement after which a run fails.
 
     A task set may wait for a place near its data on each of three levels.
     """

@@ -1,4 +1,4 @@
-"""The body of a resident consumer task: register, wait, read the gate, reduce, report the end."""
+"""The body of a consumer task: register, wait for START, read the gate, reduce, report the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXPLAIN: Final = 6.0
 
 
 def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the subpartitions whose numbers are this task's rows of the range."""
+    """Yield the rows of this task's subpartitions, whose numbers are the rows of ``batches``."""
     indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
     for index in indexes:
         with Control(task.place) as control:
@@ -40,7 +40,7 @@ def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one index; begin again in each epoch until the first row has left."""
+    """Yield the rows of one index; begin again in each epoch until a row was yielded."""
     while (message := control.receive()).kind != "END":
         if message.kind == "ABORT":
             raise Cause.from_fields(message.fields).error()

@@ -1,4 +1,4 @@
-"""The body of a producer task: register a partition, map, send, wait until all is taken."""
+"""The body of a producer task: register a partition, map, send, wait until consumers have all."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the partition's rows to their consumers; yield one row of totals.
 
-    A producer connects once it has its first batch, since from then on no subpartition can be handed
-    over: its input may be another exchange, which still waits for a slot. The reader of a source has
-    no input: it connects at once, and registers with the first batch of its first split.
+    A producer connects once it has its first batch, because subpartitions can be handed over only
+    before a producer has connected, and its input may be another exchange that still waits for a
+    slot. The reader of a source has no input: it connects at once, and registers with the first
+    batch of its first split.
     """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 

@@ -71,7 +71,7 @@ impl GatePool {
     }
 
     /// Promises a new channel its exclusive segments, or as many as the global pool guarantees, at
-    /// least one. Returns how many, and those of them that are free now. The channel
+    /// least one. Returns the promised number, and those segments that are free now. The channel
     /// [asks](Self::ask) for the others.
     pub(crate) fn admit(&self) -> Result<(usize, Vec<PooledSegment>)> {
         if self.exclusive == 0 {
@@ -83,7 +83,7 @@ impl GatePool {
         Ok((exclusive, segments))
     }
 
-    /// Takes up to `count` free segments; none while another channel misses exclusive ones.
+    /// Takes up to `count` free segments; none while another channel still lacks exclusive ones.
     fn collect(&self, count: usize) -> Result<Vec<PooledSegment>> {
         let mut segments = Vec::with_capacity(count);
         while segments.len() < count {
@@ -158,7 +158,8 @@ impl GatePool {
         lock(&self.queue).update(&channel, &mut lock(channel.0.queued_for()), None);
     }
 
-    /// Queues the channel, moves it or takes it out of the queue, as it wants.
+    /// Queues the channel, moves it or takes it out of the queue, according to the kind of segment
+    /// that it needs next.
     fn update(&self, channel: &Waiting) {
         let mut queue = lock(&self.queue);
         // Read under the queue's lock, so that no older answer overwrites a newer one.

@@ -1,4 +1,4 @@
-//! The subpartitions of a partition, what of them is on disk, and the progress of their consumers.
+//! The subpartitions of a partition, their buffers on disk, and the progress of their consumers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ fn not_found(detail: String) -> ExchangeError {
     ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail }
 }
 
-/// Everything of a partition that consumers read. It fails, is released and is closed as a whole.
+/// The half of a partition that consumers read; `Segments` is the writer's half. It fails, is
+/// released and is closed as a whole.
 pub(super) struct Output {
     id: PartitionId,
     kind: PartitionKind,
@@ -36,7 +37,7 @@ pub(super) struct Output {
 
 impl Output {
     /// # Errors
-    /// [`ExchangeError::PoolTooSmall`] when there is no segment to read back from disk with.
+    /// [`ExchangeError::PoolTooSmall`] if no segment is left to read data from disk into.
     pub(super) fn new(
         id: PartitionId,
         options: &PartitionOptions,
@@ -90,8 +91,8 @@ impl Output {
     /// Attaches a reader to a subpartition.
     ///
     /// # Errors
-    /// No such subpartition, one that has its reader, was released or is not built, or the failure
-    /// of the partition.
+    /// The subpartition does not exist, has a reader already, was released or is not built; or the
+    /// failure of the partition.
     pub(super) fn create_view(
         self: &Arc<Self>,
         index: usize,
@@ -129,7 +130,7 @@ impl Output {
     }
 
     /// # Errors
-    /// The failure of the partition, or a loss that nobody explained in time.
+    /// The failure of the partition, or the loss of a consumer whose timeout has passed.
     pub(super) fn check(&self) -> Result<()> {
         self.consumers.check().map_err(|failure| self.failed(failure))
     }
@@ -144,7 +145,8 @@ impl Output {
         }
     }
 
-    /// True once no consumer wants anything more; of a blocking partition, once none can read it.
+    /// True once no consumer needs further data. For a blocking partition: once no subpartition can
+    /// be read any more.
     pub(super) fn is_released(&self) -> bool {
         match self.kind {
             PartitionKind::Blocking => self.subpartitions.iter().all(|one| one.is_released()),
@@ -152,7 +154,7 @@ impl Output {
         }
     }
 
-    /// Drops what is queued for a subpartition and all that is still written to it.
+    /// Drops the buffers that are queued for a subpartition, and all that are added to it later.
     pub(super) fn release(&self, index: usize) {
         self.subpartitions[index].release();
         self.drop_stored(index);
@@ -179,7 +181,7 @@ impl Output {
         consumed
     }
 
-    /// Waits until every consumer acknowledged its records, or wants nothing more; false on
+    /// Waits until every consumer acknowledged its records, or needs no further data; false on
     /// timeout.
     ///
     /// # Errors
@@ -244,12 +246,13 @@ impl Output {
         self.kind.is_stored() || self.subpartitions[targets].iter().any(|target| target.is_remote())
     }
 
-    /// Ends every wait for consumers that will not get everything.
+    /// Ends every wait for consumers with an error, as they will not get all data.
     pub(super) fn refuse_waiting(&self) {
         self.consumers.refuse_waiting();
     }
 
-    /// Drops what is queued. What a blocking partition stores stays until its last reader is done.
+    /// Drops the queued buffers. Those that a blocking partition stored on disk stay until its last
+    /// reader is done.
     pub(super) fn close(&self) {
         self.refuse_waiting();
         for (index, subpartition) in self.subpartitions.iter().enumerate() {
@@ -261,7 +264,7 @@ impl Output {
         }
     }
 
-    /// Ends the readers of what is stored.
+    /// Ends the readers of buffers on disk.
     pub(super) fn shut_down(&self) {
         if let Some(store) = &self.store {
             store.shut_down();
@@ -288,7 +291,7 @@ impl ViewedPartition for Output {
     }
 
     fn consumer_lost(&self, index: usize, cause: &ExchangeError) {
-        // A blocking subpartition still has everything for the next consumer.
+        // A blocking subpartition still has all its data for the next consumer.
         if self.kind != PartitionKind::Blocking && self.consumers.lose(index, cause) {
             self.fail(cause);
         }

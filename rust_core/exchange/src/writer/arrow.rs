@@ -86,8 +86,8 @@ impl ArrowWriter {
     /// Emits a batch to the subpartitions that the selector names.
     ///
     /// # Errors
-    /// A batch of another schema, a row above the limit, the failure of the partition, or what the
-    /// interrupt says.
+    /// The batch has another schema, a row is above the limit, the partition has failed, or the
+    /// interrupt raised an error.
     pub fn emit<'a>(
         &mut self,
         batch: impl Into<Emitted<'a>>,
@@ -189,8 +189,8 @@ impl ArrowWriter {
         self.state.broadcast_event(event, data_type)
     }
 
-    /// Announces the end of the user's records. Only events may follow before
-    /// [`finish`](Self::finish).
+    /// Announces the end of the user's records to the consumers. Only events may be emitted between
+    /// this and [`finish`](Self::finish).
     ///
     /// # Errors
     /// When it was announced before.
@@ -227,8 +227,8 @@ impl ArrowWriter {
         Ok(())
     }
 
-    /// Returns counters of what was emitted, once for each subpartition that gets it. Open pages
-    /// count once they are sent.
+    /// Returns the counters of emitted data. Data for several subpartitions counts once for each,
+    /// and open pages count only when they are sent.
     pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -306,8 +306,8 @@ impl ArrowWriter {
         }
     }
 
-    /// Writes a row that is wider than a page: encodes it into ordinary memory, and cuts that over
-    /// segments.
+    /// Writes a row that is wider than a page: encodes it into ordinary memory, and distributes the
+    /// bytes over segments.
     fn span(
         &mut self,
         lane: Lane,
@@ -341,8 +341,8 @@ impl ArrowWriter {
         }
     }
 
-    /// Waits until the partition is available. Before the batch is begun, a wait can be interrupted
-    /// without a loss; later, half of the batch would be emitted.
+    /// Waits until the partition is available. It is called before a batch is begun: an interrupted
+    /// wait then emits no row, while one within the batch would leave a part of it emitted.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
         self.partition.shared().foreign.release();

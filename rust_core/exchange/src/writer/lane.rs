@@ -1,4 +1,4 @@
-//! Lanes: one subpartition, or all of them at once.
+//! A lane is the target of a record or buffer: one subpartition, or all of them at once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    /// The subpartition whose limit its segments count towards; none for segments that all read.
+    /// The subpartition whose limit counts the lane's segments; `None` for segments that all
+    /// subpartitions share.
     pub(super) fn subpartition(self) -> Option<usize> {
         match self {
             Self::One(index) => Some(index),
@@ -30,8 +31,8 @@ impl Lane {
         }
     }
 
-    /// The place of its open buffer among those of a writer. The buffer for all subpartitions comes
-    /// behind those for one.
+    /// The index of the lane's open buffer in a writer. The buffer for all subpartitions comes
+    /// after those for single ones.
     pub(super) fn slot(self, partition: &ResultPartition) -> usize {
         match self {
             Self::One(index) => index,
@@ -46,8 +47,8 @@ impl Lane {
     }
 }
 
-/// Bytes that a new buffer for these subpartitions should hold: the least that one of them asks
-/// for.
+/// Returns the size in bytes of a new buffer for these subpartitions: the smallest size that one of
+/// their consumers announced.
 pub(super) fn buffer_size(targets: &[Arc<Subpartition>]) -> usize {
     targets.iter().map(|target| target.buffer_size()).min().unwrap_or(usize::MAX)
 }

@@ -1,7 +1,7 @@
 //! The open pages of a writer of record batches (spec 4.5).
 //!
-//! Rows are copied into a page of their subpartition. A large batch for one place is not copied:
-//! its pages are pieces of its own memory.
+//! Rows are copied into a page of their subpartition. A large batch that goes to one subpartition
+//! or to all is not copied: its pages are slices of its own memory.
 //!
 //! Decision: ADR 0021.
 
@@ -68,18 +68,19 @@ impl Rows<'_> {
 /// The part of a batch that was sent in pieces.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sent {
-    /// Number of its first rows that are queued. The others must be copied.
+    /// Number of rows at the batch's start that are queued. The others must be copied.
     pub(super) rows: usize,
-    /// True if the batch is small beside the memory that it would have kept.
+    /// True if the batch is not sent in pieces because it is small compared with the memory that it
+    /// would keep alive.
     pub(super) is_compacting: bool,
 }
 
 struct State {
-    /// One page per subpartition, and behind them the page for all subpartitions. Pages for one and
-    /// for all are never open at the same time: that would change the order of records.
+    /// One page per subpartition, then the page for all subpartitions. Pages for one and for all
+    /// are never open at the same time, because that would change the order of records.
     open: Vec<Option<Page>>,
     profile: PageProfile,
-    /// True if the last batch got its charge, so that the next one may wait for its own.
+    /// True if the last batch got its charge. Only then may the next batch wait for its charge.
     waits_for_charge: bool,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct OpenPages {
     schema: Arc<PageSchema>,
     counters: Arc<Counters>,
     /// Held while rows are copied and while a page is queued, so that pages are queued in order.
-    /// Never held during a wait. The locks of subpartitions come after it.
+    /// Never held during a wait. Locks of subpartitions may be taken under it, not the reverse.
     state: Mutex<State>,
 }
 
@@ -105,7 +106,7 @@ impl OpenPages {
         Self { partition, schema, counters, state }
     }
 
-    /// Appends rows up to the first that is wider than a page. Returns that row and those behind
+    /// Appends rows up to the first that is wider than a page. Returns that row and the rows after
     /// it.
     ///
     /// # Errors
@@ -156,8 +157,8 @@ impl OpenPages {
         }
     }
 
-    /// Queues a batch that keeps `pinned` bytes of memory as pages in pieces, if all its readers
-    /// take pieces and if that costs less than a copy.
+    /// Queues a batch that keeps `pinned` bytes of memory alive as pages in pieces, if all its
+    /// readers take pieces and that costs less than a copy.
     ///
     /// # Errors
     /// The failure of the partition, or what the interrupt says.
@@ -223,8 +224,8 @@ impl OpenPages {
         is_read && all() && self.partition.buffers().leaves_plain(targets.clone())
     }
 
-    /// Takes `count` segments as the charge of a batch. Waits for them, unless the last wait was in
-    /// vain.
+    /// Takes `count` segments as the charge of a batch. Waits for them, unless the last charge was
+    /// not granted.
     fn charge(&self, lane: Lane, count: u64, interrupt: Interrupt<'_>) -> Result<Option<Charge>> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let request = |patient| {
@@ -233,7 +234,7 @@ impl OpenPages {
         let mut charge = request(false)?;
         let waits = std::mem::replace(&mut lock(&self.state).waits_for_charge, charge.is_some());
         if charge.is_none() && waits {
-            // The open pages may hold the segments it waits for.
+            // The open pages may hold the segments that the charge waits for.
             self.flush();
             charge = request(true)?;
             lock(&self.state).waits_for_charge = charge.is_some();
@@ -249,9 +250,9 @@ impl OpenPages {
         }
     }
 
-    /// Sends the open pages of consumers that have nothing else queued. The page of a busy consumer
-    /// goes on filling: a slow consumer would get many small pages otherwise, each in a segment of
-    /// its own.
+    /// Sends the open pages of consumers that have nothing else queued. The page for a busy
+    /// consumer stays open for more rows. Otherwise a slow consumer would get many small pages,
+    /// each in a segment of its own.
     pub(super) fn flush_by_time(&self) {
         let mut state = lock(&self.state);
         for slot in 0..state.open.len() {
@@ -307,8 +308,8 @@ impl OpenPages {
     }
 }
 
-/// Segments that a page for readers in this process may fill: a batch slightly larger than a
-/// segment stays one page.
+/// Size in segments of the largest page for readers in this process, so that a batch slightly
+/// larger than a segment stays one page.
 const LOCAL_SEGMENTS: usize = 2;
-/// Limit of the memory that a batch in pieces may keep, as a multiple of its own bytes.
+/// Limit of the memory that a batch in pieces may keep alive, as a multiple of its own bytes.
 const MAX_PINNED_RATIO: u64 = 4;
