@@ -99,6 +99,13 @@ PARTS = (
         (*SPARK, "tests/soak/spark/*"),
     ),
     Part(
+        "slots",
+        "executors that come, go and are lost; pools, and copies of tasks",
+        pytest("tests/soak/slots"),
+        8,
+        (*SPARK, "tests/soak/slots/*"),
+    ),
+    Part(
         "network",
         "damaged, delayed and silent links between processes, in real time",
         pytest("tests/soak/network"),

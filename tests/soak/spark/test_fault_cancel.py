@@ -8,7 +8,7 @@ import time
 import pytest
 from pyspark import InheritableThread, cloudpickle
 from tests.spark.masters import in_executors
-from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executors
+from tests.spark.outcomes import outcome_of, wait_for, wait_for_executors
 
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver.jobs import Jobs
@@ -17,7 +17,6 @@ from headgate.spark.driver.jobs import Jobs
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = [
-    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
     in_executors,
 ]
 

@@ -49,7 +49,6 @@ def add_up(result):
 RIGHT = (sum(range(1000)), 1000)
 #: Each test of this file starts a Spark of its own.
 pytestmark = pytest.mark.timeout(600)
-LONG = pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it")
 
 
 class Driver:
@@ -123,7 +122,6 @@ def is_running(pid):
         return False
 
 
-@LONG
 @pytest.mark.parametrize("whole", [False, True], ids=lambda whole: "whole" if whole else "python")
 def test_a_driver_that_is_stopped_for_5_seconds(driver, whole):
     one = driver("""
@@ -146,7 +144,6 @@ def children(driver):
     return set(map(int, text.split()))
 
 
-@LONG
 def test_a_driver_that_is_silent_too_long_and_comes_back(driver):
     one = driver("""
     print(add_up(exchange(df, by="id", num_partitions=2, map=slow(4), reduce=waiting,

@@ -83,7 +83,6 @@ def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(sp
     assert outcome_of(exchange(numbers, by="k", reduce=work)) == "rows"
 
 
-@pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it")
 @pytest.mark.timeout(180)
 def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
     spark, numbers, tmp_path

@@ -4,13 +4,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.soak.spark.own_driver import drive
-from tests.spark.outcomes import rounds
+from tests.spark.own_driver import drive
 
-pytestmark = [
-    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
-    pytest.mark.timeout(700),
-]
+pytestmark = pytest.mark.timeout(700)
 
 CLUSTER = "local-cluster[2,2,1024]"
 

@@ -1,7 +1,7 @@
 """Spark's speculative copies of producers and consumers: exactly one attempt of each task counts.
 
 Copies only run on another host, so this test starts a cluster with workers on two loopback
-addresses. It takes a minute and needs HEADGATE_TEST_FAULTS=full.
+addresses. It takes a minute.
 """
 
 import contextlib
@@ -14,12 +14,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.spark.outcomes import rounds, wait_for
+from tests.spark.outcomes import wait_for
 
-pytestmark = [
-    pytest.mark.skipif(not rounds(0, 1), reason="HEADGATE_TEST_FAULTS=full runs it"),
-    pytest.mark.timeout(400),
-]
+pytestmark = pytest.mark.timeout(400)
 
 SCRIPT = """
 import json, sys, time
