@@ -26,7 +26,7 @@ MAX_LINES = 500
 FLOORS = {
     "memory": {"memory"},
     "protocol": {"protocol"},
-    "record": {"record", "memory"},
+    "record": {"record"},
     "exchange": {"exchange", "record", "memory", "protocol"},
     "bindings": {"bindings", "exchange", "record"},
     "fuzz": {"fuzz", "record", "protocol"},

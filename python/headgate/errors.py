@@ -93,7 +93,7 @@ class RunStalled(HeadgateError, RuntimeError):
     """Slots are free, no task starts, and a run still waits for its producers."""
 
     code = "HG-2103"
-    default_remedy = "end what the run waits for · run the action again · report it if it repeats"
+    default_remedy = "cancel the job or free the lock that the error names · run the action again · report it if it repeats"
 
 
 class NotBuiltError(HeadgateError, NotImplementedError):

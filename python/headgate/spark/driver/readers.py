@@ -26,7 +26,7 @@ _NAME: Final = 150
 
 
 class Enumeration(Protocol):
-    """The enumerator of a run, for the coordinator's thread: no method may block."""
+    """The enumerator of one epoch, for the coordinator's thread: no method may block."""
 
     @property
     def name(self) -> str:

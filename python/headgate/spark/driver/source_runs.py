@@ -1,4 +1,4 @@
-"""The enumerator of one run: between the coordinator's thread and the thread of all enumerators.
+"""The enumerator of one epoch of a run: between the coordinator's thread and the thread of all enumerators.
 
 Neither thread waits for the other: messages of readers are posted to the enumerators' thread, and
 messages of an enumerator are posted to the coordinator's.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SourceRun:
-    """A new enumerator for one run. All methods belong to the coordinator's thread; none blocks.
+    """A new enumerator for one epoch of a run. All methods belong to the coordinator's thread; none blocks.
 
     Args:
         plan: the source.
