@@ -10,7 +10,8 @@ import time
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, TOTALS
 from tests.driver.test_heartbeat import SECRET, Side
-from tests.driver.test_server import consumer, place, until
+from tests.driver.test_server import consumer, place
+from tests.faults.patience import wait_until
 from tests.spark.outcomes import outcome_of, rounds, wait_for
 
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
@@ -90,7 +91,7 @@ def flood(port, times, data, keep=100):
 def test_half_open_connections_leave_a_run_untouched(server, data):
     first = consumer(server, 0, 1)
     first._start_heartbeats()
-    until(lambda: server.coordinator.members)
+    wait_until(lambda: server.coordinator.members, "the member is known")
     before, most = resident_kib(), 0
     times = rounds(2_000, 10_000)
     flooding = threading.Thread(target=flood, args=(server.port, times, data))
@@ -105,12 +106,12 @@ def test_half_open_connections_leave_a_run_untouched(server, data):
     assert most <= server_module.MAX_PENDING + 2
     assert all(member.is_present for member in server.coordinator.members.values())
     assert len(server.coordinator.members) == 1
-    until(lambda: len(server._connections) == 1, 10)
+    wait_until(lambda: len(server._connections) == 1, "the idle connections were closed")
     growth = resident_kib() - before
     print(f"{times} connects in {seconds:.1f} s, at most {most} open, {growth} KiB more")
     assert growth < 16 * 1024
     second = consumer(server, 1, 2)
-    until(lambda: len(server.coordinator.members) == 2)
+    wait_until(lambda: len(server.coordinator.members) == 2, "both members are known")
     for control in (first, second):
         control.close()
 
@@ -183,8 +184,8 @@ def record(server):
         link.send(Message("CONSUMER", fields=fields))
         sent.append(bytes(link.output()))
         sock.sendall(sent[-1])
-        until(lambda: server.coordinator.members)
-    until(lambda: not server.coordinator.members)
+        wait_until(lambda: server.coordinator.members, "the member is known")
+    wait_until(lambda: not server.coordinator.members, "the member was forgotten")
     return sent, got
 
 
@@ -235,7 +236,7 @@ def test_the_right_secret_and_the_wrong_exchange(server, extra):
     known = Place("127.0.0.1", server.port, EXCHANGE, SECRET, 5.0)
     with Control(known) as control:
         control.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 1, "index": 0})
-        until(lambda: server.coordinator.members)
+        wait_until(lambda: server.coordinator.members, "the member is known")
         stranger = b"z" * 15 + bytes([extra])
         with pytest.raises(HandshakeError) as caught:
             Control(Place("127.0.0.1", server.port, stranger, SECRET, 5.0))
