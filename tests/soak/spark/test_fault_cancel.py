@@ -8,7 +8,7 @@ import time
 import pytest
 from pyspark import InheritableThread, cloudpickle
 from tests.spark.masters import in_executors
-from tests.spark.outcomes import outcome_of, wait_for, wait_for_executors
+from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executors
 
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver.jobs import Jobs
@@ -104,7 +104,7 @@ def cancel_one(spark, result, group, interrupt, begun):
 @pytest.mark.timeout(1800)
 def test_cancelled_jobs_between_good_ones(spark, numbers, tmp_path, causes):
     took, workers = [], set()
-    for turn in range(60):
+    for turn in range(rounds(2 * len(KINDS), 60)):
         role, kind = KINDS[turn % len(KINDS)]
         interrupt = turn // len(KINDS) % 2 == 1
         folder = tmp_path / f"{turn}"
