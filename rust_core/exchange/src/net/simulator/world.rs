@@ -267,8 +267,11 @@ impl World {
             subpartition: u32::try_from(*subpartition).expect("a handful"),
         };
         let script = &self.plan.partitions[*partition].scripts[*subpartition];
-        if let Err(error) = env.add_channel(&gate.inner, &address, [0; 32]) {
-            gate.outcome = Some(Err(error));
+        match env.add_channel(&gate.inner, &address, [0; 32]) {
+            // Its user tries again when the pages that readers keep have returned to the pool.
+            Err(ExchangeError::PoolTooSmall { source, .. }) if source.pinned > 0 => return false,
+            Err(error) => gate.outcome = Some(Err(error)),
+            Ok(_) => {}
         }
         let is_remote = self.partitions[*partition].process != gate.process;
         gate.reading.push(Reading::new(script, is_remote));
