@@ -157,7 +157,7 @@ PARTS = (
     ),
     Part(
         "schedules",
-        "ten times as many random schedules as make test runs",
+        "all orders of small connections, and twenty times the random schedules of make test",
         ("scripts/schedules.sh", "--short"),
         8,
         (*EXCHANGE, "python/headgate/source/*", "tests/source/*"),
