@@ -271,7 +271,7 @@ fn other_process(role: &str, rule: &str) -> Child {
         .unwrap()
 }
 
-/// What came of a run in which the other process was to be killed at one point.
+/// The outcome of a run in which the other process is killed at one point, if it gets there.
 struct Killing {
     at: String,
     has_died: bool,
