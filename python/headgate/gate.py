@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from headgate import _native
     from headgate.address import ChannelAddress
+    from headgate.partition import KeptSubpartition
 
     NativeInput: TypeAlias = _native.InputGate | _native.UnionInputGate
 
@@ -89,6 +90,25 @@ class InputGate:
         if address.schema is not None:
             self._take_schema(address.schema)
         return self._native.add_channel(*self._place(address))
+
+    def add_kept_channel(self, kept: KeptSubpartition) -> int:
+        """Add a channel that reads a kept subpartition.
+
+        It needs no segments: batches are read where the file is mapped, and keep it mapped.
+
+        Args:
+            kept: an item that :meth:`ResultPartition.keep` returned, in this process or another one of
+                this host.
+
+        Returns:
+            The channel's index, from 0.
+
+        Raises:
+            ClosedError: the gate is closed or sealed.
+            IntegrityError: the index is damaged.
+            PartitionNotFoundError: raised later, by the reader, if the file is gone.
+        """
+        return self._native.add_kept_channel(kept.index, kept.file)
 
     def add_unknown_channel(self) -> int:
         """Add a channel whose producer is not known yet; a reader waits for it, sealed or not.

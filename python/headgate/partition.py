@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
@@ -34,6 +35,22 @@ class TaskEvent(NamedTuple):
     subpartition: int
     name: str
     body: bytes
+
+
+class KeptSubpartition(NamedTuple):
+    """A subpartition that can be read once the process that wrote it has ended.
+
+    Attributes:
+        subpartition: its number.
+        size: bytes of its data, as they are on disk.
+        file: path of the file that holds the data; None if the data is in ``index`` itself.
+        index: where the data is, with a checksum of each buffer.
+    """
+
+    subpartition: int
+    size: int
+    file: str | None
+    index: bytes
 
 
 class ResultPartition:
@@ -115,6 +132,47 @@ class ResultPartition:
             process_id=self._environment.process_id,
             schema=schema,
         )
+
+    def keep(
+        self, file: str | os.PathLike[str], *, inline_limit: int = 0
+    ) -> list[KeptSubpartition]:
+        """Keep a finished blocking partition for consumers that come once this process has ended.
+
+        Give them the result in any way you like; :meth:`InputGate.add_kept_channel` reads it. The
+        file stays until you delete it. Nobody may write to it: consumers map it.
+
+        Args:
+            file: path of a file to create, best in a directory of ``temp_directories``: elsewhere the
+                data is copied.
+            inline_limit: bytes. If the data of all subpartitions has at most that size, it becomes a
+                part of the result and no file is created.
+
+        Returns:
+            One item for each subpartition that has rows or records.
+
+        Raises:
+            ClosedError: the partition is not finished, or not a blocking one.
+            SpillError: the file exists, or cannot be written or read.
+
+        Example:
+            >>> import headgate as hg
+            >>> env = hg.ShuffleEnvironment()
+            >>> partition = env.create_result_partition(2, kind="blocking")
+            >>> with hg.RecordWriter(partition, serializer="bytes") as writer:
+            ...     writer.emit(b"hello")
+            >>> (kept,) = partition.keep("unused", inline_limit=1000)
+            >>> partition.close()
+            >>> gate = env.create_input_gate(sealed=False)
+            >>> gate.add_kept_channel(kept)
+            0
+            >>> gate.seal()
+            >>> list(hg.RecordReader(gate, serializer="bytes"))
+            [b'hello']
+            >>> env.close()
+        """
+        kept, is_linked = self._native.keep(os.fspath(file), inline_limit)
+        path = os.path.abspath(file) if is_linked else None
+        return [KeptSubpartition(number, size, path, index) for number, size, index in kept]
 
     def release_subpartition(self, subpartition: int) -> None:
         """Drop the queue of a consumer that is gone, and everything emitted to it from now on."""

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -53,6 +54,8 @@ def environment():
 
 
 LINKS = ("local", "remote", "same_host")
+#: How a subpartition reaches its consumer once the producer has ended.
+KEPT = "kept"
 
 #: Links and kinds of partition for the tests that leave the kind open; each link and kind occurs.
 #: The other six pairs would run the same code again: a link reads a partition only through Rust's
@@ -68,8 +71,9 @@ PAIRS = (
     ("local", "blocking"),
     ("remote", "pipelined"),
     ("same_host", "hybrid"),
+    (KEPT, "blocking"),
 )
-assert {link for link, _ in PAIRS} == set(LINKS)
+assert {link for link, _ in PAIRS} == {*LINKS, KEPT}
 assert {kind for _, kind in PAIRS} == set(KINDS)
 
 
@@ -87,10 +91,11 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture
-def link(request, environment):
+def link(request, environment, tmp_path_factory):
     """Make the environments of a producer and a consumer.
 
-    One for both (local), two over TCP (remote), or two that share memory (same_host).
+    One for both (local), two over TCP (remote), two that share memory (same_host), or two with files
+    between them (kept).
     """
     where, kind = request.param
 
@@ -100,6 +105,10 @@ def link(request, environment):
         consumer = producer if where == "local" else environment(**options)
         create = producer.create_result_partition
         producer.create_result_partition = functools.partial(create, kind=kind)
+        if where == KEPT:
+            folder = tmp_path_factory.mktemp("kept")
+            files = (folder / f"kept-{number}" for number in itertools.count())
+            producer.keep_as = functools.partial(next, files)
         return producer, consumer
 
     make.kind = where

@@ -75,6 +75,20 @@ def open_gates(partition, consumer, **options):
     return [consumer.create_input_gate([partition.address(i)], **options) for i in indexes]
 
 
+def open_kept(partition, consumer, file):
+    """Keep a finished partition, close it, and open one gate for each subpartition."""
+    kept = {one.subpartition: one for one in partition.keep(file)}
+    gates = []
+    for index in range(partition.num_subpartitions):
+        gate = consumer.create_input_gate(sealed=False, schema=partition._schema)
+        if index in kept:
+            gate.add_kept_channel(kept[index])
+        gate.seal()
+        gates.append(gate)
+    partition.close()
+    return gates
+
+
 def drain(gate, **options):
     """Read all records: Arrow batches as one table, others as a list."""
     records = list(hg.RecordReader(gate, **options))
@@ -105,14 +119,19 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
     writing = Task(produce)
     if partition.kind == "blocking":
         writing.result(timeout)
-    gates = open_gates(partition, consumer)
+    keep_as = getattr(producer, "keep_as", None)
+    if keep_as is None:
+        gates = open_gates(partition, consumer)
+    else:
+        gates = open_kept(partition, consumer, keep_as())
     readers = [Task(drain, gate, **reading) for gate in gates]
     for reader in readers:
         reader.outcome(timeout)
     # Raise the writer's error first: it is the cause of the readers' errors.
     writing.result(timeout)
     results = [reader.result() for reader in readers]
-    assert Task(partition.wait_consumed, timeout).result()
+    if keep_as is None:
+        assert Task(partition.wait_consumed, timeout).result()
     for gate in gates:
         gate.close()
     partition.close()

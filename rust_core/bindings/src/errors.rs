@@ -92,6 +92,10 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::Integrity { .. } => of(3005),
         ExchangeError::Internal(_) => of(9001),
         ExchangeError::Interrupted | ExchangeError::State(_) => of(1002),
+        ExchangeError::KeptFile { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            of(3006).remedy("run the action again: Spark makes the rows of a lost executor again")
+        }
+        ExchangeError::KeptFile { .. } => of(5003),
         ExchangeError::LinkLost { .. } => of(3001)
             .remedy("see if that host is up and can be reached from here · run the action again"),
         ExchangeError::Listen { .. } => of(3007).remedy("give listen= an address of this host"),

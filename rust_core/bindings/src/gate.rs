@@ -1,6 +1,7 @@
 //! `InputGate`.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,6 +53,16 @@ impl InputGate {
         let partition = PartitionId(partition);
         let address = Address { host, port, process, partition, subpartition };
         blocking(py, |_| self.environment.add_channel(&self.inner, &address, hash))
+    }
+
+    #[pyo3(signature = (kept, file=None))]
+    fn add_kept_channel(
+        &self,
+        py: Python<'_>,
+        kept: &[u8],
+        file: Option<PathBuf>,
+    ) -> PyResult<usize> {
+        blocking(py, |_| self.environment.add_kept_channel(&self.inner, kept, file))
     }
 
     fn add_unknown_channel(&self, py: Python<'_>) -> PyResult<usize> {

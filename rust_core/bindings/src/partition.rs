@@ -1,5 +1,6 @@
 //! `ResultPartition`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use headgate_exchange::{ExchangeError, ResultPartition as Inner, ShuffleEnvironment};
@@ -8,6 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::interrupt::{blocking, released, timeout_of};
+
+/// A subpartition, the bytes of its data, and its index.
+type Kept<'py> = (usize, u64, Bound<'py, PyBytes>);
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct ResultPartition {
@@ -88,6 +92,34 @@ impl ResultPartition {
             Ok(self.inner.task_events().take())
         })?;
         Ok(event.map(|event| (event.subpartition, event.name, PyBytes::new(py, &event.body))))
+    }
+
+    /// Returns `(subpartition, bytes of its data, index)` for each one with rows, and whether the
+    /// buffers are in the file, which has this name then. They follow each index if they have at most
+    /// `inline_limit` bytes in all.
+    fn keep<'py>(
+        &self,
+        py: Python<'py>,
+        file: PathBuf,
+        inline_limit: u64,
+    ) -> PyResult<(Vec<Kept<'py>>, bool)> {
+        let (kept, linked) = blocking(py, |_| {
+            self.environment.check()?;
+            let kept = self.inner.keep()?;
+            let sizes = (0..kept.num_subpartitions()).map(|index| (index, kept.bytes(index)));
+            let sizes: Vec<_> = sizes.filter(|(_, bytes)| *bytes > 0).collect();
+            let linked = sizes.iter().map(|(_, bytes)| bytes).sum::<u64>() > inline_limit;
+            if linked {
+                kept.link(&file)?;
+            }
+            let index = |(index, bytes)| {
+                let index_of = if linked { Ok(kept.index(index)) } else { kept.inline(index) };
+                Ok((index, bytes, index_of?))
+            };
+            Ok((sizes.into_iter().map(index).collect::<Result<Vec<_>, ExchangeError>>()?, linked))
+        })?;
+        let kept = kept.into_iter().map(|(index, size, kept)| (index, size, PyBytes::new(py, &kept)));
+        Ok((kept.collect(), linked))
     }
 
     fn fail(&self, py: Python<'_>, cause: String) -> PyResult<()> {

@@ -231,6 +231,14 @@ pub enum ExchangeError {
         /// The operating system's error.
         source: Arc<std::io::Error>,
     },
+    /// The file of a kept partition cannot be named, or read.
+    #[error("kept file {path}: {source}")]
+    KeptFile {
+        /// Path of the file.
+        path: String,
+        /// The operating system's error.
+        source: Arc<std::io::Error>,
+    },
     /// A partition needs more space on disk than its limit.
     #[error("partition {partition} needs more than {limit} bytes on disk, its max_spill_size")]
     SpillLimit {

@@ -71,6 +71,7 @@ pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent,
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;
 pub use spanning::SpanningOptions;
+pub use spill::KeptPartition;
 pub use spill_dirs::SpillDirectories;
 pub use stats::{
     ChannelStats, Connections, DebloatStats, GateStats, LentStats, Metric, Metrics, Origin,

@@ -11,8 +11,8 @@ use arrow_array::{
 };
 use headgate_fuzz::{client_session, page_schemas, server_session};
 use headgate_protocol::{
-    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, LentBuffer,
-    PartitionId, PartitionRequest, Sequence,
+    BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, KeptBlock,
+    KeptIndex, LentBuffer, PartitionId, PartitionRequest, Sequence,
 };
 use headgate_record::event::{
     AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write(&root, "events", events()?)?;
     write(&root, "frames", frames()?)?;
     write(&root, "handshake", handshake())?;
+    write(&root, "kept", kept())?;
     write(&root, "pages", pages()?)?;
     write(&root, "records", records())?;
     Ok(())
@@ -55,6 +56,25 @@ fn compression() -> Vec<Vec<u8>> {
     };
     let lz4 = plain.iter().filter_map(form(Codec::Lz4));
     lz4.chain(plain.iter().filter_map(form(Codec::Zstd))).collect()
+}
+
+fn kept() -> Vec<Vec<u8>> {
+    let block = |number: u32| KeptBlock {
+        data_type: DataType::DataBufferWithClearEnd,
+        offset: u64::from(number) << 18,
+        len: 1 << 18,
+        plain_len: (number % 3 == 0).then_some(1 << 19),
+        crc: number.wrapping_mul(0x9E37_79B9),
+    };
+    let end = KeptBlock { data_type: DataType::EndOfPartition, offset: 7, len: 28, ..block(1) };
+    (0..12)
+        .map(|count| {
+            let mut index = KeptIndex((0..count).map(block).chain([end]).collect()).encode();
+            // Pages may follow the index.
+            index.extend_from_slice(&vec![7; count as usize % 4 * 10]);
+            index
+        })
+        .collect()
 }
 
 fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {

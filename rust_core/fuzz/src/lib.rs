@@ -10,6 +10,7 @@ mod events;
 mod frames;
 mod handshake;
 mod input;
+mod kept;
 mod pages;
 mod records;
 
@@ -17,6 +18,7 @@ pub use compression::compression;
 pub use events::events;
 pub use frames::frames;
 pub use handshake::{client_session, handshake, server_session};
+pub use kept::kept;
 pub use pages::{page_schemas, pages};
 pub use records::records;
 
@@ -24,11 +26,12 @@ pub use records::records;
 pub type Target = fn(&[u8]);
 
 /// All targets, by the name of their folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("compression", compression),
     ("events", events),
     ("frames", frames),
     ("handshake", handshake),
+    ("kept", kept),
     ("pages", pages),
     ("records", records),
 ];

@@ -81,6 +81,11 @@ impl Buffer {
         Self { view: View::Pieces(Arc::new(chain)), plain_len: None }
     }
 
+    /// Makes a buffer of bytes outside the pool that were `plain_len` bytes before compression.
+    pub fn of_compressed(bytes: Bytes, plain_len: usize) -> Self {
+        Self { view: View::Heap(bytes), plain_len: Some(plain_len) }
+    }
+
     /// Returns the bytes as one slice. Pieces are copied together on the first call;
     /// [`chunks`](Self::chunks) reads them without a copy.
     pub fn as_slice(&self) -> &[u8] {

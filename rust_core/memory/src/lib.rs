@@ -22,8 +22,8 @@
 //! as a [`Charge`]. This crate frees such memory only when its owner calls
 //! [`ForeignMemory::release`].
 //!
-//! Raw pointers stay inside `asan.rs`, `block.rs`, `peer_region.rs`, `process.rs`, `region.rs` and
-//! `segment.rs`. `SAFETY.md` lists the invariants M1 to M5 and F1 that they rely on.
+//! Raw pointers stay inside `asan.rs`, `block.rs`, `mapped_file.rs`, `peer_region.rs`, `process.rs`,
+//! `region.rs` and `segment.rs`. `SAFETY.md` lists the invariants M1 to M6 and F1 that they rely on.
 
 mod account;
 mod asan;
@@ -36,6 +36,7 @@ mod foreign;
 mod ledger;
 mod listener;
 mod local_pool;
+mod mapped_file;
 #[cfg(all(test, loom))]
 mod model;
 mod options;
@@ -58,6 +59,7 @@ pub use error::{PoolTooSmall, RequestError, UnpooledError};
 pub use foreign::{Charge, ForeignMemory};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
+pub use mapped_file::MappedFile;
 pub use options::LocalPoolOptions;
 pub use peer_region::{PeerReadError, PeerRegion, PeerRegionError};
 pub use pool::{GlobalPool, PoolStats};

@@ -26,6 +26,7 @@ mod handshake;
 mod header;
 mod heartbeat;
 mod ids;
+mod kept;
 mod ledger;
 mod lent;
 mod mask;
@@ -55,6 +56,7 @@ pub use handshake::{
 pub use header::{BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET, TaskEventHeader};
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
+pub use kept::{KeptBlock, KeptIndex, KeptIndexError};
 pub use ledger::{BufferKind, NoCredit, ReceiveLedger};
 pub use lent::LentBuffer;
 pub use mask::FrameMask;

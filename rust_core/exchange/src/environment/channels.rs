@@ -1,5 +1,6 @@
 //! Channels to subpartitions of this process and of other processes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -11,7 +12,7 @@ use super::network::LazyNetwork;
 use crate::address::Address;
 use crate::config::Config;
 use crate::error::Result;
-use crate::gate::{InputGate, LocalChannel, LocalRequest, Place, RemoteChannel};
+use crate::gate::{InputGate, KeptChannel, LocalChannel, LocalRequest, Place, RemoteChannel};
 use crate::manager::{Lookup, PartitionListener, PartitionManager};
 use crate::net::Command;
 
@@ -46,6 +47,24 @@ impl Channels {
         } else {
             self.add_remote(network, gate, place, address, schema_hash)
         }
+    }
+
+    /// Adds a channel that reads a kept subpartition. Returns its index in the gate.
+    ///
+    /// # Errors
+    /// The bytes are no index, or the gate takes no further channels.
+    pub(super) fn place_kept(
+        gate: &InputGate,
+        kept: &[u8],
+        file: Option<PathBuf>,
+    ) -> Result<usize> {
+        let make =
+            |index| Ok(Arc::new(KeptChannel::new(kept, file, gate.queue(), index)?));
+        let placed = gate.place_channel(Place::New, make)?;
+        let (at, channel) = placed.expect("a new channel is not known yet");
+        channel.announce();
+        gate.queue().upstream.requested(channel);
+        Ok(at)
     }
 
     fn add_local(

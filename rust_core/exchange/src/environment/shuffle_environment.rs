@@ -1,6 +1,7 @@
 //! `ShuffleEnvironment`: one per process and exchange.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -213,6 +214,22 @@ impl ShuffleEnvironment {
         self.check()?;
         let index = self.channels.place(&self.network, gate, Place::New, address, schema_hash)?;
         Ok(index.expect("only a channel that exists already is left as it is"))
+    }
+
+    /// Adds a channel that reads a kept subpartition, from the file or from the bytes behind its
+    /// index. Returns its index in the gate.
+    ///
+    /// # Errors
+    /// The bytes are no index, or the gate is closed or sealed. What is wrong with the file is an
+    /// error of the reader.
+    pub fn add_kept_channel(
+        &self,
+        gate: &InputGate,
+        kept: &[u8],
+        file: Option<PathBuf>,
+    ) -> Result<usize> {
+        self.check()?;
+        Channels::place_kept(gate, kept, file)
     }
 
     /// Makes an unknown channel read the subpartition at `address`. Returns false, and does

@@ -272,7 +272,7 @@ impl InputChannel for LocalChannel {
 }
 
 /// Compares the received totals with the producer's, without rows: only the reader counts those.
-fn compare_totals(received: &Totals, sent: &Totals, channel: &str) -> Result<()> {
+pub(super) fn compare_totals(received: &Totals, sent: &Totals, channel: &str) -> Result<()> {
     if (received.bytes, received.buffers) == (sent.bytes, sent.buffers) {
         return Ok(());
     }

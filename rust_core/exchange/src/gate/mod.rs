@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `input_gate` | [`InputGate`]: the parts below as one |
 //! | `queue`, `slot`, `wake`, `wait` | which channel is read next, and who is woken |
-//! | `channel`, `local`, `remote` | one channel: its interface, and the two kinds of it |
+//! | `channel`, `local`, `remote`, `kept` | one channel: its interface, and the three kinds of it |
 //! | `pool` | segments of the remote channels |
 //! | `upstream`, `debloat` | messages to the producers; the buffer size among them |
 //! | `announcement`, `decompression` | barriers that may overtake; compressed buffers |
@@ -17,6 +17,7 @@ mod debloat;
 mod decompression;
 mod flink_only;
 mod input_gate;
+mod kept;
 mod local;
 mod pool;
 mod queue;
@@ -33,6 +34,7 @@ pub use flink_only::superstep_input::SuperstepInput;
 pub use flink_only::union_gate::UnionInputGate;
 pub use input_gate::InputGate;
 pub(crate) use input_gate::Place;
+pub(crate) use kept::KeptChannel;
 pub(crate) use local::{LocalChannel, LocalRequest};
 pub(crate) use pool::GatePool;
 pub(crate) use remote::{CreditSink, RemoteChannel, Target};

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::task_events::TaskEvents;
 use crate::error::{ExchangeError, Interrupt, Result};
 use crate::metrics::Activity;
-use crate::spill::{SpillManager, Store, StoredView};
+use crate::spill::{KeptPartition, SpillManager, Store, StoredView};
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView, ViewedPartition};
 
@@ -225,6 +225,17 @@ impl Output {
             }
         }
         Ok(())
+    }
+
+    /// Returns what outlives this process.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] if it is of another kind than blocking, or not finished.
+    pub(super) fn keep(&self) -> Result<KeptPartition> {
+        self.check()?;
+        let store = self.store.as_ref().filter(|_| self.kind == PartitionKind::Blocking);
+        let store = store.ok_or(ExchangeError::State("only a blocking partition can be kept"))?;
+        KeptPartition::new(Arc::clone(store))
     }
 
     /// Writes queued buffers to disk. True if a segment may be free now.

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::task_events::TaskEvents;
 use crate::config::BufferOptions;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::spill::SpillManager;
+use crate::spill::{KeptPartition, SpillManager};
 use crate::stats::PartitionStats;
 use crate::subpartition::Subpartition;
 use crate::view::{DataListener, SubpartitionView, ViewedPartition};
@@ -195,6 +195,15 @@ impl ResultPartition {
             self.segments.give_up_minimum();
         }
         Ok(())
+    }
+
+    /// Returns the indexes and the file of a finished blocking partition, for consumers that come
+    /// once this process has ended.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] if it is of another kind, or not finished.
+    pub fn keep(&self) -> Result<KeptPartition> {
+        self.output.keep()
     }
 
     /// Ends every wait for consumers that will not get everything.

@@ -2,10 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use headgate_memory::SEGMENT_ALIGNMENT;
+use rustix::fs::{AtFlags, CWD, FallocateFlags, fallocate, linkat};
 use rustix::io::{Errno, preadv, pwritev};
 
 /// Slices per system call, far below the limit of the kernel.
@@ -39,6 +42,13 @@ impl Extent {
     /// Returns the offset behind the range.
     pub(super) fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
+    }
+
+    /// Returns the bytes of padding between this range and the next one; `None` if other data may be
+    /// between them.
+    pub(super) fn padding_to(&self, next: &Self) -> Option<usize> {
+        let padding = usize::try_from(next.offset.checked_sub(self.end())?).ok()?;
+        (padding < SEGMENT_ALIGNMENT).then_some(padding)
     }
 }
 
@@ -98,6 +108,27 @@ impl SpillFile {
             IoSliceMut::advance_slices(&mut rest, read);
         }
         Ok(())
+    }
+
+    /// Gives the file a name in the file system that it is in.
+    pub(super) fn link(&self, path: &Path) -> io::Result<()> {
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        match linkat(CWD, &*own, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(()),
+            // The file system has no nameless files: the name of this one was removed for good. Or the
+            // name is in another file system.
+            Err(Errno::NOENT | Errno::XDEV) => self.copy(path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Copies the file. Its name appears once it is complete.
+    fn copy(&self, path: &Path) -> io::Result<()> {
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut copy = tempfile::NamedTempFile::new_in(folder)?;
+        let mut source = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
+        io::copy(&mut source, &mut copy)?;
+        copy.persist_noclobber(path).map(|_| ()).map_err(|error| error.error)
     }
 
     /// Returns the disk space of an extent that nobody reads any more to the file system.

@@ -77,13 +77,14 @@ impl Index {
         }
     }
 
-    /// Returns up to `count` blocks from `number` on that lie side by side in the file.
+    /// Returns up to `count` blocks from `number` on that lie side by side in the file, with at most
+    /// padding between them.
     pub(super) fn run(&self, number: u64, count: usize) -> Vec<(Extent, DataType)> {
         let mut run: Vec<(Extent, DataType)> = Vec::with_capacity(count);
         while run.len() < count {
             match self.get(number + run.len() as u64) {
                 Some(Block { place: Place::Disk(extent), data_type })
-                    if run.last().is_none_or(|(last, _)| last.end() == extent.offset) =>
+                    if run.last().is_none_or(|(last, _)| last.padding_to(extent).is_some()) =>
                 {
                     run.push((*extent, *data_type));
                 }

@@ -19,12 +19,14 @@
 
 mod file;
 mod index;
+mod kept;
 mod manager;
 mod read_thread;
 mod store;
 mod target;
 mod view;
 
+pub use kept::KeptPartition;
 pub(crate) use manager::SpillManager;
 pub(crate) use store::Store;
 pub(crate) use view::StoredView;

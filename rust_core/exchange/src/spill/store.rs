@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
 
-use headgate_memory::{Buffer, GlobalPool, LocalPool};
+use headgate_memory::{Buffer, GlobalPool, LocalPool, SEGMENT_ALIGNMENT};
 use headgate_protocol::{Next, PartitionId, crc32c};
 
 use super::file::{Extent, SpillFile};
@@ -192,7 +192,8 @@ impl Store {
 
     /// Returns the extent of each buffer of a region, and the bytes to write. A blocking partition
     /// writes a buffer of several subpartitions once. Others do not: an extent is discarded after
-    /// its read, so it must not be shared.
+    /// its read, so it must not be shared. A blocking partition also aligns its pages, so that they
+    /// can be read where the file is mapped.
     fn lay_out<'a>(
         &self,
         mut offset: u64,
@@ -206,6 +207,12 @@ impl Store {
             if let Some(extent) = known.get(&key).filter(|_| self.is_reconsumable) {
                 extents.push(*extent);
                 continue;
+            }
+            let page = self.is_reconsumable && buffer.is_pooled() && !buffer.is_compressed();
+            let padding = if page { padding_before(offset) } else { &[] };
+            if !padding.is_empty() {
+                offset += padding.len() as u64;
+                pieces.push(padding);
             }
             let len_of = |len| u32::try_from(len).expect("a buffer fits a segment");
             let len = len_of(bytes.len());
@@ -356,6 +363,13 @@ impl Store {
         drop(file);
         self.pool.close();
     }
+}
+
+/// Returns the zeros between this offset and the next one at which a page may start.
+fn padding_before(offset: u64) -> &'static [u8] {
+    const ZEROS: [u8; SEGMENT_ALIGNMENT] = [0; SEGMENT_ALIGNMENT];
+    let beyond = offset % SEGMENT_ALIGNMENT as u64;
+    if beyond == 0 { &[] } else { &ZEROS[usize::try_from(beyond).expect("small")..] }
 }
 
 impl Lane {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
-use headgate_memory::Buffer;
+use headgate_memory::{Buffer, SEGMENT_ALIGNMENT};
 use headgate_protocol::{Next, Sequence, crc32c};
 
 use super::index::{Block, Index, Place};
@@ -217,12 +217,20 @@ impl Fill for StoredView {
         let this: Weak<dyn Fill> = Weak::<Self>::clone(&self.this);
         let read = target::of_plan(&plan, &self.store, &this).and_then(|mut targets| {
             fail_point!("spill.reads", error => return Err(error));
-            let mut slices: Vec<_> = targets.iter_mut().map(Target::as_mut).collect();
+            let mut padding = [[0; SEGMENT_ALIGNMENT]; READ_AHEAD];
+            let mut slices: Vec<&mut [u8]> = Vec::with_capacity(2 * READ_AHEAD);
+            for (number, (target, padding)) in targets.iter_mut().zip(&mut padding).enumerate() {
+                let before = number.checked_sub(1).and_then(|last| {
+                    plan[last].0.padding_to(&plan[number].0)
+                });
+                slices.push(&mut padding[..before.unwrap_or(0)]);
+                slices.push(target.as_mut());
+            }
             let bytes = slices.iter().map(|slice| slice.len()).sum();
             let read = file.read(plan[0].0.offset, &mut slices);
             read.map_err(|error| self.store.io("read", bytes, error))?;
-            for ((extent, _), slice) in plan.iter().zip(&slices) {
-                if crc32c(slice) != extent.crc {
+            for ((extent, _), target) in plan.iter().zip(&mut targets) {
+                if crc32c(target.as_mut()) != extent.crc {
                     return Err(self.store.damaged(self.lane, extent));
                 }
             }
