@@ -268,12 +268,26 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum="1g",
         ),
         Option(
+            "mode",
+            "choice",
+            "auto",
+            ("exchange",),
+            "How rows travel. With auto they take the shortest way: if the input is a DataFrame, "
+            "there is no map, and by names columns or is left out, Spark's own repartition moves "
+            "them, because Python would only add to its work; in all other cases the exchange is "
+            "pipelined. With pipelined, consumers run at the same time as producers and get rows "
+            "from them without the JVM. With kept, consumers start when the producers have ended, "
+            "and read what those kept in files: see docs/kept.md.",
+            choices=("auto", "kept", "pipelined"),
+        ),
+        Option(
             "num_partitions",
             "int",
             None,
             ("exchange",),
-            "The number of consumer tasks, which is the number of partitions of the result; by "
-            "default half of the slots, at least 1.",
+            "The number of partitions of the result, each of which has one consumer task; by "
+            "default half of the slots, at least 1, or all slots if Spark's own repartition moves "
+            "the rows.",
             minimum=1,
             maximum=8_000,
         ),

@@ -1,4 +1,4 @@
-"""Small parts of the driver: slots, schemas, user functions, merging, the fallback's hash."""
+"""Small parts of the driver: slots, schemas, user functions, merging, the hash of Spark's shuffle."""
 
 import threading
 import time
@@ -11,7 +11,7 @@ from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeEr
 from headgate.spark import exchange
 from headgate.spark.driver.jobs import job_cause
 from headgate.spark.driver.slots import from_master, local_attempts
-from headgate.spark.fallback import _keys, murmur3
+from headgate.spark.shuffle import keys_of_partitions, murmur3
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.tasks.merge import merge
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
@@ -221,7 +221,7 @@ def test_leaving_a_merge_early_stops_its_threads():
 def test_the_hash_of_an_int_is_sparks():
     # select hash(0), hash(1), hash(42)
     assert [murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]
-    keys = _keys(7)
+    keys = keys_of_partitions(7)
     assert [murmur3(key) % 7 for key in keys] == list(range(7))
 
 

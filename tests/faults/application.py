@@ -20,6 +20,7 @@ def main(folder):
         .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .config("spark.headgate.memory", "16m")
         .config("spark.headgate.progress", "off")
+        .config("spark.headgate.mode", "pipelined")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")

@@ -124,7 +124,10 @@ class Leftovers:
 
     def _find_files(self):
         for folder in self._folders:
-            yield from folder.glob("**/*headgate*")
+            for path in folder.glob("**/*headgate*"):
+                # The folder of kept files stays as long as the executor, empty or not.
+                if not path.parent.name.startswith("blockmgr-"):
+                    yield path
 
 
 @cache

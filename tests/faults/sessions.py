@@ -29,4 +29,6 @@ def builder(master, name, folder):
         .config("spark.executor.extraJavaOptions", SHORT_LIVED)
         .config("spark.headgate.memory", "16m")
         .config("spark.headgate.progress", "off")
+        # Most tests are about consumers that run beside their producers.
+        .config("spark.headgate.mode", "pipelined")
     )

@@ -41,6 +41,15 @@ def nothing_left(request):
     leftovers.check()
 
 
+@pytest.fixture(params=["auto", "kept", "pipelined"])
+def mode(request, spark):
+    """Each value of the option ``mode``, as a conf of the session."""
+    before = spark.conf.get("spark.headgate.mode")
+    spark.conf.set("spark.headgate.mode", request.param)
+    yield request.param
+    spark.conf.set("spark.headgate.mode", before)
+
+
 @pytest.fixture
 def numbers(spark):
     """20,000 rows in 7 partitions: id, a key of 100 values, a string."""

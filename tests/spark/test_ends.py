@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import pytest
 from tests.faults.sessions import SHORT_LIVED
 
 HEAD = """
@@ -14,7 +15,7 @@ import os, sys, threading, time, warnings
 from pyspark.sql import SparkSession
 from headgate.spark import exchange, last_stats
 spark = (SparkSession.builder.master(MASTER).config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.mode", "pipelined")
     .config("spark.driver.extraJavaOptions", JAVA).getOrCreate())
 spark.sparkContext.setLogLevel("OFF")
 df = spark.range(0, 1000, 1, 4)
@@ -57,8 +58,10 @@ def finish(process, seconds=60):
     return out, err
 
 
-def test_one_slot_runs_through_sparks_shuffle(tmp_path):
-    body = """
+@pytest.mark.parametrize(("mode", "codes"), [("auto", []), ("pipelined", ["HG-2101"])])
+def test_one_slot_runs_through_sparks_shuffle(tmp_path, mode, codes):
+    body = f"""
+    spark.conf.set("spark.headgate.mode", "{mode}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.monotonic()
@@ -69,7 +72,7 @@ def test_one_slot_runs_through_sparks_shuffle(tmp_path):
     spark.stop()
     """
     out, _ = finish(start("local[1]", body, tmp_path))
-    assert out.strip() == "['HG-2101'] True 1000 []"
+    assert out.strip() == f"{codes} True 1000 []"
 
 
 def test_stopping_spark_ends_everything(tmp_path):

@@ -44,6 +44,9 @@ COLUMNS = {
 }
 ROWS = 300
 
+#: Tests that place rows by their values, which both modes can.
+both_modes = pytest.mark.parametrize("mode", ["kept", "pipelined"], indirect=True)
+
 
 @pytest.fixture(scope="module")
 def table():
@@ -77,32 +80,36 @@ def placed(df):
     return {partition: sorted(texts) for partition, texts in found.items()}
 
 
+@both_modes
 @pytest.mark.parametrize("key", list(COLUMNS))
-def test_each_type_as_a_key(df, key):
-    assert placed(exchange(df.select("row", key), by=key)) == placed(
-        df.select("row", key).repartition(2, key)
-    )
+def test_each_type_as_a_key(df, key, mode):
+    out = exchange(df.select("row", key), by=key, num_partitions=2)
+    assert placed(out) == placed(df.select("row", key).repartition(2, key))
 
 
-def test_all_types_at_once_by_several_columns(df):
+@both_modes
+def test_all_types_at_once_by_several_columns(df, mode):
     keys = list(COLUMNS)
     out = placed(exchange(df, by=keys, num_partitions=3))
     assert out == placed(df.repartition(3, *keys))
     assert sum(map(len, out.values())) == ROWS
 
 
+@both_modes
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_all_types_at_once_compressed(df, codec):
+def test_all_types_at_once_compressed(df, codec, mode):
     out = placed(exchange(df, by="text", num_partitions=3, compression=codec))
     assert out == placed(df.repartition(3, "text"))
 
 
-def test_a_key_that_holds_most_rows(spark):
+@both_modes
+def test_a_key_that_holds_most_rows(spark, mode):
     df = spark.range(0, 20_000, 1, 6).selectExpr("id", "if(id % 10 > 0, 'hot', string(id)) as k")
     assert placed(exchange(df, by="k", num_partitions=3)) == placed(df.repartition(3, "k"))
 
 
-def test_empty_batches_and_rowless_inputs(spark):
+@both_modes
+def test_empty_batches_and_rowless_inputs(spark, mode):
     def with_empty_ones(batches):
         for batch in batches:
             yield batch.slice(0, 0)
@@ -110,12 +117,13 @@ def test_empty_batches_and_rowless_inputs(spark):
             yield batch.slice(0, 0)
 
     df = spark.range(0, 100, 1, 4)
-    out = exchange(df, by="id", map=with_empty_ones, schema="id long")
+    out = exchange(df, by="id", map=with_empty_ones, schema="id long", num_partitions=2)
     assert placed(out) == placed(df.repartition(2, "id"))
     assert placed(exchange(df.where("id < 0"), by="id")) == {}
 
 
-def test_one_row_of_20_mb(spark):
+@both_modes
+def test_one_row_of_20_mb(spark, mode):
     df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
     sizes = exchange(df, by="id").selectExpr("id", "length(big) n", "substr(big, -1) c").collect()
     assert sorted(map(tuple, sizes)) == [(i, 20_000_000, str(i)) for i in range(3)]
@@ -174,18 +182,20 @@ def test_flinks_selectors_with_slots_and_without(spark):
             assert row["p"] == operator_index(groups[row["id"]], partitions, 128)
 
 
-def test_column_names_ignore_case(spark):
+@both_modes
+def test_column_names_ignore_case(spark, mode):
     df = spark.range(0, 100, 1, 2).selectExpr("id as Key")
-    assert placed(exchange(df, by="KEY")) == placed(df.repartition(2, "KEY"))
+    assert placed(exchange(df, by="KEY", num_partitions=2)) == placed(df.repartition(2, "KEY"))
 
 
-def test_timestamps_keep_their_meaning_in_another_time_zone(spark):
+@both_modes
+def test_timestamps_keep_their_meaning_in_another_time_zone(spark, mode):
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
     try:
         df = spark.sql(
             "select timestamp'2026-03-08 02:30:00' t, timestamp_ntz'2026-03-08 02:30:00' n"
         )
-        assert placed(exchange(df, by="t")) == placed(df.repartition(2, "t"))
+        assert placed(exchange(df, by="t", num_partitions=2)) == placed(df.repartition(2, "t"))
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

@@ -15,6 +15,8 @@ from headgate.spark import exchange
 from headgate.spark.driver.rows import rdd_of
 
 ROWS = 100
+
+pytestmark = pytest.mark.usefixtures("mode")
 #: Limit in seconds for an action, which takes about two.
 LIMIT = 100.0
 

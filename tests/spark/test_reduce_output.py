@@ -7,7 +7,6 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from headgate import HeadgateWarning
 from headgate.spark import exchange
 
 # Executors cannot import the tests.
@@ -22,19 +21,12 @@ def pairs(spark):
     return spark.range(0, ROWS, 1, 2).selectExpr("id", "id * 2 as v")
 
 
-@pytest.fixture(params=["exchange", "shuffle"])
-def reduced(request, pairs):
-    """Run a reduce over the rows, in an exchange and in Spark's own shuffle; return the rows.
-
-    With four partitions an exchange does not fit the four slots.
-    """
+@pytest.fixture
+def reduced(mode, pairs):
+    """Run a reduce over the rows, in each mode; return the rows."""
 
     def run(function, schema="id long, v long"):
-        if request.param == "exchange":
-            return found(exchange(pairs, by="id", reduce=function, schema=schema, num_partitions=2))
-        with pytest.warns(HeadgateWarning):
-            out = exchange(pairs, by="id", reduce=function, schema=schema, num_partitions=4)
-        return found(out)
+        return found(exchange(pairs, by="id", reduce=function, schema=schema, num_partitions=2))
 
     return run
 

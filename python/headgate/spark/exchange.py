@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
-from headgate.errors import NotEnoughSlots
+from headgate.errors import NotBuiltError, NotEnoughSlots
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.portable import portable
 from headgate.spark.request import Request, check
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask
     from headgate.spark.tasks.user_function import BatchFunction
 
+_LOG: Final = logging.getLogger("headgate.spark")
+_SHORTEST: Final = (
+    "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because no map makes "
+    "them and Spark can place them"
+)
 #: Longest wait, in seconds, for the first executor of an application that has just started.
 _FIRST_EXECUTOR_WAIT: Final = 1.5
 
@@ -157,6 +163,38 @@ def last_stats() -> ExchangeStats | None:
 
 
 def _plan(request: Request) -> DataFrame:
+    from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
+
+    slots, given = _slots(request), request.options["num_partitions"]
+    if request.options["mode"] == "auto" and is_shortest(request):
+        partitions = given or max(1, slots.number)
+        _LOG.info(_SHORTEST, request.by_words, partitions)
+        return shuffle(request, partitions, slots.number)
+    if request.options["mode"] == "kept":
+        return _kept(request, given or max(1, slots.number))
+    partitions = given or max(1, slots.number // 2)
+    if partitions + 1 > max(slots.number, slots.most):
+        error = _not_enough(partitions, slots, request)
+        if request.options["on_no_slots"] == "error":
+            raise error
+        warnings.warn(error.as_warning(), stacklevel=3)
+        return shuffle(request, partitions, slots.number)
+    readers = request.options["parallelism"] or slots.number - partitions
+    return _pipelined(request, partitions, readers)
+
+
+def _kept(request: Request, partitions: int) -> DataFrame:
+    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
+
+    why = why_not(request)
+    if why:
+        raise NotBuiltError(
+            "this exchange cannot be kept yet", asked=why, remedy='mode="auto" · mode="pipelined"'
+        )
+    return keep(request, partitions)
+
+
+def _slots(request: Request) -> Slots:
     from headgate.spark.driver.slots import SlotCounter  # noqa: PLC0415
 
     counter = SlotCounter(request.context)
@@ -164,17 +202,7 @@ def _plan(request: Request) -> DataFrame:
     while slots.number == 0 and time.monotonic() < deadline:
         time.sleep(0.1)
         slots = counter.count()
-    partitions = request.options["num_partitions"] or max(1, slots.number // 2)
-    if partitions + 1 > max(slots.number, slots.most):
-        error = _not_enough(partitions, slots, request)
-        if request.options["on_no_slots"] == "error":
-            raise error
-        from headgate.spark.fallback import shuffle  # noqa: PLC0415
-
-        warnings.warn(error.as_warning(), stacklevel=3)
-        return shuffle(request, partitions, slots.number)
-    readers = request.options["parallelism"] or slots.number - partitions
-    return _pipelined(request, partitions, readers)
+    return slots
 
 
 def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:

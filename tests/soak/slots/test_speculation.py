@@ -29,6 +29,7 @@ master, folder, what = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false")
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
+    .config("spark.headgate.mode", "pipelined")
     .config("spark.executor.memory", "512m").config("spark.cores.max", "12")
     .config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
     .config("spark.speculation.quantile", "0.1").config("spark.speculation.multiplier", "1.1")

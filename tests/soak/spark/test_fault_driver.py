@@ -21,6 +21,7 @@ from headgate.spark import exchange, last_stats
 folder = Path(sys.argv[1])
 spark = (SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
     .config("spark.ui.showConsoleProgress", "false").config("spark.headgate.memory", "16m")
+    .config("spark.headgate.mode", "pipelined")
     .config("spark.driver.extraJavaOptions", JAVA).config("spark.executor.extraJavaOptions", JAVA)
     .getOrCreate())
 spark.sparkContext.setLogLevel("OFF")

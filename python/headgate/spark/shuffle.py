@@ -1,4 +1,7 @@
-"""The same job through Spark's own shuffle, for a cluster with too few slots for all consumers."""
+"""The plan through Spark's own shuffle: the shortest way for rows that no Python function makes.
+
+It also serves a pipelined exchange whose consumers do not fit the slots.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,29 @@ from headgate.selectors import (
     GlobalSelector,
     KeyGroupSelector,
 )
+from headgate.spark.portable import portable
+from headgate.spark.tasks.function import FunctionTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from headgate.spark.request import Request
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
+
+
+def is_shortest(request: Request) -> bool:
+    """Return True if rows cross between the JVM and Python least often through Spark's shuffle.
+
+    They do if the input is a DataFrame, no ``map`` makes the rows, and Spark can place them.
+    """
+    places = request.by is None or _columns(request.by) is not None
+    return request.df is not None and request.map is None and places
 
 
 def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
@@ -40,7 +54,6 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     Raises:
         SourceError: The source could not list its splits, which this call does at once.
     """
-    columns = _columns(request.by)
     if request.df is None:
         from headgate.spark.source_tables import planned_table  # noqa: PLC0415 - imports pyarrow
 
@@ -48,8 +61,9 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     else:
         df = request.df
         if request.map is not None:
-            map_ = _cast("map", request.map, request.wire_schema, request.map_option)
-            df = df.mapInArrow(map_, request.wire)
+            task = FunctionTask("map", request.map, request.wire_schema, request.map_option)
+            df = df.mapInArrow(_call(task), request.wire)
+    columns = _columns(request.by)
     if columns is not None:
         df = df.repartition(partitions, *columns)
     elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
@@ -58,31 +72,35 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         df = _by_channel(df, request, partitions)
     if request.reduce is None:
         return df
-    reduce = _cast("reduce", request.reduce, request.result_schema, "schema")
-    return df.mapInArrow(reduce, request.result)
+    batch_bytes = request.options["batch_bytes"]
+    task = FunctionTask("reduce", request.reduce, request.result_schema, "schema", batch_bytes)
+    return df.mapInArrow(_call(task), request.result)
 
 
-def _cast(name: str, function: BatchFunction, schema: pa.Schema, option: str) -> BatchFunction:
-    """Return the function with its batches cast to the declared schema, as an exchange does."""
+def _call(task: FunctionTask) -> BatchFunction:
+    run = portable(task, "headgate.spark.tasks.function")
 
-    def cast(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headgate.spark.schema_cast import SchemaCast  # noqa: PLC0415 - in the worker
+    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(batches)
 
-        return SchemaCast(schema, name, option).all(function(batches))
-
-    return cast
+    return call
 
 
-def _columns(by: Any) -> list[str] | None:
-    columns = by if isinstance(by, list) else getattr(by, "columns", None)
-    return list(columns) if isinstance(columns, (list, tuple)) else None
+def _columns(by: Any) -> list[Column] | None:
+    from pyspark.sql.functions import col  # noqa: PLC0415 - pyspark only where Spark is
+
+    names = by if isinstance(by, list) else getattr(by, "columns", None)
+    if not isinstance(names, (list, tuple)):
+        return None
+    # Without the quotes Spark would take the name "a.b" for a field of the column "a".
+    return [col("`" + name.replace("`", "``") + "`") for name in names]
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:
     from pyspark.sql.types import IntegerType, StructField, StructType  # noqa: PLC0415
 
     wire = StructType([*request.wire.fields, StructField(CHANNEL, IntegerType(), nullable=False)])
-    keys = _keys(partitions)
+    keys = keys_of_partitions(partitions)
     broadcast = isinstance(request.by, BroadcastSelector)
     choose = _broadcast(keys) if broadcast else _chosen(_function(request.by, partitions), keys)
     return df.mapInArrow(choose, wire).repartition(partitions, CHANNEL).drop(CHANNEL)
@@ -148,7 +166,7 @@ def _with_channel(batch: pa.RecordBatch, channels: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, channels], schema=schema)
 
 
-def _keys(partitions: int) -> list[int]:
+def keys_of_partitions(partitions: int) -> list[int]:
     """Return an int for each partition: one whose row Spark's repartition puts there."""
     keys: dict[int, int] = {}
     number = 0

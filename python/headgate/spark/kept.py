@@ -1,0 +1,124 @@
+"""The plan of a kept exchange: an ordinary Spark job whose shuffle carries pages, or their places.
+
+The producers are a map stage. Each row that they return is the index of one kept subpartition, which
+also has the pages if there are few. Spark's shuffle brings the rows to the consumers, which read the
+pages where they are. Spark schedules both stages, and runs again what is lost.
+
+Decision: ADR 0022.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._option_table import TASK_OPTIONS
+from headgate.selectors import PLACED_BY_ORDER
+from headgate.spark.portable import portable
+from headgate.spark.shuffle import keys_of_partitions
+from headgate.spark.tasks.kept_consumer import KeptConsumerTask
+from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from headgate.options import EnvironmentOptions
+    from headgate.spark.request import Request
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_SAID: Final = "exchange %s by %s -> %d partitions: kept, %s"
+_MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
+_INLINE: Final = (
+    "executors are on %d hosts, so all pages travel through Spark's shuffle, which is slower"
+)
+
+
+def why_not(request: Request) -> str:
+    """Return why an exchange cannot be kept; empty if it can."""
+    if request.df is None:
+        return "its input is a source, whose splits are handed out while it runs"
+    if request.by is None or isinstance(request.by, PLACED_BY_ORDER):
+        return "by places rows by their order, which may differ when Spark runs a task again"
+    return ""
+
+
+def keep(request: Request, partitions: int) -> DataFrame:
+    """Return the DataFrame of a kept exchange.
+
+    Args:
+        request: the call of exchange(), for which :func:`why_not` returns nothing.
+        partitions: number of partitions of the result.
+    """
+    from pyspark.sql.functions import col  # noqa: PLC0415 - pyspark only where Spark is
+
+    name, hosts = os.urandom(16).hex(), _hosts(request)
+    _LOG.info(_SAID, name[:4], request.by_words, partitions, _INLINE % hosts if hosts > 1 else _MAPPED)
+    options = _options(request, partitions)
+    df = request.df
+    assert df is not None  # noqa: S101 - see `why_not`
+    has_ids = hasattr(df, "repartitionById")
+    producer = KeptProducerTask(
+        exchange=name,
+        schema=request.wire_schema,
+        num_partitions=partitions,
+        options=options,
+        map=request.map,
+        by=request.by,
+        map_option=request.map_option,
+        keys=None if has_ids else tuple(keys_of_partitions(partitions)),
+        is_inline=hosts > 1,
+    )
+    consumer = KeptConsumerTask(
+        schema=request.wire_schema,
+        options=options,
+        reduce=request.reduce,
+        result=request.result_schema,
+        batch_bytes=request.options["batch_bytes"],
+    )
+    rows = df.mapInArrow(_produce(producer), ROWS)
+    # Before Spark 4.1, each partition has a key that Spark's hash places there.
+    placed = (
+        rows.repartitionById(partitions, col("place"))
+        if has_ids
+        else rows.repartition(partitions, col("place"))
+    )
+    return placed.mapInArrow(_consume(consumer), request.result)
+
+
+def _produce(task: KeptProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    run = portable(task, "headgate.spark.tasks.kept_producer")
+
+    def produce(batches: Iterator[Any]) -> Iterator[Any]:
+        return run(batches)
+
+    return produce
+
+
+def _consume(task: KeptConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    run = portable(task, "headgate.spark.tasks.kept_consumer")
+
+    def consume(batches: Iterator[Any]) -> Iterator[Any]:
+        return run(batches)
+
+    return consume
+
+
+def _options(request: Request, partitions: int) -> EnvironmentOptions:
+    """Return the options of the tasks, with segments so small that each partition has two."""
+    options: EnvironmentOptions = {name: request.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
+    each = int(options["memory"]) // (2 * (partitions + 4))
+    fitting = 1 << max(12, each.bit_length() - 1)
+    options["segment_size"] = min(int(options["segment_size"]), fitting)
+    return options
+
+
+def _hosts(request: Request) -> int:
+    """Return the number of hosts with an executor."""
+    context = request.context
+    if (context.master or "").startswith("local"):
+        return 1
+    blocks = context._jsc.sc().getExecutorMemoryStatus().keys().mkString(",")  # noqa: SLF001 - PySpark has no other way
+    return len({block.rpartition(":")[0] for block in str(blocks).split(",")})

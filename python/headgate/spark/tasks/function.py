@@ -1,0 +1,77 @@
+"""The body of a task that only calls a user function; Spark moves the rows before and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.spark.tasks.user_function import BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTask:
+    """A call of ``map`` or ``reduce``.
+
+    Attributes:
+        name: "map" or "reduce".
+        function: the user's function.
+        schema: of the batches that it returns.
+        option: the option that declares the schema.
+        batch_bytes: small batches are joined into ones of up to this size before the call; 0 joins
+            none.
+    """
+
+    name: str
+    function: BatchFunction
+    schema: pa.Schema
+    option: str
+    batch_bytes: int = 0
+
+
+def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what the function returns for the batches, cast to the schema."""
+    if task.batch_bytes:
+        batches = joined(batches, task.batch_bytes)
+    source = Source(batches, lambda _: None)
+    cast = SchemaCast(task.schema, task.name, task.option)
+    try:
+        yield from cast.all(apply(task.name, task.function, source))
+    except UserFunctionFailed as failure:
+        raise failure.error from failure.error.__cause__
+    if source.error is not None:
+        raise source.error  # the function caught it and went on, so rows are missing
+
+
+def joined(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of up to ``batch_bytes``; a larger batch stays as it is."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if waiting and size + batch.nbytes > batch_bytes:
+            yield _one(waiting)
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += batch.nbytes
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    columns = [
+        pa.concat_arrays([batch.column(place) for batch in batches])
+        for place in range(first.num_columns)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=first.schema)

@@ -1,0 +1,126 @@
+"""The body of a consumer of a kept exchange: read the kept subpartitions, reduce."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import headgate as hg
+from headgate.partition import KeptSubpartition
+from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.options import EnvironmentOptions
+    from headgate.spark.tasks.user_function import BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConsumerTask:
+    """A consumer of a kept exchange.
+
+    Attributes:
+        schema: of the batches that were kept.
+        options: options of the task's environment.
+        reduce: makes the result; None where the rows are the result.
+        result: schema of the result.
+        batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
+    """
+
+    schema: pa.Schema
+    options: EnvironmentOptions
+    reduce: BatchFunction | None
+    result: pa.Schema
+    batch_bytes: int
+
+
+def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the result for the rows that producers returned; reduce is called once per partition."""
+    for pieces in _Partitions(batches):
+        yield from _reduce(task, pieces)
+
+
+class _Partitions:
+    """The rows of a task by partition. Usually a task has one, whose rows are read as they come.
+
+    Adaptive execution may give a task several. The rows of the others wait in memory then.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._waiting: dict[int, list[list[KeptSubpartition]]] = {}
+        #: Partitions whose reduce has ended, maybe before it had read all rows.
+        self._done: set[int] = set()
+
+    def __iter__(self) -> Iterator[Iterator[list[KeptSubpartition]]]:
+        """Yield the rows of each partition; of a task without rows, one partition without any."""
+        self._find()
+        if not self._waiting:
+            yield iter(())
+        while self._waiting:
+            number = next(iter(self._waiting))
+            yield self._of(number)
+            self._done.add(number)
+            del self._waiting[number]
+            self._find()
+
+    def _of(self, number: int) -> Iterator[list[KeptSubpartition]]:
+        while True:
+            while self._waiting[number]:
+                yield self._waiting[number].pop(0)
+            if not self._take():
+                return
+
+    def _find(self) -> None:
+        """Take batches until one has rows of a partition that is not done."""
+        while not self._waiting and self._take():
+            pass
+
+    def _take(self) -> bool:
+        """Take the rows of one batch; return False at the end."""
+        for batch in self._batches:
+            found: dict[int, list[KeptSubpartition]] = {}
+            for row in batch.to_pylist():
+                one = KeptSubpartition(row["place"], 0, row["file"], row["pages"])
+                found.setdefault(one.subpartition, []).append(one)
+            for number in found.keys() - self._done:
+                self._waiting.setdefault(number, []).append(found[number])
+            return True
+        return False
+
+
+def _reduce(
+    task: KeptConsumerTask, pieces: Iterator[list[KeptSubpartition]]
+) -> Iterator[pa.RecordBatch]:
+    with hg.ShuffleEnvironment(**task.options) as environment:
+        source = Source(_read(task, environment, pieces), lambda _: None)
+        made = apply("reduce", task.reduce, source)
+        if task.reduce is not None:
+            made = SchemaCast(task.result, "reduce").all(made)
+        try:
+            yield from made
+        except UserFunctionFailed as failure:
+            raise failure.error from failure.error.__cause__
+        if source.error is not None:
+            raise source.error  # reduce caught it and went on, so rows are missing
+
+
+def _read(
+    task: KeptConsumerTask,
+    environment: hg.ShuffleEnvironment,
+    pieces: Iterator[list[KeptSubpartition]],
+) -> Iterator[pa.RecordBatch]:
+    for some in pieces:
+        gate = environment.create_input_gate(sealed=False, schema=task.schema)
+        for one in some:
+            if one.file is not None:
+                mark_committed(one.file)
+            gate.add_kept_channel(one)
+        gate.seal()
+        yield from hg.RecordReader(gate, schema=task.schema, batch_bytes=task.batch_bytes)
+        gate.close()

@@ -1,0 +1,99 @@
+"""The files of kept partitions on an executor, which live as long as Spark's own shuffle files.
+
+Each file has the id of the task attempt that wrote it in its name. So have Spark's files of the map
+output of that attempt, ``shuffle_<shuffle>_<attempt>_0.index``, which Spark deletes once the plan is
+garbage. A file of ours whose shuffle file was there and is gone can never be asked for again. A sweep
+or a consumer that finds the shuffle file, or reads the file, marks it by its modification time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+from typing import Final
+
+from headgate._directories import local_directories
+
+#: Folder of our files in each of the executor's local directories.
+_FOLDER: Final = "headgate"
+_KEPT: Final = re.compile(r"kept-[0-9a-f]+-(\d+)")
+_SHUFFLE: Final = re.compile(r"shuffle_\d+_(\d+)_\d+\.(?:index|data)")
+#: Seconds from one sweep of an executor to the next.
+_PERIOD: Final = 10.0
+#: Seconds after which a file without a shuffle file was left by an attempt that failed.
+_ABANDONED: Final = 600.0
+#: Modification time of a file whose task attempt is known to have succeeded.
+_COMMITTED: Final = 1.0
+
+
+def place_for(exchange: str, attempt: int) -> Path:
+    """Return the path of the file of a task attempt, in one of the executor's local directories.
+
+    Raises:
+        RuntimeError: this process is not a worker of Spark.
+    """
+    directories = local_directories()
+    if not directories:
+        raise RuntimeError("Spark gave this worker no local directory: SPARK_LOCAL_DIRS is not set")
+    folder = Path(directories[attempt % len(directories)], _FOLDER)
+    folder.mkdir(exist_ok=True)
+    return folder / f"kept-{exchange}-{attempt}"
+
+
+def mark_committed(file: str) -> None:
+    """Mark a file as one of a task attempt that succeeded."""
+    with contextlib.suppress(FileNotFoundError):  # its reader raises the error
+        os.utime(file, (_COMMITTED, _COMMITTED))
+
+
+def sweep() -> None:
+    """Delete the files of this executor that nobody can ask for any more; at most each 10 s."""
+    for directory in map(Path, local_directories()):
+        with contextlib.suppress(FileNotFoundError):  # no file of ours, or the executor ends
+            if _is_due(directory / _FOLDER):
+                _sweep(directory / _FOLDER)
+
+
+def _is_due(folder: Path) -> bool:
+    """Return True if the last sweep was some time ago, and note the time of this one."""
+    stamp = folder / ".swept"
+    now = time.time()
+    try:
+        if now - stamp.stat().st_mtime < _PERIOD:
+            return False
+    except FileNotFoundError:
+        folder.stat()
+    stamp.touch()
+    return True
+
+
+def _sweep(folder: Path) -> None:
+    ours = {found[1]: Path(entry) for entry in os.scandir(folder) if (found := _KEPT.fullmatch(entry.name))}
+    if not ours:
+        return
+    committed = _committed()
+    for attempt, path in ours.items():
+        with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
+            changed = path.stat().st_mtime
+            if attempt in committed:
+                if changed != _COMMITTED:
+                    mark_committed(str(path))
+            elif changed == _COMMITTED or time.time() - changed > _ABANDONED:
+                path.unlink()
+
+
+def _committed() -> set[str]:
+    """Return the ids of the task attempts whose map output Spark has on this executor."""
+    found = set()
+    for directory in local_directories():
+        for folder in os.scandir(directory):
+            if folder.is_dir() and folder.name != _FOLDER:
+                found.update(
+                    match[1]
+                    for entry in os.scandir(folder)
+                    if (match := _SHUFFLE.fullmatch(entry.name))
+                )
+    return found

@@ -1,0 +1,120 @@
+"""The body of a producer of a kept exchange: map, keep the partition, return where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import headgate as hg
+from headgate import errors
+from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
+from headgate.spark.tasks.kept_files import place_for, sweep
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.options import EnvironmentOptions
+    from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.user_function import BatchFunction
+
+#: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
+#: places there; the file, null if the pages are in the index; the index.
+ROWS: Final = "place int, file string, pages binary"
+#: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
+#: consumer can get it from a thousand producers.
+_INLINE: Final = 256 << 10
+#: More than any output.
+_UNLIMITED: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeptProducerTask:
+    """A producer of a kept exchange.
+
+    Attributes:
+        exchange: name of the exchange, a part of the names of its files.
+        schema: of the batches that are kept.
+        num_partitions: subpartitions.
+        options: options of the task's environment.
+        map: makes the rows; None where they are the input.
+        by: a list of column names, a selector or a callable.
+        map_option: the option that declares what ``map`` returns.
+        keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
+        is_inline: True if no consumer could open a file.
+    """
+
+    exchange: str
+    schema: pa.Schema
+    num_partitions: int
+    options: EnvironmentOptions
+    map: BatchFunction | None
+    by: Any
+    map_option: str
+    keys: tuple[int, ...] | None
+    is_inline: bool
+
+
+def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Keep the rows of a partition; yield one row for each subpartition that has some."""
+    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a Spark task")
+    sweep()
+    place = place_for(task.exchange, context.taskAttemptId())
+    limit = _UNLIMITED if task.is_inline else _INLINE
+    options: EnvironmentOptions = {**task.options, "temp_directories": [str(place.parent)]}
+    with hg.ShuffleEnvironment(**options) as environment:
+        partition = environment.create_result_partition(
+            task.num_partitions, kind="blocking", schema=task.schema
+        )
+        try:
+            _write(task, partition, batches)
+        except UserFunctionFailed as failure:
+            raise failure.error from failure.error.__cause__
+        kept = partition.keep(place, inline_limit=limit)
+    if kept:
+        yield _rows(task, kept)
+
+
+def _write(
+    task: KeptProducerTask, partition: hg.ResultPartition, batches: Iterable[pa.RecordBatch]
+) -> None:
+    writer = hg.RecordWriter(partition, schema=task.schema, selector=_selector(task.by))
+    source = Source(batches, lambda _: None)
+    made = apply("map", task.map, source)
+    if task.map is not None:
+        made = SchemaCast(task.schema, "map", task.map_option, same_on_the_wire).all(made)
+    for batch in made:
+        try:
+            writer.emit(batch)
+        except errors.SelectorError as error:
+            if isinstance(error.__cause__, UserFunctionFailed):
+                raise error.__cause__ from error.__cause__.__cause__
+            raise
+    if source.error is not None:
+        raise source.error  # map caught it and went on, so rows are missing
+    writer.finish()
+
+
+def _selector(by: Any) -> Any:
+    if isinstance(by, list):
+        return hg.HashSelector(by)
+    return own("by", by) if callable(by) else by
+
+
+def _rows(task: KeptProducerTask, kept: list[KeptSubpartition]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    numbers = [one.subpartition for one in kept]
+    places = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    columns = [
+        pa.array(places, pa.int32()),
+        pa.array([one.file for one in kept], pa.string()),
+        pa.array([one.index for one in kept], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, ["place", "file", "pages"])

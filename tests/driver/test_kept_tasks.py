@@ -1,0 +1,152 @@
+"""The rows of a kept consumer's task by partition, and the sweep of files."""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headgate.spark.tasks import kept_files
+from headgate.spark.tasks.kept_consumer import _Partitions
+
+ROWS = pa.schema([("place", pa.int32()), ("file", pa.string()), ("pages", pa.binary())])
+
+
+def batches(*places):
+    """Return one batch for each list of places; the number of a row is in its pages."""
+    number = 0
+    for some in places:
+        rows = []
+        for place in some:
+            rows.append({"place": place, "file": None, "pages": str(number).encode()})
+            number += 1
+        yield pa.RecordBatch.from_pylist(rows, schema=ROWS)
+
+
+def read(*places):
+    found = []
+    for pieces in _Partitions(batches(*places)):
+        rows = [one for some in pieces for one in some]
+        found.append(([one.subpartition for one in rows], [int(one.index) for one in rows]))
+    return found
+
+
+def test_a_task_without_rows_has_one_partition():
+    assert read() == read([]) == read([], []) == [([], [])]
+
+
+def test_the_rows_of_one_partition_come_in_their_order():
+    assert read([3, 3], [], [3]) == [([3, 3, 3], [0, 1, 2])]
+
+
+def test_the_rows_of_several_partitions_are_taken_apart():
+    found = read([3, 5], [5, 3], [7], [3])
+    assert sorted(found) == [([3, 3, 3], [0, 3, 5]), ([5, 5], [1, 2]), ([7], [4])]
+
+
+def test_rows_are_read_as_they_come():
+    taken = []
+
+    def watched():
+        for batch in batches([3], [3], [3]):
+            taken.append(len(taken))
+            yield batch
+
+    partition = next(iter(_Partitions(watched())))
+    next(partition)
+    assert taken == [0]
+
+
+def test_a_partition_that_is_not_read_to_its_end_is_not_read_again():
+    found = [next(pieces)[0].subpartition for pieces in _Partitions(batches([3], [3, 5], [3], [5]))]
+    assert found == [3, 5]
+
+
+@pytest.fixture
+def executor(tmp_path, monkeypatch):
+    """An executor with two local directories, like those that Spark makes."""
+    directories = [tmp_path / "blockmgr-a", tmp_path / "blockmgr-b"]
+    for directory in directories:
+        (directory / "0f").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", ",".join(map(str, directories)))
+    monkeypatch.setattr(kept_files, "_PERIOD", 0.0)
+    return directories
+
+
+def kept_file(attempt):
+    path = kept_files.place_for("ab12", attempt)
+    path.write_text("pages")
+    return path
+
+
+def commit(directory, attempt):
+    path = directory / "0f" / f"shuffle_7_{attempt}_0.index"
+    path.touch()
+    return path
+
+
+def test_files_are_in_the_local_directories_in_turn(executor):
+    paths = [kept_file(attempt) for attempt in (10, 11)]
+    assert [path.parent.parent for path in paths] == executor
+
+
+def test_a_file_lives_as_long_as_sparks_map_output(executor):
+    kept, shuffle = kept_file(10), commit(executor[1], 10)
+    for _ in range(2):
+        kept_files.sweep()
+        assert kept.exists()
+    shuffle.unlink()
+    kept_files.sweep()
+    assert not kept.exists()
+
+
+def test_a_file_that_was_read_goes_with_sparks_map_output(executor):
+    kept, shuffle = kept_file(10), commit(executor[1], 10)
+    kept_files.mark_committed(str(kept))
+    shuffle.unlink()
+    kept_files.sweep()
+    assert not kept.exists()
+
+
+def test_a_file_without_map_output_is_deleted_once_it_is_old(executor):
+    kept = kept_file(10)
+    commit(executor[0], 11)
+    kept_files.sweep()
+    assert kept.exists(), "its task may not have written its map output yet"
+    old = kept.stat().st_mtime - 2 * kept_files._ABANDONED
+    os.utime(kept, (old, old))
+    kept_files.sweep()
+    assert not kept.exists()
+
+
+def test_other_files_are_left_alone(executor):
+    folder = kept_file(10).parent
+    others = [folder / "kept-ab12", folder / "kept-ab12-10.txt", executor[0] / "kept-ab12-12"]
+    for other in others:
+        other.touch()
+        os.utime(other, (1, 1))
+    kept_files.sweep()
+    assert all(other.exists() for other in others)
+
+
+def test_a_sweep_is_not_repeated_at_once(executor, monkeypatch):
+    monkeypatch.setattr(kept_files, "_PERIOD", 1000.0)
+    kept, shuffle = kept_file(10), commit(executor[0], 10)
+    kept_files.sweep()
+    shuffle.unlink()
+    kept_files.sweep()
+    assert kept.exists()
+
+
+def test_nothing_is_swept_where_nothing_was_kept(executor, monkeypatch):
+    kept_files.sweep()
+    assert [path.name for path in executor[0].iterdir()] == ["0f"]
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(Path("/nonexistent")))
+    kept_files.sweep()
+
+
+def test_a_process_without_local_directories_cannot_keep(monkeypatch):
+    for variable in ("SPARK_LOCAL_DIRS", "SPARK_EXECUTOR_DIRS", "LOCAL_DIRS"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(RuntimeError, match="SPARK_LOCAL_DIRS"):
+        kept_files.place_for("ab12", 1)

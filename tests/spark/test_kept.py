@@ -1,0 +1,211 @@
+"""Kept exchanges: Spark schedules both sides, and what was lost is made again."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from tests.faults.patience import wait_until
+
+import headgate as hg
+from headgate.errors import NotBuiltError
+from headgate.source import NumberSequenceSource
+from headgate.spark import exchange
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ROWS = 20_000
+
+
+def same(batches):
+    yield from batches
+
+
+def placed(df):
+    return sorted(map(tuple, df.selectExpr("spark_partition_id() as p", "*").collect()))
+
+
+def kept(df, **options):
+    return exchange(df, **{"by": "k", "map": same, "mode": "kept", **options})
+
+
+def files(spark):
+    """Return the files of kept partitions on the executors, which share a folder."""
+    return list(Path(spark.conf.get("spark.local.dir")).rglob("kept-*"))
+
+
+@pytest.fixture
+def wide(spark):
+    """A producer's share is above the 1 MiB that may travel through Spark's shuffle."""
+    return spark.range(0, ROWS, 1, 4).selectExpr("id", "id % 100 as k", "repeat('x', 500) as s")
+
+
+@pytest.mark.parametrize("partitions", [1, 4, 50])
+def test_rows_are_where_spark_places_them(numbers, wide, partitions):
+    for df in (numbers, wide):
+        out = kept(df, num_partitions=partitions)
+        assert placed(out) == placed(df.repartition(partitions, "k"))
+
+
+def test_small_outputs_travel_through_sparks_shuffle(spark, numbers, wide):
+    before = len(files(spark))
+    assert kept(numbers).count() == ROWS
+    assert len(files(spark)) == before
+    assert kept(wide).count() == ROWS
+    assert len(files(spark)) == before + 4
+
+
+def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    expected = placed(numbers.repartition(7, "k"))
+    monkeypatch.delattr(DataFrame, "repartitionById")
+    monkeypatch.delattr(DataFrame.__mro__[1], "repartitionById", raising=False)
+    out = kept(numbers, num_partitions=7)
+    assert "RepartitionById" not in out._jdf.queryExecution().toString()
+    assert placed(out) == expected
+
+
+def test_a_partition_without_rows_calls_reduce(numbers):
+    def count(batches):
+        yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
+
+    out = kept(numbers.where("k = 7"), reduce=count, map_schema=numbers.schema, schema="n long",
+               num_partitions=6)
+    assert sorted(row["n"] for row in out.collect()) == [0] * 5 + [ROWS // 100]
+
+
+def test_two_collects_of_one_plan_run_the_producers_once(spark, wide):
+    ran = spark.sparkContext.accumulator(0)
+
+    def counted(batches):
+        ran.add(1)
+        yield from batches
+
+    out = kept(wide, map=counted)
+    assert len(out.collect()) == len(out.collect()) == ROWS
+    assert ran.value == 4
+
+
+def test_a_cached_result_survives_its_files(spark, wide):
+    out = kept(wide).cache()
+    try:
+        assert out.count() == ROWS
+        for path in files(spark):
+            path.unlink()
+        assert out.where("k = 7").count() == ROWS // 100
+    finally:
+        out.unpersist(blocking=True)
+
+
+def thirds(batch):
+    return [number % 3 for number in batch.column("id").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "by",
+    [hg.BroadcastSelector(), hg.GlobalSelector(), hg.KeyGroupSelector("id"), thirds],
+    ids=["broadcast", "global", "key groups", "function"],
+)
+def test_selectors_and_functions_place_rows_as_in_a_pipelined_exchange(numbers, by):
+    job = {"by": by, "map": same, "num_partitions": 3}
+    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
+    assert apart[0] == apart[1]
+    assert len(apart[0]) >= ROWS
+
+
+def test_a_reduce_that_ends_early_is_called_once_per_partition(numbers, wide):
+    def first(batches):
+        yield next(iter(batches)).slice(0, 1)
+
+    for df in (numbers, wide):
+        assert kept(df, reduce=first, num_partitions=3).count() == 3
+
+
+def test_an_empty_input(numbers):
+    assert kept(numbers.where("id < 0")).collect() == []
+
+
+def test_a_row_of_20_mb(spark):
+    df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
+    out = exchange(df, by="id", map=same, mode="kept").selectExpr("id", "length(big) n")
+    assert sorted(map(tuple, out.collect())) == [(i, 20_000_000) for i in range(3)]
+
+
+def test_rows_in_turn_and_sources_are_refused(spark, numbers):
+    for by in (None, hg.RebalanceSelector()):
+        with pytest.raises(NotBuiltError, match="by their order"):
+            exchange(numbers, by=by, map=same, mode="kept")
+    with pytest.raises(NotBuiltError, match="source"):
+        exchange(NumberSequenceSource(0, 10), by="id", mode="kept")
+
+
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_an_exception_is_the_users_own(numbers, role):
+    def wrong(batches):
+        for batch in batches:
+            yield batch.select(["nothing"])
+
+    with pytest.raises(PySparkException, match="in wrong") as caught:
+        kept(numbers, **{role: wrong}).collect()
+    assert "KeyError" in str(caught.value)
+
+
+def test_an_exception_of_by_is_the_users_own(numbers):
+    def choose(batch):
+        raise KeyError(batch.num_rows)
+
+    with pytest.raises(PySparkException, match="in choose"):
+        kept(numbers, by=choose).collect()
+
+
+def test_a_map_that_returns_another_schema(numbers):
+    def other(batches):
+        for batch in batches:
+            yield batch.rename_columns(["id", "wrong", "s"])
+
+    with pytest.raises(PySparkException, match=r"\[HG-4003\] map returned no column 'k'"):
+        kept(numbers, map=other).collect()
+
+
+def test_a_killed_worker_runs_again_and_no_other(spark, wide, tmp_path):
+    def killed_once(batches):
+        from pyspark import TaskContext
+
+        number = TaskContext.get().partitionId()
+        (tmp_path / f"{number}-{time.monotonic_ns()}").touch()
+        yield from batches
+        if number == 2 and len(list(tmp_path.glob("2-*"))) == 1:
+            os.kill(os.getpid(), 9)
+
+    for role in ("map", "reduce"):
+        out = kept(wide, num_partitions=4, **{role: killed_once})
+        assert placed(out) == placed(wide.repartition(4, "k"))
+        ran = sorted(path.name[0] for path in tmp_path.iterdir())
+        assert ran == ["0", "1", "2", "2", "3"]
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
+def test_files_are_deleted_once_the_plan_is_garbage(spark, numbers, wide):
+    import gc
+
+    out = kept(wide)
+    assert out.count() == ROWS
+    mine = set(files(spark))
+    assert mine
+    del out
+    gc.collect()
+
+    def are_gone():
+        # Spark's cleaner follows the JVM's collector. Each run sweeps, at most each 10 s.
+        spark.sparkContext._jvm.System.gc()
+        assert kept(numbers).count() == ROWS
+        return not mine & set(files(spark))
+
+    wait_until(are_gone, "the files of a plan that is garbage are gone", 60)
