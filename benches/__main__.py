@@ -14,6 +14,7 @@ NAMES = (
     "memory",
     "metrics",
     "spark",
+    "jobs",
     "pipeline",
     "straggler",
     "cancel",

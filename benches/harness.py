@@ -106,8 +106,8 @@ def compare(
     turns: int,
     size: int,
     quick: bool = False,
-) -> None:
-    """Run all contestants in turn; print and store seconds, rates and ratios.
+) -> list[float]:
+    """Run all contestants in turn; print and store seconds, rates and ratios; return the ratios.
 
     Args:
         bench: name of the result file.
@@ -130,6 +130,7 @@ def compare(
     found = [_ratio(ratio, seconds, quick=quick) for ratio in ratios]
     if not quick:
         store(bench, what=what, bytes=size, seconds=seconds, ratios=found)
+    return [float(str(ratio["median"])) for ratio in found]
 
 
 def measure(

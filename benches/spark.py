@@ -4,6 +4,7 @@ Every contestant starts from the same 10 M rows, made by Spark in 8 partitions, 
 sink, so all rows come back from the workers:
 
 - ``headgate``: ``exchange(df, by="key", map=..., reduce=...)`` with half the slots as consumers
+- ``kept``: the same with ``mode="kept"`` and a partition per slot
 - ``repartition``: ``mapInArrow`` -> ``repartition("key")`` to as many partitions as slots ->
   ``mapInArrow``, Spark's own path
 - ``mapInArrow``: a single one and no exchange, the floor of anything that goes through Python once
@@ -68,6 +69,7 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
         f"{INPUTS} inputs, to the noop sink",
         {
             "headgate": saving(lambda: by_headgate(flow)),
+            "kept": saving(lambda: by_headgate(flow, "kept")),
             "repartition": saving(lambda: by_repartition(flow, slots)),
             "mapInArrow": saving(lambda: flow.mapInArrow(same, flow.schema)),
             "hand-rolled": saving(lambda: hand_rolled.exchange(flow, "key", slots // 2, INPUTS)),
@@ -75,6 +77,8 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
         [
             harness.Ratio(f"spark{suffix}", "repartition", "headgate", goal=2.4),
             harness.Ratio(f"spark_floor{suffix}", "mapInArrow", "headgate", goal=0.95),
+            harness.Ratio(f"spark_kept{suffix}", "repartition", "kept", goal=2.2),
+            harness.Ratio(f"spark_kept_floor{suffix}", "mapInArrow", "kept", goal=1.0),
             harness.Ratio(f"spark_handrolled{suffix}", "hand-rolled", "headgate", goal=1.0),
         ],
         turns=options.turns,
@@ -88,9 +92,13 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
         f"{SMALL_ROWS:,} of these rows on {master}",
         {
             "headgate": saving(lambda: by_headgate(few)),
+            "kept": saving(lambda: by_headgate(few, "kept")),
             "repartition": saving(lambda: by_repartition(few, slots)),
         },
-        [harness.Ratio(f"spark_small{suffix}", "repartition", "headgate", goal=0.9)],
+        [
+            harness.Ratio(f"spark_small{suffix}", "repartition", "headgate", goal=0.9),
+            harness.Ratio(f"spark_kept_small{suffix}", "repartition", "kept", goal=1.3),
+        ],
         turns=max(options.turns, SMALL_TURNS) if not options.quick else options.turns,
         size=SMALL_ROWS * ROW_BYTES,
         quick=options.quick,
@@ -122,8 +130,8 @@ def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def by_headgate(df: DataFrame) -> DataFrame:
-    return exchange(df, by="key", map=same, reduce=same, progress="off")
+def by_headgate(df: DataFrame, mode: str = "pipelined") -> DataFrame:
+    return exchange(df, by="key", map=same, reduce=same, mode=mode, progress="off")
 
 
 def by_repartition(df: DataFrame, partitions: int) -> DataFrame:
