@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
+from headgate.spark.confs import context_confs
+from headgate.spark.driver.slots import is_dynamic
 from headgate.spark.portable import portable
 from headgate.spark.shuffle import keys_of_partitions
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
@@ -32,7 +34,8 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _SAID: Final = "exchange %s by %s -> %d partitions: kept, %s"
 _MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
 _INLINE: Final = (
-    "executors are on %d hosts, so all pages travel through Spark's shuffle, which is slower"
+    "executors are or will be on several hosts, so all pages travel through Spark's shuffle, which is "
+    "slower"
 )
 
 
@@ -54,8 +57,8 @@ def keep(request: Request, partitions: int) -> DataFrame:
     """
     from pyspark.sql.functions import col  # noqa: PLC0415 - pyspark only where Spark is
 
-    name, hosts = os.urandom(16).hex(), _hosts(request)
-    _LOG.info(_SAID, name[:4], request.by_words, partitions, _INLINE % hosts if hosts > 1 else _MAPPED)
+    name, is_one_host = os.urandom(16).hex(), _is_one_host(request)
+    _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if is_one_host else _INLINE)
     options = _options(request, partitions)
     df = request.df
     assert df is not None  # noqa: S101 - see `why_not`
@@ -69,14 +72,15 @@ def keep(request: Request, partitions: int) -> DataFrame:
         by=request.by,
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
-        is_inline=hosts > 1,
+        is_inline=not is_one_host,
     )
     consumer = KeptConsumerTask(
         schema=request.wire_schema,
         options=options,
         reduce=request.reduce,
         result=request.result_schema,
-        batch_bytes=request.options["batch_bytes"],
+        # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
+        batch_bytes=request.options["batch_bytes"] or request.options["segment_size"],
     )
     rows = df.mapInArrow(_produce(producer), ROWS)
     # Before Spark 4.1, each partition has a key that Spark's hash places there.
@@ -115,10 +119,14 @@ def _options(request: Request, partitions: int) -> EnvironmentOptions:
     return options
 
 
-def _hosts(request: Request) -> int:
-    """Return the number of hosts with an executor."""
+def _is_one_host(request: Request) -> bool:
+    """Return True if all executors are on one host, and no others are to come."""
     context = request.context
     if (context.master or "").startswith("local"):
-        return 1
-    blocks = context._jsc.sc().getExecutorMemoryStatus().keys().mkString(",")  # noqa: SLF001 - PySpark has no other way
-    return len({block.rpartition(":")[0] for block in str(blocks).split(",")})
+        return True
+    if is_dynamic(context_confs(context)):
+        return False
+    scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to the addresses
+    driver = str(scala.env().blockManager().blockManagerId().hostPort())
+    found = str(scala.getExecutorMemoryStatus().keys().mkString(",")).split(",")
+    return len({address.rpartition(":")[0] for address in found if address != driver}) == 1

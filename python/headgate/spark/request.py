@@ -10,6 +10,7 @@ from headgate import _options
 from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
+from headgate.spark.confs import session_confs
 from headgate.spark.schema import arrow_schema, key_columns, result_schema
 from headgate.spark.source_input import SourceInput
 
@@ -89,7 +90,7 @@ def check(
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
     """
-    chosen = _options.resolve("exchange", options, _conf(session))
+    chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     for name, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
             raise OptionError(f"{name} is a {type(function).__name__}, not a function")
@@ -179,8 +180,3 @@ def _struct(schema: StructType | str, name: str) -> StructType:
         remedy=f'{name}="user string, n long" · a StructType',
     )
 
-
-def _conf(session: SparkSession) -> dict[str, str]:
-    found = dict(session.sparkContext.getConf().getAll())
-    found.update(session.conf.getAll)
-    return {k: v for k, v in found.items() if k.startswith(CONF_PREFIX)}

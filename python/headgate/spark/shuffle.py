@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from headgate.spark.request import Request
     from headgate.spark.tasks.user_function import BatchFunction
@@ -36,7 +36,7 @@ def is_shortest(request: Request) -> bool:
 
     They do if the input is a DataFrame, no ``map`` makes the rows, and Spark can place them.
     """
-    places = request.by is None or _columns(request.by) is not None
+    places = request.by is None or _names(request.by) is not None
     return request.df is not None and request.map is None and places
 
 
@@ -63,9 +63,9 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         if request.map is not None:
             task = FunctionTask("map", request.map, request.wire_schema, request.map_option)
             df = df.mapInArrow(_call(task), request.wire)
-    columns = _columns(request.by)
-    if columns is not None:
-        df = df.repartition(partitions, *columns)
+    names = _names(request.by)
+    if names is not None:
+        df = df.repartition(partitions, *map(_quoted, names))
     elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
@@ -86,14 +86,15 @@ def _call(task: FunctionTask) -> BatchFunction:
     return call
 
 
-def _columns(by: Any) -> list[Column] | None:
-    from pyspark.sql.functions import col  # noqa: PLC0415 - pyspark only where Spark is
-
+def _names(by: Any) -> list[str] | None:
+    """Return the key columns of a partitioning that Spark has too; None of another one."""
     names = by if isinstance(by, list) else getattr(by, "columns", None)
-    if not isinstance(names, (list, tuple)):
-        return None
+    return list(names) if isinstance(names, (list, tuple)) else None
+
+
+def _quoted(name: str) -> str:
     # Without the quotes Spark would take the name "a.b" for a field of the column "a".
-    return [col("`" + name.replace("`", "``") + "`") for name in names]
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:

@@ -7,6 +7,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
+from headgate.spark.confs import context_confs
 from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.jobs import Jobs, Plan
 from headgate.spark.driver.server import Server
@@ -37,7 +38,7 @@ class Application:
     """
 
     def __init__(self, context: SparkContext) -> None:
-        conf = context.getConf()
+        conf = context_confs(context)
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
         self._keys: dict[bytes, ControlKey] = {}
         self._plans: dict[bytes, Plan] = {}
@@ -84,7 +85,7 @@ class Application:
 
 def _retries(context: SparkContext) -> Retries:
     """Return how often Spark tries a task: once in ``local[n]``, m times in ``local[n,m]``."""
-    failures = int(context.getConf().get("spark.task.maxFailures") or 4)
+    failures = int(context_confs(context).get("spark.task.maxFailures") or 4)
     local = local_attempts(context.master or "")
     return Retries(failures if local is None else local, failures)
 

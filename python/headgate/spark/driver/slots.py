@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.spark.confs import context_confs
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -110,7 +112,7 @@ def executors_of(master: str, conf: Mapping[str, str]) -> Executors:
     limits = []
     if cluster is not None:
         limits.append((int(cluster[1]) * (int(cluster[2]) // max(1, cores)), "of the master"))
-    if _is_dynamic(conf):
+    if is_dynamic(conf):
         given = conf.get("spark.dynamicAllocation.maxExecutors")
         if given:
             limits.append((int(given), "at most, as allocation is dynamic"))
@@ -131,7 +133,7 @@ class SlotCounter:
     """
 
     def __init__(self, context: SparkContext) -> None:
-        conf = dict(context.getConf().getAll())
+        conf = context_confs(context)
         master = context.master or ""
         self._context = context
         self._cpus = int(conf.get("spark.task.cpus") or 1)
@@ -140,7 +142,7 @@ class SlotCounter:
         self._executors = executors_of(master, conf)
         self._patience = seconds(conf.get(_PATIENCE) or "30s")
         self._locality = max(seconds(conf.get(name) or "0s") for name in _LOCALITY)
-        self._is_static = not _is_dynamic(conf)
+        self._is_static = not is_dynamic(conf)
         #: Most slots that were there: Spark replaces lost executors.
         self._peak = 0
 
@@ -217,5 +219,6 @@ def seconds(text: str) -> float:
     return int(found[1]) * _UNITS[found[2] or "ms"]
 
 
-def _is_dynamic(conf: Mapping[str, str]) -> bool:
+def is_dynamic(conf: Mapping[str, str]) -> bool:
+    """Return True if Spark adds and removes executors by itself."""
     return (conf.get("spark.dynamicAllocation.enabled") or "").strip().lower() == "true"

@@ -1,0 +1,32 @@
+"""Reads Spark's configuration in few calls of the JVM, each of which costs as much as an option."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+#: Separates confs in text: a character that no value has.
+_SEPARATOR: Final = "\x1e"
+_of_context: Final[WeakKeyDictionary[SparkContext, dict[str, str]]] = WeakKeyDictionary()
+
+
+def context_confs(context: SparkContext) -> dict[str, str]:
+    """Return the configuration of an application, which does not change after its start."""
+    found = _of_context.get(context)
+    if found is None:
+        found = _of_context[context] = dict(context.getConf().getAll())
+    return found
+
+
+def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
+    """Return the session's confs with this prefix, those of the application included."""
+    # `session.conf.getAll` calls the JVM for each conf.
+    text = session._jsparkSession.conf().getAll().mkString(_SEPARATOR)  # noqa: SLF001
+    pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))
+    own = {name: value for name, _, value in pairs if name.startswith(prefix)}
+    common = context_confs(session.sparkContext)
+    return {**{name: value for name, value in common.items() if name.startswith(prefix)}, **own}
