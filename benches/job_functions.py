@@ -182,15 +182,21 @@ def signed(batches: Batches) -> Batches:
         starts = texts.offsets.to_numpy(zero_copy_only=False)[:-1] - texts.offsets[0].as_py()
         signature = np.empty((batch.num_rows, number), np.uint64)
         for n in range(number):
-            signature[:, n] = np.minimum.reduceat((hashes * factor[n] + shift[n]) >> np.uint64(20), starts)
+            signature[:, n] = np.minimum.reduceat(
+                (hashes * factor[n] + shift[n]) >> np.uint64(20), starts
+            )
         for band in range(BANDS):
             mine = signature[:, band * ROWS_OF_A_BAND : (band + 1) * ROWS_OF_A_BAND]
-            key = (mine * np.array([3, 7, 31, 127], np.uint64)).sum(axis=1) * np.uint64(BANDS) + np.uint64(band)
+            key = (mine * np.array([3, 7, 31, 127], np.uint64)).sum(axis=1) * np.uint64(
+                BANDS
+            ) + np.uint64(band)
             flat = pa.array(signature.reshape(-1).view(np.int64))
             yield columns(
                 band=key.view(np.int64),
                 id=batch.column("id"),
-                signature=pa.FixedSizeListArray.from_arrays(flat, number).cast(pa.list_(pa.int64())),
+                signature=pa.FixedSizeListArray.from_arrays(flat, number).cast(
+                    pa.list_(pa.int64())
+                ),
             )
 
 

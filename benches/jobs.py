@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,11 +218,12 @@ def main(arguments: Sequence[str]) -> None:
     cloudpickle.register_pickle_by_value(job_functions)
     spark = session(f"local[{SLOTS}]")
     try:
-        found = []
         data = Data(spark, 0.01 if options.quick else 1)
-        for job in JOBS:
-            if options.job in (None, job.name):
-                found.append(compare(job, data.of(job.data), options.turns, quick=options.quick))
+        found = [
+            compare(job, data.of(job.data), options.turns, quick=options.quick)
+            for job in JOBS
+            if options.job in (None, job.name)
+        ]
     finally:
         spark.stop()
     if len(found) == len(JOBS):

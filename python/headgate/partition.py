@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from headgate.address import ChannelAddress
@@ -37,7 +39,8 @@ class TaskEvent(NamedTuple):
     body: bytes
 
 
-class KeptSubpartition(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KeptSubpartition:
     """A subpartition that can be read once the process that wrote it has ended.
 
     Attributes:
@@ -171,7 +174,7 @@ class ResultPartition:
             >>> env.close()
         """
         kept, is_linked = self._native.keep(os.fspath(file), inline_limit)
-        path = os.path.abspath(file) if is_linked else None
+        path = str(Path(file).absolute()) if is_linked else None
         return [KeptSubpartition(number, size, path, index) for number, size, index in kept]
 
     def release_subpartition(self, subpartition: int) -> None:

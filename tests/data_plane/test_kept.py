@@ -1,5 +1,6 @@
 """Kept partitions: read once their producer has ended, from a file or from the index itself."""
 
+import dataclasses
 import stat
 import subprocess
 import sys
@@ -210,11 +211,11 @@ def test_a_damaged_index_is_refused(environment, written, tmp_path):
         index = bytearray(kept.index)
         index[offset] ^= 1
         with pytest.raises(hg.errors.IntegrityError):
-            read(environment, [kept._replace(index=bytes(index))])
+            read(environment, [dataclasses.replace(kept, index=bytes(index))])
     with pytest.raises(hg.errors.IntegrityError):
-        read(environment, [kept._replace(index=kept.index[:10])])
+        read(environment, [dataclasses.replace(kept, index=kept.index[:10])])
     with pytest.raises(hg.errors.IntegrityError, match="exceed"):
-        read(environment, [kept._replace(index=kept.index[:-50])])
+        read(environment, [dataclasses.replace(kept, index=kept.index[:-50])])
 
 
 def test_another_schema_is_refused(environment, written, tmp_path):

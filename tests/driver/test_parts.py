@@ -11,8 +11,8 @@ from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeEr
 from headgate.spark import exchange
 from headgate.spark.driver.jobs import job_cause
 from headgate.spark.driver.slots import from_master, local_attempts
-from headgate.spark.shuffle import keys_of_partitions, murmur3
 from headgate.spark.schema import arrow_schema, key_columns
+from headgate.spark.shuffle import keys_of_partitions, murmur3
 from headgate.spark.tasks.merge import merge
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 

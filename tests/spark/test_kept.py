@@ -75,8 +75,13 @@ def test_a_partition_without_rows_calls_reduce(numbers):
     def count(batches):
         yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
 
-    out = kept(numbers.where("k = 7"), reduce=count, map_schema=numbers.schema, schema="n long",
-               num_partitions=6)
+    out = kept(
+        numbers.where("k = 7"),
+        reduce=count,
+        map_schema=numbers.schema,
+        schema="n long",
+        num_partitions=6,
+    )
     assert sorted(row["n"] for row in out.collect()) == [0] * 5 + [ROWS // 100]
 
 

@@ -113,9 +113,9 @@ def _consume(task: KeptConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]
 def _options(request: Request, partitions: int) -> EnvironmentOptions:
     """Return the options of the tasks, with segments so small that each partition has two."""
     options: EnvironmentOptions = {name: request.options[name] for name in TASK_OPTIONS}  # type: ignore[assignment]
-    each = int(options["memory"]) // (2 * (partitions + 4))
+    each: int = request.options["memory"] // (2 * (partitions + 4))
     fitting = 1 << max(12, each.bit_length() - 1)
-    options["segment_size"] = min(int(options["segment_size"]), fitting)
+    options["segment_size"] = min(request.options["segment_size"], fitting)
     return options
 
 

@@ -179,4 +179,3 @@ def _struct(schema: StructType | str, name: str) -> StructType:
         f"{name} is a {type(schema).__name__}, not a DDL string or a StructType",
         remedy=f'{name}="user string, n long" · a StructType',
     )
-

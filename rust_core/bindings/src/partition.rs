@@ -118,7 +118,8 @@ impl ResultPartition {
             };
             Ok((sizes.into_iter().map(index).collect::<Result<Vec<_>, ExchangeError>>()?, linked))
         })?;
-        let kept = kept.into_iter().map(|(index, size, kept)| (index, size, PyBytes::new(py, &kept)));
+        let kept =
+            kept.into_iter().map(|(index, size, kept)| (index, size, PyBytes::new(py, &kept)));
         Ok((kept.collect(), linked))
     }
 

@@ -63,7 +63,7 @@ fn kept() -> Vec<Vec<u8>> {
         data_type: DataType::DataBufferWithClearEnd,
         offset: u64::from(number) << 18,
         len: 1 << 18,
-        plain_len: (number % 3 == 0).then_some(1 << 19),
+        plain_len: number.is_multiple_of(3).then_some(1 << 19),
         crc: number.wrapping_mul(0x9E37_79B9),
     };
     let end = KeptBlock { data_type: DataType::EndOfPartition, offset: 7, len: 28, ..block(1) };

@@ -71,7 +71,11 @@ def _is_due(folder: Path) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    ours = {found[1]: Path(entry) for entry in os.scandir(folder) if (found := _KEPT.fullmatch(entry.name))}
+    ours = {
+        found[1]: Path(entry)
+        for entry in os.scandir(folder)
+        if (found := _KEPT.fullmatch(entry.name))
+    }
     if not ours:
         return
     committed = _committed()
@@ -87,7 +91,7 @@ def _sweep(folder: Path) -> None:
 
 def _committed() -> set[str]:
     """Return the ids of the task attempts whose map output Spark has on this executor."""
-    found = set()
+    found: set[str] = set()
     for directory in local_directories():
         for folder in os.scandir(directory):
             if folder.is_dir() and folder.name != _FOLDER:

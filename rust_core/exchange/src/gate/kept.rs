@@ -123,7 +123,9 @@ impl KeptChannel {
                 let mapped = state.mapped.as_ref().and_then(|mapped| in_mapping(mapped, block));
                 match mapped {
                     Some(bytes) => bytes,
-                    None => self.read_file(state, &File::open(path).map_err(io)?, block).map_err(io)?,
+                    None => {
+                        self.read_file(state, &File::open(path).map_err(io)?, block).map_err(io)?
+                    }
                 }
             }
         };

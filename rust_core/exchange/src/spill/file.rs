@@ -124,7 +124,7 @@ impl SpillFile {
 
     /// Copies the file. Its name appears once it is complete.
     fn copy(&self, path: &Path) -> io::Result<()> {
-        let folder = path.parent().unwrap_or(Path::new("."));
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
         let mut copy = tempfile::NamedTempFile::new_in(folder)?;
         let mut source = File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?;
         io::copy(&mut source, &mut copy)?;

@@ -220,9 +220,8 @@ impl Fill for StoredView {
             let mut padding = [[0; SEGMENT_ALIGNMENT]; READ_AHEAD];
             let mut slices: Vec<&mut [u8]> = Vec::with_capacity(2 * READ_AHEAD);
             for (number, (target, padding)) in targets.iter_mut().zip(&mut padding).enumerate() {
-                let before = number.checked_sub(1).and_then(|last| {
-                    plan[last].0.padding_to(&plan[number].0)
-                });
+                let before =
+                    number.checked_sub(1).and_then(|last| plan[last].0.padding_to(&plan[number].0));
                 slices.push(&mut padding[..before.unwrap_or(0)]);
                 slices.push(target.as_mut());
             }
