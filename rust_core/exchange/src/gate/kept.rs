@@ -202,7 +202,6 @@ impl InputChannel for KeptChannel {
         let Some(block) = self.blocks.get(state.next) else {
             return Err(self.damaged("the index ends before the subpartition does".to_owned()));
         };
-        fail_point!("kept.taken", error => return Err(error));
         let bytes = self.read(&mut state, block)?;
         let mut totals = None;
         if block.data_type.is_buffer() {
