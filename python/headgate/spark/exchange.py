@@ -58,10 +58,15 @@ def exchange(
     tasks, which run ``reduce``. Between the two, rows travel as Arrow batches from worker to worker
     without the JVM, and both sides run at the same time.
 
-    The call is lazy and returns an ordinary DataFrame, whose tasks are the consumers. When an
-    action runs it, the consumers hold ``num_partitions`` slots (cores) until the end. The producers
-    run as a Spark job of their own on the other slots, in waves if they do not all fit. If not even
-    one producer fits beside the consumers, the same job runs through Spark's own shuffle, with a
+    The call is lazy and returns an ordinary DataFrame. If there is no ``map`` and ``by`` names
+    columns or is left out, it is Spark's own ``repartition`` and ``mapInArrow(reduce)``, as Python
+    between them would only add work. With ``mode="kept"`` it is an ordinary Spark job whose producers
+    keep their rows in files. The rest of this text is about all other calls.
+
+    The tasks of the DataFrame are the consumers. When an action runs it, they hold
+    ``num_partitions`` slots (cores) until the end. The producers run as a Spark job of their own on
+    the other slots, in waves if they do not all fit. If not even one producer fits beside the
+    consumers, the same job runs through Spark's own shuffle, with a
     :class:`headgate.errors.HeadgateWarning`.
 
     The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
@@ -85,7 +90,8 @@ def exchange(
             - a selector, such as :class:`headgate.BroadcastSelector`
             - a function that gets a ``pyarrow.RecordBatch`` and returns, for each of its rows, a
               partition number from 0 to ``num_partitions - 1``, as a list or an array
-            - None, the default: each batch goes to the next partition in turn
+            - None, the default: each batch goes to the next partition in turn; without ``map``,
+              Spark spreads single rows
         map: A function as ``mapInArrow`` takes it, called once per producer task: it gets an
             iterator of ``pyarrow.RecordBatch`` and returns one. None sends the input unchanged.
         reduce: A function of the same kind, called once per partition with all rows of that
@@ -94,8 +100,9 @@ def exchange(
             ``StructType`` or a DDL string such as ``"user string, n long"``. By default the columns
             that the producers send. Returned columns are matched by name, and cast if no value is
             lost.
-        num_partitions: Number of partitions of the result, which is the number of consumers, from 1
-            to 8,000. By default half of the slots, at least 1.
+        num_partitions: Number of partitions of the result, from 1 to 8,000. By default half of the
+            slots, at least 1; all slots if Spark schedules both sides, as without ``map`` or with
+            ``mode="kept"``.
         spark: The session that reads a source. By default the active one.
         parallelism: Number of producers that read a source, from 1 to 100,000. By default the slots
             that the consumers leave, at least 1.
@@ -107,6 +114,7 @@ def exchange(
             an option, the session's conf (``spark.headgate.segmentSize``) is read, then the
             environment (``HEADGATE_SEGMENT_SIZE``).
 
+            - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"pipelined"``, see docs/kept.md
             - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by
               default those of the input
             - ``on_no_slots``: ``"shuffle"`` (default) uses Spark's own shuffle if the slots do not
@@ -136,7 +144,8 @@ def exchange(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
             slots than the cluster has.
-        NotBuiltError: The session or the DataFrame belongs to Spark Connect.
+        NotBuiltError: The session or the DataFrame belongs to Spark Connect; or a kept exchange was
+            asked for with a source, or with a ``by`` that places rows by their order.
         SourceError: The source could not list its splits. The call raises this only if the job goes
             through Spark's own shuffle; otherwise the action does.
     """
