@@ -4,6 +4,8 @@ Each file has the id of the task attempt that wrote it in its name. So have Spar
 output of that attempt, ``shuffle_<shuffle>_<attempt>_0.index``, which Spark deletes once the plan is
 garbage. A file of ours whose shuffle file was there and is gone can never be asked for again. A sweep
 or a consumer that finds the shuffle file, or reads the file, marks it by its modification time.
+
+Times are those of the host's monotonic clock, which all processes share and nobody can set.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ from headgate._directories import local_directories
 
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
-_KEPT: Final = re.compile(r"kept-[0-9a-f]+-(\d+)")
+#: Exchange, task attempt, and the time at which the pages were written.
+_KEPT: Final = re.compile(r"kept-[0-9a-f]+-(\d+)-(\d+)")
 _SHUFFLE: Final = re.compile(r"shuffle_\d+_(\d+)_\d+\.(?:index|data)")
 #: Seconds from one sweep of an executor to the next.
 _PERIOD: Final = 10.0
-#: Seconds after which a file without a shuffle file was left by an attempt that failed.
+#: Seconds after which the attempt has failed if its file has no shuffle file. Once the pages are
+#: written, Spark has only a row for each to write.
 _ABANDONED: Final = 600.0
 #: Modification time of a file whose task attempt is known to have succeeded.
 _COMMITTED: Final = 1.0
 
 
-def place_for(exchange: str, attempt: int) -> Path:
-    """Return the path of the file of a task attempt, in one of the executor's local directories.
+def folder_for(attempt: int) -> Path:
+    """Return the folder for the file of a task attempt, in one of the executor's local directories.
 
     Raises:
         RuntimeError: this process is not a worker of Spark.
@@ -40,7 +44,12 @@ def place_for(exchange: str, attempt: int) -> Path:
         raise RuntimeError("Spark gave this worker no local directory: SPARK_LOCAL_DIRS is not set")
     folder = Path(directories[attempt % len(directories)], _FOLDER)
     folder.mkdir(exist_ok=True)
-    return folder / f"kept-{exchange}-{attempt}"
+    return folder
+
+
+def place_in(folder: Path, exchange: str, attempt: int) -> Path:
+    """Return the path of the file of a task attempt that has written all its pages by now."""
+    return folder / f"kept-{exchange}-{attempt}-{int(time.monotonic())}"
 
 
 def mark_committed(file: str) -> None:
@@ -60,32 +69,31 @@ def sweep() -> None:
 def _is_due(folder: Path) -> bool:
     """Return True if the last sweep was some time ago, and note the time of this one."""
     stamp = folder / ".swept"
-    now = time.time()
+    now = time.monotonic()
     try:
         if now - stamp.stat().st_mtime < _PERIOD:
             return False
     except FileNotFoundError:
         folder.stat()
-    stamp.touch()
+        stamp.touch()
+    os.utime(stamp, (now, now))
     return True
 
 
 def _sweep(folder: Path) -> None:
-    ours = {
-        found[1]: Path(entry)
-        for entry in os.scandir(folder)
-        if (found := _KEPT.fullmatch(entry.name))
-    }
+    entries = os.scandir(folder)
+    ours = {found.groups(): Path(e) for e in entries if (found := _KEPT.fullmatch(e.name))}
     if not ours:
         return
     committed = _committed()
-    for attempt, path in ours.items():
+    now = time.monotonic()
+    for (attempt, written), path in ours.items():
         with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
             changed = path.stat().st_mtime
             if attempt in committed:
                 if changed != _COMMITTED:
                     mark_committed(str(path))
-            elif changed == _COMMITTED or time.time() - changed > _ABANDONED:
+            elif changed == _COMMITTED or now - int(written) > _ABANDONED:
                 path.unlink()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate as hg
 from headgate import errors
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
-from headgate.spark.tasks.kept_files import place_for, sweep
+from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     if context is None:
         raise RuntimeError("not in a Spark task")
     sweep()
-    place = place_for(task.exchange, context.taskAttemptId())
+    folder = folder_for(context.taskAttemptId())
     limit = _UNLIMITED if task.is_inline else _INLINE
-    options: EnvironmentOptions = {**task.options, "temp_directories": [str(place.parent)]}
+    options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
     with hg.ShuffleEnvironment(**options) as environment:
         partition = environment.create_result_partition(
             task.num_partitions, kind="blocking", schema=task.schema
@@ -76,6 +76,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             _write(task, partition, batches)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
+        place = place_in(folder, task.exchange, context.taskAttemptId())
         kept = partition.keep(place, inline_limit=limit)
     if kept:
         yield _rows(task, kept)
