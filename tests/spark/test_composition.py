@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from tests.spark.masters import COMPARED
 
 from headgate.spark import exchange, last_stats
 
@@ -10,7 +11,7 @@ ROWS = 20_000
 
 pytestmark = [
     pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", ["kept", "pipelined"], indirect=True),
+    pytest.mark.parametrize("mode", COMPARED, indirect=True),
 ]
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.spark.masters import COMPARED
 
 import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
@@ -45,7 +46,7 @@ COLUMNS = {
 ROWS = 300
 
 #: Tests that place rows by their values, which both modes can.
-both_modes = pytest.mark.parametrize("mode", ["kept", "pipelined"], indirect=True)
+both_modes = pytest.mark.parametrize("mode", COMPARED, indirect=True)
 
 
 @pytest.fixture(scope="module")

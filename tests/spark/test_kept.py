@@ -10,6 +10,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from tests.faults.patience import wait_until
+from tests.spark.masters import in_executors
 
 import headgate as hg
 from headgate.errors import NotBuiltError
@@ -157,7 +158,7 @@ def test_an_exception_is_the_users_own(numbers, role):
             yield batch.select(["nothing"])
 
     with pytest.raises(PySparkException, match="in wrong") as caught:
-        kept(numbers, **{role: wrong}).collect()
+        kept(numbers.coalesce(1), num_partitions=1, **{role: wrong}).collect()
     assert "KeyError" in str(caught.value)
 
 
@@ -166,7 +167,7 @@ def test_an_exception_of_by_is_the_users_own(numbers):
         raise KeyError(batch.num_rows)
 
     with pytest.raises(PySparkException, match="in choose"):
-        kept(numbers, by=choose).collect()
+        kept(numbers.coalesce(1), by=choose).collect()
 
 
 def test_a_map_that_returns_another_schema(numbers):
@@ -175,9 +176,10 @@ def test_a_map_that_returns_another_schema(numbers):
             yield batch.rename_columns(["id", "wrong", "s"])
 
     with pytest.raises(PySparkException, match=r"\[HG-4003\] map returned no column 'k'"):
-        kept(numbers, map=other).collect()
+        kept(numbers.coalesce(1), map=other).collect()
 
 
+@in_executors
 def test_a_killed_worker_runs_again_and_no_other(spark, wide, tmp_path):
     def killed_once(batches):
         from pyspark import TaskContext

@@ -10,13 +10,17 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
+from tests.spark.masters import COMPARED
 
 from headgate.spark import exchange
 from headgate.spark.driver.rows import rdd_of
 
 ROWS = 100
 
-pytestmark = pytest.mark.usefixtures("mode")
+pytestmark = [
+    pytest.mark.usefixtures("mode"),
+    pytest.mark.parametrize("mode", COMPARED, indirect=True),
+]
 #: Limit in seconds for an action, which takes about two.
 LIMIT = 100.0
 
