@@ -262,7 +262,7 @@ import resource
 env = environment()
 gate = env.create_input_gate([address])
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 20), -1))
+resource.setrlimit(resource.RLIMIT_AS, (used + (100 << 20), -1))
 say("limited")
 rows = sum(batch.num_rows for batch in hg.RecordReader(gate))
 resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
@@ -271,7 +271,9 @@ say(rows, env.stats()["copies"]["unmapped"] > 0)
 
 
 def test_without_room_to_map_them_pages_are_copied(environment):
-    producer = environment(same_host_link="auto")
+    # A pool of 16 GiB has regions of 256 MiB. The child has room for all that it allocates itself,
+    # for example 64 MiB of address space for a thread's heap, and not for one of these.
+    producer = environment(same_host_link="auto", memory="16g")
     partition = producer.create_result_partition(1, schema=NUMBERS)
     with Child(LITTLE_ROOM, address=partition.address(0)) as child:
         assert child.line() == "limited"
