@@ -39,7 +39,8 @@ def test_channels_with_data_are_served_in_turn(link):
                 writer.emit(numbers(1, 10 * index + turn))
                 writer.flush()
     if link.kind != "local":
-        wait_until(lambda: sum(c["queued"] for c in consumer.stats()["gates"][0]) >= 6)
+        # The end of a partition counts too, so two channels alone could reach the sum of all.
+        wait_until(lambda: min(c["queued"] for c in consumer.stats()["gates"][0]) >= 2)
     order = [batch["n"][0].as_py() // 10 for batch in Task(list, hg.RecordReader(gate)).result()]
     assert sorted(order[:3]) == [0, 1, 2]
     assert sorted(order[3:]) == [0, 1, 2]
