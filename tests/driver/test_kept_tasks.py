@@ -1,7 +1,6 @@
 """The rows of a kept consumer's task by partition, and the sweep of files."""
 
 import os
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -93,10 +92,10 @@ def test_files_are_in_the_local_directories_in_turn(executor):
 def test_a_file_lives_as_long_as_sparks_map_output(executor):
     kept, shuffle = kept_file(10), commit(executor[1], 10)
     for _ in range(2):
-        kept_files.sweep()
+        kept_files.sweep(executor)
         assert kept.exists()
     shuffle.unlink()
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert not kept.exists()
 
 
@@ -104,17 +103,17 @@ def test_a_file_that_was_read_goes_with_sparks_map_output(executor):
     kept, shuffle = kept_file(10), commit(executor[1], 10)
     kept_files.mark_committed(str(kept))
     shuffle.unlink()
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert not kept.exists()
 
 
 def test_a_file_without_map_output_is_deleted_once_it_is_old(executor, monkeypatch):
     kept = kept_file(10)
     commit(executor[0], 11)
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert kept.exists(), "its task may not have written its map output yet"
     monkeypatch.setattr(kept_files, "_ABANDONED", -1.0)
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert not kept.exists()
 
 
@@ -128,24 +127,31 @@ def test_other_files_are_left_alone(executor):
     for other in others:
         other.touch()
         os.utime(other, (1, 1))
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert all(other.exists() for other in others)
 
 
 def test_a_sweep_is_not_repeated_at_once(executor, monkeypatch):
     monkeypatch.setattr(kept_files, "_PERIOD", 1000.0)
     kept, shuffle = kept_file(10), commit(executor[0], 10)
-    kept_files.sweep()
+    kept_files.sweep(executor)
     shuffle.unlink()
-    kept_files.sweep()
+    kept_files.sweep(executor)
     assert kept.exists()
 
 
-def test_nothing_is_swept_where_nothing_was_kept(executor, monkeypatch):
-    kept_files.sweep()
+def test_nothing_is_swept_where_nothing_was_kept(executor):
+    assert not kept_files.sweep(executor)
     assert [path.name for path in executor[0].iterdir()] == ["0f"]
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(Path("/nonexistent")))
-    kept_files.sweep()
+    assert not kept_files.sweep(["/nonexistent"])
+
+
+def test_a_sweep_says_whether_files_are_left(executor):
+    _, shuffle = kept_file(10), commit(executor[1], 10)
+    assert kept_files.sweep(executor)
+    shuffle.unlink()
+    assert kept_files.sweep(executor), "it has just deleted the last one"
+    assert not kept_files.sweep(executor)
 
 
 def test_a_process_without_local_directories_cannot_keep(monkeypatch):

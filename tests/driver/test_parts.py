@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headgate.errors import NotBuiltError, UnknownColumnError, UnsupportedTypeError
-from headgate.spark import exchange
+from headgate.errors import UnknownColumnError, UnsupportedTypeError
 from headgate.spark.driver.jobs import job_cause
 from headgate.spark.driver.slots import from_master, local_attempts
 from headgate.spark.schema import arrow_schema, key_columns
@@ -223,14 +222,6 @@ def test_the_hash_of_an_int_is_sparks():
     assert [murmur3(n) for n in (0, 1, 42)] == [933211791, -559580957, 29417773]
     keys = keys_of_partitions(7)
     assert [murmur3(key) % 7 for key in keys] == list(range(7))
-
-
-def test_spark_connect_is_told_at_once():
-    class DataFrame:
-        __module__ = "pyspark.sql.connect.dataframe"
-
-    with pytest.raises(NotBuiltError, match="Connect"):
-        exchange(DataFrame(), by="k")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.spark.progress.task_stats import STAGES, TaskStats, stages
-from headgate.spark.progress.verdict import BUSY, MIN_SECONDS, MOST, verdict
+from headgate.spark.progress.verdict import BUSY, MIN_SECONDS, MOST, kept_verdict, verdict
 
 
 def producer(task=0, source=0, map_=0, emit=0, blocked=0, state="running"):
@@ -281,3 +281,30 @@ def test_the_stages_of_a_task_share_its_time(tasks):
             assert sum(task.of(stage)) == task.wall_ms
     for stage in stages(tasks):
         assert stage.tasks == sum((t.role == "map") == (stage.name in STAGES[:3]) for t in tasks)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "kind", "task"),
+    [
+        ([], None, None),
+        ([producer(0, source=91, map_=9), consumer(0, idle=10, reduce=50)], "jvm-feed", 0),
+        ([producer(0, 4, 93, 3), producer(1, 4, 90, 6), consumer(0, reduce=99)], "map-busy", 0),
+        ([producer(0, 4, 93, 3), consumer(0, reduce=99), consumer(1, reduce=98)], "reduce-busy", 0),
+        (
+            [
+                producer(0, 4, 60, 3),
+                consumer(0, reduce=95, rows=90),
+                consumer(1, reduce=5, rows=10),
+            ],
+            "skew",
+            0,
+        ),
+        ([producer(0, 4, 30, 3), consumer(0, idle=10, reduce=20, sink=70)], "sink", 0),
+        ([producer(0, 40, 30, 30), consumer(0, idle=10, reduce=20, sink=20)], None, None),
+    ],
+    ids=["none", "JVM", "map", "reduce", "skew", "sink", "unclear"],
+)
+def test_a_kept_exchange_is_judged_by_its_longer_side(tasks, kind, task):
+    found = kept_verdict(tasks, 10.0)
+    assert (found and found.kind, found and found.task) == (kind, task)
+    assert kept_verdict(tasks, MIN_SECONDS / 2) is None

@@ -32,11 +32,13 @@ SETTLE = 3.0
 #: Seconds after a test with Spark within which its resources must be released.
 SETTLE_SPARK = 6.0
 #: Threads that live as long as the application: coordinator, polls of Spark, heartbeats, sources.
+#: The sweep lives as long as a DataFrame's kept files, which Java's collector decides.
 RESIDENT = (
     "headgate-coordinator",
     "headgate-spark",
     "headgate-beat",
     "headgate-enumerators",
+    "headgate-sweep",
     "headgate-call-",
 )
 #: Command of the watchdog's process; see watchdog.py.

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
-from headgate.spark.confs import context_confs
-from headgate.spark.driver.slots import is_dynamic
+from headgate.spark.confs import context_confs, is_connect
+from headgate.spark.connect import master_of
+from headgate.spark.driver.slots import is_dynamic, local_attempts
 from headgate.spark.portable import portable
+from headgate.spark.progress import latest
+from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.shuffle import keys_of_partitions
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
@@ -25,9 +29,11 @@ from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import DataFrame
+    from pyspark import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
+    from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
     from headgate.spark.request import Request
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -55,11 +61,10 @@ def keep(request: Request, partitions: int) -> DataFrame:
         request: the call of exchange(), for which :func:`why_not` returns nothing.
         partitions: number of partitions of the result.
     """
-    from pyspark.sql.functions import col  # noqa: PLC0415 - pyspark only where Spark is
-
-    name, is_one_host = os.urandom(16).hex(), _is_one_host(request)
-    _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if is_one_host else _INLINE)
+    name, one_host = os.urandom(16).hex(), _is_one_host(request.session)
+    _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if one_host else _INLINE)
     options = _options(request, partitions)
+    reports = None if is_connect(request.session) else _reports(request.session)
     df = request.df
     assert df is not None  # noqa: S101 - see `why_not`
     has_ids = hasattr(df, "repartitionById")
@@ -72,24 +77,38 @@ def keep(request: Request, partitions: int) -> DataFrame:
         by=request.by,
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
-        is_inline=not is_one_host,
+        is_inline=not one_host,
+        reports=reports,
     )
     consumer = KeptConsumerTask(
+        exchange=name,
+        num_partitions=partitions,
         schema=request.wire_schema,
         options=options,
         reduce=request.reduce,
         result=request.result_schema,
         # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
         batch_bytes=request.options["batch_bytes"] or request.options["segment_size"],
+        reports=reports,
     )
     rows = df.mapInArrow(_produce(producer), ROWS)
     # Before Spark 4.1, each partition has a key that Spark's hash places there.
     placed = (
-        rows.repartitionById(partitions, col("place"))
+        rows.repartitionById(partitions, rows["place"])
         if has_ids
-        else rows.repartition(partitions, col("place"))
+        else rows.repartition(partitions, rows["place"])
     )
     return placed.mapInArrow(_consume(consumer), request.result)
+
+
+def _reports(session: SparkSession) -> Accumulator[Any]:
+    from headgate.spark.driver import kept_runs  # noqa: PLC0415 - not on Spark Connect
+
+    return kept_runs.of(session, _began).reports
+
+
+def _began(runs: KeptRuns, run: KeptRun) -> None:
+    latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))
 
 
 def _produce(task: KeptProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -119,11 +138,22 @@ def _options(request: Request, partitions: int) -> EnvironmentOptions:
     return options
 
 
-def _is_one_host(request: Request) -> bool:
-    """Return True if all executors are on one host, and no others are to come."""
-    context = request.context
-    if (context.master or "").startswith("local"):
+def is_one_process(session: SparkSession) -> bool:
+    """Return True if all tasks run in the driver's JVM, so no executor can be lost.
+
+    Rows that say where pages are differ when a producer runs again, which Spark 4.1 and later takes
+    for a change of the data: it fails a job whose executor is lost while consumers run.
+    """
+    return local_attempts(master_of(session)) is not None
+
+
+def _is_one_host(session: SparkSession) -> bool:
+    """Return True if all executors are on one host, and no others are to come, as far as is known."""
+    if master_of(session).startswith("local"):
         return True
+    if is_connect(session):
+        return False
+    context = session.sparkContext
     if is_dynamic(context_confs(context)):
         return False
     scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to the addresses

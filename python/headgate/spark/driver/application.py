@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
     from headgate._native import ControlKey
     from headgate.spark.driver.formation import ExchangeFacts
-    from headgate.spark.progress.stats import ExchangeStats
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _LOCK: Final = threading.Lock()
 _running: dict[str, Application] = {}
-_last: ExchangeStats | None = None
 
 
 class Application:
@@ -61,11 +59,6 @@ class Application:
             )
 
     @property
-    def last_stats(self) -> ExchangeStats | None:
-        """The statistics of the last run."""
-        return self._jobs.last
-
-    @property
     def is_alive(self) -> bool:
         """True while its coordinator runs."""
         return self._server.is_alive
@@ -77,9 +70,7 @@ class Application:
         self._keys[exchange_id] = control_key(secret, exchange_id)
 
     def _gone(self) -> None:
-        global _last  # noqa: PLW0603 - outlives the application
         with _LOCK:
-            _last = self.last_stats or _last
             _running.pop(self._id, None)
 
 
@@ -117,10 +108,3 @@ def of(context: SparkContext) -> Application:
         if known is None or not known.is_alive:
             known = _running[context.applicationId] = Application(context)
         return known
-
-
-def last_stats() -> ExchangeStats | None:
-    """Return the statistics of the last run; None before the first one."""
-    with _LOCK:
-        found = [application.last_stats for application in _running.values()]
-    return next((stats for stats in reversed(found) if stats is not None), _last)

@@ -22,8 +22,9 @@ from headgate.spark.driver.stalls import Evidence, JobThread
 from headgate.spark.driver.task_sets import run_with_action_of
 from headgate.spark.driver.threads import python_stack
 from headgate.spark.driver.waiting import Snapshot, Waiting
+from headgate.spark.progress import latest
 from headgate.spark.progress.display import Progress
-from headgate.spark.progress.stats import ExchangeStats, snapshot
+from headgate.spark.progress.stats import snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
@@ -82,7 +83,6 @@ class Jobs:
         plans: dict[bytes, Plan],
         on_gone: Callable[[], None],
     ) -> None:
-        self._last: Run | None = None
         self._server = server
         self._context = context
         self._plans = plans
@@ -106,16 +106,11 @@ class Jobs:
         """Start looking at Spark."""
         self._thread.start()
 
-    @property
-    def last(self) -> ExchangeStats | None:
-        """The statistics of the last run that was formed."""
-        return None if self._last is None else snapshot(self._last, time.monotonic())
-
     # Called in the coordinator's thread.
 
     def submit(self, run: Run) -> None:
         """Start the producer job of a run in a new thread."""
-        self._last = run
+        latest.began(lambda: snapshot(run, time.monotonic()))
         source = self._plans[run.exchange_id].source
         if source is not None:
             self._enumerate(run, source)

@@ -103,7 +103,18 @@ def _numbers(stats: RunStats) -> list[str]:
     if stats.splits_done or stats.splits_total:
         total = "" if stats.splits_total is None else f" of {stats.splits_total}"
         found.append(f"splits done: {stats.splits_done}{total}")
+    if stats.mode == "kept":
+        found.append(f"kept: {size(stats.file_bytes)} in files{_again(stats)}")
     return found
+
+
+def _again(stats: RunStats) -> str:
+    words = ""
+    if stats.made_again:
+        words += f"; {stats.made_again} producers ran again, as their output was lost"
+    if stats.failed_attempts:
+        words += f"; {stats.failed_attempts} attempts failed"
+    return words
 
 
 def _verdict(stats: RunStats) -> list[str]:

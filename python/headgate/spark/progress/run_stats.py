@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,8 @@ class RunStats:
         epoch: attempt of the run.
         state: ``"running"`` until the run ends; then ``"done"``, ``"failed"`` or ``"cancelled"``.
         error: code of the first cause, or ``""``.
-        seconds: from the arrival of the last consumer to the end of the run, or to now.
+        seconds: from the arrival of the last consumer to the end of the run, or to now; from the
+            start of the first task of a kept exchange.
         producers: producer tasks that are done.
         consumers: consumer tasks; fewer than partitions if some were handed over.
         rows: rows sent.
@@ -36,6 +37,10 @@ class RunStats:
         error_summary: text of the first cause, or ``""``.
         tasks: state and times of each task.
         stages: times of each stage, summed over its tasks, and its busiest task.
+        mode: ``"pipelined"`` or ``"kept"``.
+        file_bytes: bytes of the files that the producers of a kept exchange left.
+        made_again: producers of a kept exchange that Spark ran again, as their output was lost.
+        failed_attempts: failed attempts of the tasks of a kept exchange that succeeded later.
         verdict: the slowest stage; None if no stage clearly is.
         schema_version: version of the JSON form.
     """
@@ -58,6 +63,10 @@ class RunStats:
     error_summary: str = ""
     tasks: tuple[TaskStats, ...] = field(default=(), repr=False)
     stages: tuple[StageStats, ...] = field(default=(), repr=False)
+    mode: str = "pipelined"
+    file_bytes: int = 0
+    made_again: int = 0
+    failed_attempts: int = 0
     verdict: Verdict | None = None
     schema_version: int = SCHEMA_VERSION
 

@@ -7,18 +7,21 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headgate.spark.driver.epochs import RunState
+from headgate.spark.driver.kept_runs import code_of, summary_of
 from headgate.spark.driver.members import State
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
-from headgate.spark.progress.verdict import verdict
+from headgate.spark.progress.verdict import kept_verdict, verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
     from headgate.spark.driver.members import Member
     from headgate.spark.driver.run import Run
     from headgate.spark.progress.task_stats import Role
+    from headgate.spark.tasks.report import TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,55 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
             reads_splits=run.reads_splits,
             waits_for_slots=run.waits_for_slots,
         ),
+    )
+
+
+def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
+    """Return the statistics of a run of a kept exchange so far. Any thread may call it.
+
+    Args:
+        runs: those of its application.
+        run: the run.
+        now: seconds on the clock of ``run.started``.
+    """
+    state, error = runs.outcome(run)
+    producers, consumers = list(run.producers.values()), list(run.consumers.values())
+    tasks = tuple(_reported(report) for report in (*producers, *consumers))
+    seconds = (now if state == "running" else run.heard) - run.started
+    return ExchangeStats(
+        exchange_id=run.exchange,
+        run=run.number,
+        epoch=0,
+        state=state,
+        error=code_of(error),
+        seconds=seconds,
+        producers=len(producers),
+        consumers=len(consumers),
+        rows=sum(p.rows for p in producers),
+        bytes=sum(p.bytes for p in producers),
+        pages=sum(p.pages for p in producers),
+        rows_received=sum(c.rows for c in consumers),
+        peak_bytes=max((r.peak_bytes for r in (*producers, *consumers)), default=0),
+        error_summary=summary_of(error),
+        tasks=tasks,
+        stages=stages(tasks),
+        mode="kept",
+        file_bytes=sum(p.file_bytes for p in producers),
+        made_again=run.made_again,
+        failed_attempts=run.failures,
+        verdict=kept_verdict(tasks, seconds),
+    )
+
+
+def _reported(report: TaskReport) -> TaskStats:
+    return TaskStats(
+        role=report.role,
+        task=report.task,
+        state="done",
+        rows=report.rows,
+        bytes=report.bytes,
+        peak_bytes=report.peak_bytes,
+        **report.times,
     )
 
 

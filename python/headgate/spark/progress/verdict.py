@@ -111,6 +111,25 @@ def verdict(
     return _upstream(producers, reads_splits=reads_splits)
 
 
+def kept_verdict(tasks: Iterable[TaskStats], seconds: float) -> Verdict | None:
+    """Return the slowest stage of a kept exchange, whose two sides run one after the other.
+
+    It is a stage of the side whose tasks took longer in all.
+
+    Args:
+        tasks: the tasks that have ended.
+        seconds: seconds since the start of the run.
+    """
+    if seconds < MIN_SECONDS:
+        return None
+    tasks = list(tasks)
+    producers = [task for task in tasks if task.role == "map"]
+    consumers = [task for task in tasks if task.role == "reduce"]
+    if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
+        return _downstream(consumers, max(task.wall_ms for task in consumers), [])
+    return _upstream(_long_enough(producers), reads_splits=False)
+
+
 def _long_enough(producers: list[TaskStats]) -> list[TaskStats]:
     """Return the tasks that ran long enough, or their sum if many short ones ran in waves."""
     long = [task for task in producers if task.wall_ms >= _MIN_TASK_MS]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import headgate as hg
 from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.report import report
+from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
+    from pyspark import Accumulator
 
     from headgate.options import EnvironmentOptions
+    from headgate.spark.tasks.report import TaskReport
     from headgate.spark.tasks.user_function import BatchFunction
 
 
@@ -25,24 +29,33 @@ class KeptConsumerTask:
     """A consumer of a kept exchange.
 
     Attributes:
+        exchange: name of the exchange.
+        num_partitions: partitions of the result.
         schema: of the batches that were kept.
         options: options of the task's environment.
         reduce: makes the result; None where the rows are the result.
         result: schema of the result.
         batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
+        reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
     """
 
+    exchange: str
+    num_partitions: int
     schema: pa.Schema
     options: EnvironmentOptions
     reduce: BatchFunction | None
     result: pa.Schema
     batch_bytes: int
+    reports: Accumulator[Any] | None
 
 
 def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the result for the rows that producers returned; reduce is called once per partition."""
+    counts = _Counts()
     for pieces in _Partitions(batches):
-        yield from _reduce(task, pieces)
+        yield from _reduce(task, counts, pieces)
+    if task.reports is not None:
+        task.reports.add([counts.report(task)])
 
 
 class _Partitions:
@@ -94,20 +107,48 @@ class _Partitions:
         return False
 
 
+class _Counts:
+    """What the task has read so far."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.peak = 0
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch."""
+        self._rows += batch.num_rows
+        self._bytes += batch.nbytes
+
+    def report(self, task: KeptConsumerTask) -> TaskReport:
+        """Return the report of this task."""
+        return report(
+            task.exchange,
+            task.num_partitions,
+            "reduce",
+            rows=self._rows,
+            bytes=self._bytes,
+            peak_bytes=self.peak,
+            times=self.clock.fields(),
+        )
+
+
 def _reduce(
-    task: KeptConsumerTask, pieces: Iterator[list[KeptSubpartition]]
+    task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[KeptSubpartition]]
 ) -> Iterator[pa.RecordBatch]:
     with hg.ShuffleEnvironment(**task.options) as environment:
-        source = Source(_read(task, environment, pieces), lambda _: None)
+        source = Source(_read(task, environment, pieces), counts.add, counts.clock)
         made = apply("reduce", task.reduce, source)
         if task.reduce is not None:
             made = SchemaCast(task.result, "reduce").all(made)
         try:
-            yield from made
+            yield from yielded(made, counts.clock)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
         if source.error is not None:
             raise source.error  # reduce caught it and went on, so rows are missing
+        counts.peak = max(counts.peak, environment.stats().get("peak_bytes", 0))
 
 
 def _read(

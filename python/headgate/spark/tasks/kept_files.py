@@ -15,9 +15,12 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate._directories import local_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
@@ -58,12 +61,20 @@ def mark_committed(file: str) -> None:
         os.utime(file, (_COMMITTED, _COMMITTED))
 
 
-def sweep() -> None:
-    """Delete the files of this executor that nobody can ask for any more; at most each 10 s."""
-    for directory in map(Path, local_directories()):
+def sweep(directories: Sequence[str]) -> bool:
+    """Delete the files of an executor that nobody can ask for any more; at most each 10 s.
+
+    Args:
+        directories: Spark's local directories on the executor, which is on this host.
+
+    Returns:
+        True if files may be left.
+    """
+    left = False
+    for directory in map(Path, directories):
         with contextlib.suppress(FileNotFoundError):  # no file of ours, or the executor ends
-            if _is_due(directory / _FOLDER):
-                _sweep(directory / _FOLDER)
+            left |= not _is_due(directory / _FOLDER) or _sweep(directory / _FOLDER, directories)
+    return left
 
 
 def _is_due(folder: Path) -> bool:
@@ -80,12 +91,12 @@ def _is_due(folder: Path) -> bool:
     return True
 
 
-def _sweep(folder: Path) -> None:
+def _sweep(folder: Path, directories: Sequence[str]) -> bool:
     entries = os.scandir(folder)
     ours = {found.groups(): Path(e) for e in entries if (found := _KEPT.fullmatch(e.name))}
     if not ours:
-        return
-    committed = _committed()
+        return False
+    committed = _committed(directories)
     now = time.monotonic()
     for (attempt, written), path in ours.items():
         with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
@@ -95,12 +106,13 @@ def _sweep(folder: Path) -> None:
                     mark_committed(str(path))
             elif changed == _COMMITTED or now - int(written) > _ABANDONED:
                 path.unlink()
+    return True
 
 
-def _committed() -> set[str]:
+def _committed(directories: Sequence[str]) -> set[str]:
     """Return the ids of the task attempts whose map output Spark has on this executor."""
     found: set[str] = set()
-    for directory in local_directories():
+    for directory in directories:
         for folder in os.scandir(directory):
             if folder.is_dir() and folder.name != _FOLDER:
                 found.update(

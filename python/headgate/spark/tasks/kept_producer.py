@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import headgate as hg
 from headgate import errors
+from headgate._directories import local_directories
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
+from headgate.spark.tasks.report import report
+from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
+    from pyspark import Accumulator
 
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
@@ -44,6 +48,7 @@ class KeptProducerTask:
         map_option: the option that declares what ``map`` returns.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
         is_inline: True if no consumer could open a file.
+        reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
     """
 
     exchange: str
@@ -55,6 +60,7 @@ class KeptProducerTask:
     map_option: str
     keys: tuple[int, ...] | None
     is_inline: bool
+    reports: Accumulator[Any] | None
 
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +70,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("not in a Spark task")
-    sweep()
+    sweep(local_directories())
     folder = folder_for(context.taskAttemptId())
     limit = _UNLIMITED if task.is_inline else _INLINE
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
@@ -73,33 +79,54 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             task.num_partitions, kind="blocking", schema=task.schema
         )
         try:
-            _write(task, partition, batches)
+            writer, clock = _write(task, partition, batches)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
         place = place_in(folder, task.exchange, context.taskAttemptId())
         kept = partition.keep(place, inline_limit=limit)
+        peak = environment.stats().get("peak_bytes", 0)
+    if task.reports is not None:
+        totals = writer.stats()
+        told = report(
+            task.exchange,
+            task.num_partitions,
+            "map",
+            rows=totals.rows,
+            bytes=totals.bytes,
+            pages=totals.buffers,
+            file_bytes=sum(one.size for one in kept if one.file is not None),
+            peak_bytes=peak,
+            times=clock.fields(),
+        )
+        task.reports.add([told])
     if kept:
         yield _rows(task, kept)
 
 
 def _write(
     task: KeptProducerTask, partition: hg.ResultPartition, batches: Iterable[pa.RecordBatch]
-) -> None:
+) -> tuple[hg.RecordWriter, Clock]:
     writer = hg.RecordWriter(partition, schema=task.schema, selector=_selector(task.by))
-    source = Source(batches, lambda _: None)
+    clock = Clock()
+    clock.blocked_ns = writer.back_pressured_ns
+    source = Source(batches, lambda _: None, clock)
     made = apply("map", task.map, source)
     if task.map is not None:
         made = SchemaCast(task.schema, "map", task.map_option, same_on_the_wire).all(made)
     for batch in made:
+        clock.enter(EMIT)
         try:
             writer.emit(batch)
         except errors.SelectorError as error:
             if isinstance(error.__cause__, UserFunctionFailed):
                 raise error.__cause__ from error.__cause__.__cause__
             raise
+        clock.enter(FUNCTION)
     if source.error is not None:
         raise source.error  # map caught it and went on, so rows are missing
+    clock.enter(EMIT)
     writer.finish()
+    return writer, clock
 
 
 def _selector(by: Any) -> Any:

@@ -1,0 +1,211 @@
+"""The runs of kept exchanges, as far as their tasks have reported; and the sweep of their files.
+
+A run is one exchange in one SQL execution of Spark. The driver has no other part in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.accumulators import Accumulator, AddingAccumulatorParam
+
+from headgate.spark.tasks.kept_files import sweep
+from headgate.spark.tasks.report import host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from headgate.spark.tasks.report import TaskReport
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_CODE: Final = re.compile(r"\[(HG-\d{4})\]")
+#: Most runs that are kept at once; the oldest are forgotten.
+_MOST: Final = 100
+#: Seconds between two looks at the files and at the application's end.
+_LOOK: Final = 1.0
+_LOCK: Final = threading.Lock()
+_current: KeptRuns | None = None
+
+
+@dataclass(slots=True)
+class KeptRun:
+    """One exchange in one SQL execution.
+
+    Attributes:
+        exchange: name of the exchange.
+        partitions: consumers, if all of them run.
+        number: of the run among those of kept exchanges in this application.
+        execution: id of the SQL execution; None if an RDD's action started it.
+        started: when its first known task began, in seconds of the driver's monotonic clock.
+        heard: when the last report came.
+        producers: number of a task -> its newest report.
+        consumers: the same for the consumers.
+        made_again: reports of producers that had reported before.
+        failures: attempts that failed, of the tasks that succeeded later.
+    """
+
+    exchange: str
+    partitions: int
+    number: int
+    execution: int | None
+    started: float
+    heard: float
+    producers: dict[int, TaskReport] = field(default_factory=dict)
+    consumers: dict[int, TaskReport] = field(default_factory=dict)
+    made_again: int = 0
+    failures: int = 0
+
+    def add(self, report: TaskReport, now: float) -> None:
+        """Take a report."""
+        tasks = self.producers if report.role == "map" else self.consumers
+        if report.role == "map" and report.task in tasks:
+            self.made_again += 1
+        tasks[report.task] = report
+        self.failures += report.failures
+        self.started = min(self.started, now - sum(report.times.values()) / 1000)
+        self.heard = now
+
+
+class KeptRuns:
+    """The kept exchanges of one application.
+
+    Args:
+        session: one of its sessions.
+        began: called with each new run.
+    """
+
+    def __init__(self, session: SparkSession, began: Callable[[KeptRuns, KeptRun], object]) -> None:
+        self.application: str = session.sparkContext.applicationId
+        self._session = session
+        self._began = began
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._runs: dict[tuple[str, int | None], KeptRun] = {}
+        self._host = host()
+        self._directories: set[tuple[str, ...]] = set()
+        self._sweeps = False
+        #: Takes the reports of tasks to this object.
+        self.reports = _accumulator(session.sparkContext, self._hear)
+
+    def outcome(self, run: KeptRun) -> tuple[str, str]:
+        """Return the state of a run and the text of its error, as Spark knows them.
+
+        The state is "running", "done", "failed" or "cancelled".
+        """
+        if len(run.consumers) >= run.partitions:
+            return "done", ""
+        if run.execution is None or self._session.sparkContext._jsc is None:  # noqa: SLF001 - as PySpark checks it
+            return "done", ""
+        store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
+        found = store.execution(run.execution)
+        if not found.isDefined():
+            return "done", ""
+        execution = found.get()
+        if not execution.completionTime().isDefined():
+            return "running", ""
+        text = execution.errorMessage()
+        error = str(text.get()) if text.isDefined() else ""
+        if not error:
+            return "done", ""
+        return ("cancelled" if "cancelled" in error.lower() else "failed"), error
+
+    def _hear(self, reports: Iterable[TaskReport]) -> None:
+        """Take the reports of a task; called in the thread of PySpark's accumulator server."""
+        now = time.monotonic()
+        with self._lock:
+            for report in reports:
+                self._add(report, now)
+
+    def _add(self, report: TaskReport, now: float) -> None:
+        key = report.exchange, report.execution
+        run = self._runs.get(key)
+        if run is None:
+            number = next(self._numbers)
+            run = KeptRun(report.exchange, report.partitions, number, report.execution, now, now)
+            self._runs[key] = run
+            while len(self._runs) > _MOST:
+                del self._runs[next(iter(self._runs))]
+            self._began(self, run)
+        run.add(report, now)
+        if report.file_bytes and report.host == self._host:
+            self._directories.add(report.directories)
+            self._sweep_from_now_on()
+
+    def _sweep_from_now_on(self) -> None:
+        if not self._sweeps:
+            self._sweeps = True
+            threading.Thread(target=self._sweep, name="headgate-sweep", daemon=True).start()
+
+    def _sweep(self) -> None:
+        """Sweep until no file is left. Workers sweep too, but only while they run producers."""
+        while self._session.sparkContext._jsc is not None:  # noqa: SLF001 - as PySpark checks it
+            time.sleep(_LOOK)
+            with self._lock:
+                directories = list(self._directories)
+            gone = {some for some in directories if not self._has_files(some)}
+            with self._lock:
+                self._directories -= gone
+                if not self._directories:
+                    self._sweeps = False
+                    return
+
+    @staticmethod
+    def _has_files(directories: tuple[str, ...]) -> bool:
+        try:
+            return sweep(directories)
+        except OSError as error:
+            _LOG.warning("files of kept exchanges stay until their executor ends: %s", error)
+            return False
+
+
+def code_of(error: str) -> str:
+    """Return the code of the error of ours that Spark's text tells of; empty if there is none."""
+    found = _CODE.search(error)
+    return found[1] if found else ""
+
+
+def summary_of(error: str) -> str:
+    """Return the line of Spark's text that says what happened: below a traceback, or the first one."""
+    _, is_python, traceback = error.partition("Traceback (most recent call last):\n")
+    lines = traceback.splitlines() if is_python else error.splitlines()
+    return next((line for line in lines if not line.startswith(" ")), "")
+
+
+class _Reports(Accumulator[Any]):
+    """An accumulator that hands what it gets to a function and keeps nothing."""
+
+    def __init__(self, number: int, hear: Callable[[Any], None]) -> None:
+        # Workers get an ordinary accumulator with an empty list.
+        super().__init__(number, [], AddingAccumulatorParam([]))
+        self._hear = hear
+
+    def add(self, term: Any) -> None:
+        """Hand over the reports. An error here would end PySpark's connection for all accumulators."""
+        try:
+            self._hear(term)
+        except Exception:  # noqa: BLE001 - whatever it is, see above
+            _LOG.exception("reports of tasks were lost")
+
+
+def _accumulator(context: SparkContext, hear: Callable[[Any], None]) -> Accumulator[Any]:
+    plain: Accumulator[Any] = context.accumulator([], AddingAccumulatorParam([]))
+    return _Reports(plain.aid, hear)
+
+
+def of(session: SparkSession, began: Callable[[KeptRuns, KeptRun], object]) -> KeptRuns:
+    """Return the kept exchanges of the session's application, the only one of this process."""
+    global _current  # noqa: PLW0603 - one per process, as Spark's context
+    application = session.sparkContext.applicationId
+    with _LOCK:
+        if _current is None or _current.application != application:
+            _current = KeptRuns(session, began)
+        return _current

@@ -1,0 +1,101 @@
+"""What a task of a kept exchange tells the driver once it has ended, by Spark's accumulators.
+
+Spark brings an accumulator's updates to the driver with the result of each task that succeeded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from headgate._directories import local_directories
+
+Role = Literal["map", "reduce"]
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """A task that has succeeded.
+
+    Attributes:
+        exchange: name of the exchange.
+        partitions: partitions of its result.
+        role: "map" for a producer, "reduce" for a consumer.
+        execution: id of Spark's SQL execution; None where an RDD's action ran the task.
+        task: number of its Spark partition.
+        attempt: id of the attempt, unique in the application.
+        failures: attempts at the same task that failed before.
+        rows: rows that were kept or read.
+        bytes: bytes of their pages, or of their batches in memory for a consumer.
+        pages: buffers that were kept; 0 for a consumer.
+        file_bytes: bytes of the file that a producer left; 0 if its pages travel with its rows.
+        peak_bytes: peak usage of the pool.
+        times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
+        host: the host, as long as it runs.
+        directories: Spark's local directories on this executor.
+    """
+
+    exchange: str
+    partitions: int
+    role: Role
+    execution: int | None
+    task: int
+    attempt: int
+    failures: int
+    rows: int
+    bytes: int
+    pages: int
+    file_bytes: int
+    peak_bytes: int
+    times: dict[str, int]
+    host: str
+    directories: tuple[str, ...]
+
+
+def report(
+    exchange: str,
+    partitions: int,
+    role: Role,
+    *,
+    rows: int,
+    bytes: int,  # noqa: A002 - as in TaskStats
+    peak_bytes: int,
+    times: dict[str, int],
+    pages: int = 0,
+    file_bytes: int = 0,
+) -> TaskReport:
+    """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`."""
+    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
+
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a Spark task")
+    execution = context.getLocalProperty("spark.sql.execution.id")
+    return TaskReport(
+        exchange=exchange,
+        partitions=partitions,
+        role=role,
+        execution=int(execution) if execution else None,
+        task=context.partitionId(),
+        attempt=context.taskAttemptId(),
+        failures=context.attemptNumber(),
+        rows=rows,
+        bytes=bytes,
+        pages=pages,
+        file_bytes=file_bytes,
+        peak_bytes=peak_bytes,
+        times=times,
+        host=host(),
+        directories=local_directories(),
+    )
+
+
+def host() -> str:
+    """Return a name of this host that no other one has, and that a restart changes; empty if unknown."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
