@@ -272,12 +272,13 @@ OPTIONS: Final[dict[str, Option]] = {
             "choice",
             "auto",
             ("exchange",),
-            "How rows travel. With auto they take the shortest way: if the input is a DataFrame, "
-            "there is no map, and by names columns or is left out, Spark's own repartition moves "
-            "them, because Python would only add to its work; in all other cases the exchange is "
-            "pipelined. With pipelined, consumers run at the same time as producers and get rows "
-            "from them without the JVM. With kept, consumers start when the producers have ended, "
-            "and read what those kept in files: see docs/kept.md.",
+            "How rows travel. With kept, consumers start when the producers have ended, and read "
+            "what those kept in files: see docs/kept.md. With pipelined, consumers run at the same "
+            "time as producers and get rows from them without the JVM. With auto, Spark's own "
+            "repartition moves the rows of a DataFrame if there is no map and by names columns or "
+            "is left out, because Python would only add to its work; else the exchange is kept on "
+            "local[n] if its input is a DataFrame and by does not place rows by their order; all "
+            "others are pipelined.",
             choices=("auto", "kept", "pipelined"),
         ),
         Option(
@@ -286,8 +287,7 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("exchange",),
             "The number of partitions of the result, each of which has one consumer task; by "
-            "default half of the slots, at least 1, or all slots if Spark's own repartition moves "
-            "the rows.",
+            "default half of the slots, at least 1, or all slots if the exchange is not pipelined.",
             minimum=1,
             maximum=8_000,
         ),

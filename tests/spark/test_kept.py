@@ -10,12 +10,12 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
+from tests.spark.masters import MASTER, in_executors
 
 import headgate as hg
 from headgate.errors import NotBuiltError
 from headgate.source import NumberSequenceSource
-from headgate.spark import exchange
+from headgate.spark import exchange, last_stats
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -199,7 +199,7 @@ def test_a_killed_worker_runs_again_and_no_other(spark, wide, tmp_path):
             path.unlink()
 
 
-def test_files_are_deleted_once_the_plan_is_garbage(spark, numbers, wide):
+def test_files_are_deleted_once_the_plan_is_garbage(spark, wide):
     import gc
 
     out = kept(wide)
@@ -210,9 +210,59 @@ def test_files_are_deleted_once_the_plan_is_garbage(spark, numbers, wide):
     gc.collect()
 
     def are_gone():
-        # Spark's cleaner follows the JVM's collector. Each run sweeps, at most each 10 s.
+        # Spark's cleaner follows the JVM's collector. The driver sweeps each 10 s.
         spark.sparkContext._jvm.System.gc()
-        assert kept(numbers).count() == ROWS
         return not mine & set(files(spark))
 
     wait_until(are_gone, "the files of a plan that is garbage are gone", 60)
+
+
+def test_statistics_tell_of_both_stages(numbers, wide):
+    for df, has_files in ((numbers, False), (wide, True)):
+        out = kept(df, num_partitions=3)
+        assert out.count() == ROWS
+        stats = last_stats()
+        assert (stats.state, stats.mode, stats.error) == ("done", "kept", "")
+        assert (stats.rows, stats.rows_received, stats.consumers) == (ROWS, ROWS, 3)
+        assert stats.producers == df.rdd.getNumPartitions()
+        assert (stats.file_bytes >= stats.bytes > 500 * ROWS) if has_files else not stats.file_bytes
+        assert (stats.made_again, stats.failed_attempts) == (0, 0)
+        assert {stage.name for stage in stats.stages} >= {"source", "map", "reduce"}
+        assert 0 < stats.peak_bytes <= 64 << 20
+        assert "kept: " in str(stats)
+
+
+def test_each_action_is_a_run(wide):
+    out = kept(wide)
+    seen = []
+    for _ in range(2):
+        assert len(out.collect()) == ROWS
+        seen.append(last_stats())
+    assert seen[1].run == seen[0].run + 1
+    assert (seen[0].producers, seen[1].producers) == (4, 0), "Spark has the output of the first"
+    assert seen[1].rows_received == ROWS
+
+
+def test_a_run_that_fails_or_is_limited_says_so(wide):
+    def third_fails(batches):
+        from pyspark import TaskContext
+
+        if TaskContext.get().partitionId() == 3:
+            time.sleep(1.0)
+            raise ValueError("the third")
+        yield from batches
+
+    with pytest.raises(PySparkException, match="the third"):
+        kept(wide, map=third_fails).collect()
+    wait_until(lambda: last_stats().state == "failed", "Spark has written down the failure", 10)
+    assert "the third" in last_stats().error_summary
+    assert kept(wide, num_partitions=4).limit(5).count() == 5
+    wait_until(lambda: last_stats().state == "done", "Spark has written down the end", 10)
+
+
+def test_auto_keeps_what_a_map_makes_in_one_process(numbers, mode):
+    auto = "pipelined" if MASTER.startswith("local-cluster") else "kept"
+    expected = {"auto": auto}.get(mode, mode)
+    out = exchange(numbers, by="k", map=same, num_partitions=2)
+    assert placed(out) == placed(numbers.repartition(2, "k"))
+    assert last_stats().mode == expected

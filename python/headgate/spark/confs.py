@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 #: Separates confs in text: a character that no value has.
 _SEPARATOR: Final = "\x1e"
 _of_context: Final[WeakKeyDictionary[SparkContext, dict[str, str]]] = WeakKeyDictionary()
+
+
+def is_connect(thing: Any) -> bool:
+    """Return True for a session or DataFrame of Spark Connect, whose driver is elsewhere."""
+    return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(thing).__mro__)
 
 
 def context_confs(context: SparkContext) -> dict[str, str]:
@@ -24,6 +29,8 @@ def context_confs(context: SparkContext) -> dict[str, str]:
 
 def session_confs(session: SparkSession, prefix: str) -> dict[str, str]:
     """Return the session's confs with this prefix, those of the application included."""
+    if is_connect(session):
+        return {n: v for n, v in session.conf.getAll.items() if n.startswith(prefix)}
     # `session.conf.getAll` calls the JVM for each conf.
     text = session._jsparkSession.conf().getAll().mkString(_SEPARATOR)  # noqa: SLF001
     pairs = (entry.partition(" -> ") for entry in str(text).split(_SEPARATOR))

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._option_table import TASK_OPTIONS
 from headgate.errors import NotBuiltError, NotEnoughSlots
 from headgate.selectors import PLACED_BY_ORDER
+from headgate.spark.confs import is_connect
+from headgate.spark.connect import connect_error, partitions_on_connect
 from headgate.spark.portable import portable
+from headgate.spark.progress import latest
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
@@ -33,6 +36,10 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _SHORTEST: Final = (
     "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because no map makes "
     "them and Spark can place them"
+)
+_CONNECT: Final = (
+    "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because a Spark Connect "
+    "session has no driver here that could coordinate an exchange"
 )
 #: Longest wait, in seconds, for the first executor of an application that has just started.
 _FIRST_EXECUTOR_WAIT: Final = 1.5
@@ -56,12 +63,16 @@ def exchange(
     The call replaces ``df.mapInArrow(map, ...).repartition(n, by).mapInArrow(reduce, ...)``. Its
     producer tasks run ``map`` on the input and send each row to one of ``num_partitions`` consumer
     tasks, which run ``reduce``. Between the two, rows travel as Arrow batches from worker to worker
-    without the JVM, and both sides run at the same time.
+    without the JVM.
 
-    The call is lazy and returns an ordinary DataFrame. If there is no ``map`` and ``by`` names
-    columns or is left out, it is Spark's own ``repartition`` and ``mapInArrow(reduce)``, as Python
-    between them would only add work. With ``mode="kept"`` it is an ordinary Spark job whose producers
-    keep their rows in files. The rest of this text is about all other calls.
+    The call is lazy and returns an ordinary DataFrame, planned in one of three ways:
+
+    - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
+      and ``mapInArrow(reduce)``, as Python between them would only add work.
+    - On ``local[n]``, or with ``mode="kept"``, it is *kept*: an ordinary Spark job whose producers
+      keep their rows in files, from which the consumers read them. Sources, and a ``by`` that places
+      rows by their order, cannot be kept yet.
+    - All other exchanges are *pipelined*, as follows.
 
     The tasks of the DataFrame are the consumers. When an action runs it, they hold
     ``num_partitions`` slots (cores) until the end. The producers run as a Spark job of their own on
@@ -79,7 +90,8 @@ def exchange(
     the job fails if a consumer was lost or has returned rows.
 
     Args:
-        df: A DataFrame of a classic session. Or a :class:`headgate.source.Source` that ends and
+        df: A DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
+            exchange is kept. Or a :class:`headgate.source.Source` that ends and
             whose records are ``pyarrow.RecordBatch``: the producers then read it themselves,
             without the JVM. Each of them asks the driver for the next split when it is done with
             the last one. Each action reads the source anew.
@@ -101,8 +113,7 @@ def exchange(
             that the producers send. Returned columns are matched by name, and cast if no value is
             lost.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default half of the
-            slots, at least 1; all slots if Spark schedules both sides, as without ``map`` or with
-            ``mode="kept"``.
+            slots, at least 1; all slots if the exchange is not pipelined.
         spark: The session that reads a source. By default the active one.
         parallelism: Number of producers that read a source, from 1 to 100,000. By default the slots
             that the consumers leave, at least 1.
@@ -144,8 +155,8 @@ def exchange(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
             slots than the cluster has.
-        NotBuiltError: The session or the DataFrame belongs to Spark Connect; or a kept exchange was
-            asked for with a source, or with a ``by`` that places rows by their order.
+        NotBuiltError: A source, or ``mode="pipelined"``, in a session of Spark Connect; or a kept
+            exchange was asked for with a source, or with a ``by`` that places rows by their order.
         SourceError: The source could not list its splits. The call raises this only if the job goes
             through Spark's own shuffle; otherwise the action does.
     """
@@ -164,23 +175,26 @@ def exchange(
 def last_stats() -> ExchangeStats | None:
     """Return the statistics of the newest run of an exchange; None before the first one.
 
-    The numbers of a run that is still running are those of this moment.
+    The numbers of a run that is still running are those of this moment. A kept exchange tells of
+    tasks that have ended, so its run is known from the end of its first task on. Without ``map``
+    Spark itself moves the rows, and there is no run.
     """
-    from headgate.spark.driver import application  # noqa: PLC0415 - imported only if it is called
-
-    return application.last_stats()
+    return latest.last_stats()
 
 
 def _plan(request: Request) -> DataFrame:
+    from headgate.spark.kept import keep  # noqa: PLC0415
     from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
+    if is_connect(request.session):
+        return _on_connect(request)
     slots, given = _slots(request), request.options["num_partitions"]
     if request.options["mode"] == "auto" and is_shortest(request):
         partitions = given or max(1, slots.number)
         _LOG.info(_SHORTEST, request.by_words, partitions)
         return shuffle(request, partitions, slots.number)
-    if request.options["mode"] == "kept":
-        return _kept(request, given or max(1, slots.number))
+    if _is_kept(request):
+        return keep(request, given or max(1, slots.number))
     partitions = given or max(1, slots.number // 2)
     if partitions + 1 > max(slots.number, slots.most):
         error = _not_enough(partitions, slots, request)
@@ -192,15 +206,38 @@ def _plan(request: Request) -> DataFrame:
     return _pipelined(request, partitions, readers)
 
 
-def _kept(request: Request, partitions: int) -> DataFrame:
-    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
+def _on_connect(request: Request) -> DataFrame:
+    from headgate.spark.kept import keep  # noqa: PLC0415
+    from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
+    if request.options["mode"] == "pipelined":
+        raise connect_error('exchange(mode="pipelined")', "DataFrame")
+    partitions = request.options["num_partitions"] or partitions_on_connect(request.session)
+    is_short = request.options["mode"] == "auto" and is_shortest(request)
+    if not is_short and _is_kept(request):
+        return keep(request, partitions)
+    _LOG.info(_SHORTEST if is_short else _CONNECT, request.by_words, partitions)
+    return shuffle(request, partitions, partitions)
+
+
+def _is_kept(request: Request) -> bool:
+    """Return True if the exchange is a kept one.
+
+    Raises:
+        NotBuiltError: the caller wants it to be, and it cannot.
+    """
+    from headgate.spark.kept import is_one_process, why_not  # noqa: PLC0415
+
+    if request.options["mode"] == "pipelined":
+        return False
     why = why_not(request)
+    if request.options["mode"] == "auto":
+        return not why and is_one_process(request.session)
     if why:
         raise NotBuiltError(
             "this exchange cannot be kept yet", asked=why, remedy='mode="auto" · mode="pipelined"'
         )
-    return keep(request, partitions)
+    return True
 
 
 def _slots(request: Request) -> Slots:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from headgate.errors import NotBuiltError, OptionError
+from headgate.errors import OptionError
+from headgate.spark.confs import is_connect
+from headgate.spark.connect import connect_error
 from headgate.spark.source_schema import spark_schema
 
 if TYPE_CHECKING:
@@ -99,13 +101,13 @@ def session_of(spark: Any) -> SparkSession:
         OptionError: No session is active, or ``spark`` is not a session.
         NotBuiltError: The session belongs to Spark Connect.
     """
-    if _is_connect(spark):
-        raise connect_error("session")
+    if is_connect(spark):
+        raise connect_error("exchange() of a source", "session")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
 
     found = _current_session() if spark is None else spark
-    if _is_connect(found):
-        raise connect_error("session")
+    if is_connect(found):
+        raise connect_error("exchange() of a source", "session")
     if not isinstance(found, SparkSession):
         raise OptionError(
             "a source needs a Spark session, and none is active"
@@ -134,10 +136,7 @@ def refuse_for_table(df: Any, spark: Any, parallelism: Any, watermarks: Any) -> 
     Raises:
         OptionError: The call has ``parallelism`` or ``watermarks``, or ``spark`` is not the session
             of the DataFrame.
-        NotBuiltError: The DataFrame belongs to Spark Connect.
     """
-    if _is_connect(df):
-        raise connect_error("DataFrame")
     for name, value in (("parallelism", parallelism), ("watermarks", watermarks)):
         if value is not None:
             raise OptionError(
@@ -152,22 +151,9 @@ def refuse_for_table(df: Any, spark: Any, parallelism: Any, watermarks: Any) -> 
         )
 
 
-def connect_error(what: str) -> NotBuiltError:
-    """Return the error for a session or DataFrame of Spark Connect."""
-    return NotBuiltError(
-        f"exchange() needs a classic Spark session; this {what} belongs to Spark Connect",
-        asked="a Spark Connect session",
-        have="no Spark driver in this process, which is where an exchange is coordinated",
-    )
-
-
 def is_table(data: Any) -> TypeGuard[DataFrame]:
     """Return True if the first argument of a call is a DataFrame, classic or of Spark Connect."""
-    return hasattr(data, "mapInArrow") or _is_connect(data)
-
-
-def _is_connect(thing: Any) -> bool:
-    return any(kind.__module__.startswith("pyspark.sql.connect") for kind in type(thing).__mro__)
+    return hasattr(data, "mapInArrow") or is_connect(data)
 
 
 def _check_travels(name: str, source: Any, watermarks: Any) -> None:

@@ -1,0 +1,42 @@
+"""Sessions of Spark Connect, whose client has no Spark driver in its process: only DataFrame calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headgate.errors import NotBuiltError
+from headgate.spark.confs import is_connect
+from headgate.spark.driver.slots import from_master
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def connect_error(what: str, session: str) -> NotBuiltError:
+    """Return the error for a call that needs a classic session.
+
+    Args:
+        what: what the call asks for.
+        session: the thing that belongs to Spark Connect.
+    """
+    return NotBuiltError(
+        f"{what} needs a classic Spark session; this {session} belongs to Spark Connect",
+        asked="a Spark Connect session",
+        have="no Spark driver in this process, which is where it is coordinated",
+        remedy='a classic session · a DataFrame, without mode="pipelined"',
+    )
+
+
+def master_of(session: SparkSession) -> str:
+    """Return the master of the application that runs the session's jobs; empty if it is not known."""
+    if is_connect(session):
+        return session.conf.get("spark.master", None) or ""
+    return session.sparkContext.master or ""
+
+
+def partitions_on_connect(session: SparkSession) -> int:
+    """Return the default number of partitions: the slots that the master names, else Spark's."""
+    slots = from_master(master_of(session))
+    if slots is not None:
+        return slots.number
+    return int(session.conf.get("spark.sql.shuffle.partitions") or 200)

@@ -1,0 +1,162 @@
+"""Lost executors and failing tasks of kept exchanges: Spark makes again what was lost, and no more."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from tests.spark.masters import in_executors
+from tests.spark.outcomes import once, wait_for_executors
+
+from headgate.spark import exchange, last_stats
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ROWS = 30_000
+PRODUCERS = 6
+
+
+#: Spark compares the rows of a task that runs again with those of its first attempt.
+CHECK = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+
+
+@pytest.fixture
+def wide(spark):
+    """Rows whose pages are too many to travel through Spark's shuffle."""
+    wait_for_executors(spark)
+    yield spark.range(0, ROWS, 1, PRODUCERS).selectExpr(
+        "id", "id % 100 as k", "repeat('x', 500) as s"
+    )
+    wait_for_executors(spark)
+
+
+@pytest.fixture
+def unchecked(spark):
+    """Let producers of other executors say that their pages are elsewhere; see docs/kept.md."""
+    spark.conf.set(CHECK, "false")
+    yield
+    spark.conf.unset(CHECK)
+
+
+def executor_of_this_worker():
+    daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
+    executor = int(next(x for x in daemon.splitlines() if x.startswith("PPid")).split()[1])
+    assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+    return executor
+
+
+def noting(folder):
+    """Return a function that notes which executor ran which producer."""
+
+    def work(batches):
+        from pyspark import TaskContext
+
+        yield from batches
+        name = (
+            f"{TaskContext.get().partitionId()}-{executor_of_this_worker()}-{time.monotonic_ns()}"
+        )
+        (folder / name).touch()
+
+    return work
+
+
+def killing(folder, when):
+    """Return a function that kills its executor once, after the batch number ``when``."""
+
+    def work(batches):
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == when and once(folder, "killed"):
+                executor = executor_of_this_worker()
+                (folder / "killed").write_text(str(executor), encoding="ascii")
+                os.kill(executor, signal.SIGKILL)
+                time.sleep(60)
+
+    return work
+
+
+def right(rows):
+    return sorted(row.id for row in rows) == list(range(ROWS))
+
+
+def ran(folder):
+    """Return the producers that ran, in their order: number of the task, and its executor."""
+    notes = sorted(folder.glob("*-*-*"), key=lambda path: int(path.name.split("-")[2]))
+    return [tuple(map(int, path.name.split("-")[:2])) for path in notes]
+
+
+def losing_in_reduce(wide, folder, partitions):
+    return exchange(
+        wide,
+        by="k",
+        map=noting(folder),
+        map_schema=wide.schema,
+        reduce=killing(folder, 0),
+        schema=wide.schema,
+        num_partitions=partitions,
+        mode="kept",
+    )
+
+
+@in_executors
+@pytest.mark.parametrize("partitions", [4, 40])
+def test_an_executor_lost_in_the_reduce_stage(wide, unchecked, tmp_path, partitions):
+    out = losing_in_reduce(wide, tmp_path, partitions)
+    assert right(out.select("id").collect())
+    killed = int((tmp_path / "killed").read_text(encoding="ascii"))
+    producers = ran(tmp_path)
+    lost = sorted(task for task, executor in producers[:PRODUCERS] if executor == killed)
+    again = sorted(task for task, _ in producers[PRODUCERS:])
+    assert lost, "both executors had producers"
+    assert again == lost
+    assert last_stats().made_again == len(lost)
+
+
+@in_executors
+def test_an_executor_lost_in_the_reduce_stage_fails_the_job_where_spark_compares(wide, tmp_path):
+    with pytest.raises(Exception, match="indeterminate output"):
+        losing_in_reduce(wide, tmp_path, 4).collect()
+    # With a shuffle behind it, Spark runs all consumers again.
+    (tmp_path / "again").mkdir()
+    out = losing_in_reduce(wide, tmp_path / "again", 4)
+    assert right(out.repartition(3).select("id").collect())
+
+
+@in_executors
+def test_an_executor_lost_in_the_map_stage(wide, tmp_path):
+    out = exchange(
+        wide.repartition(PRODUCERS),
+        by="k",
+        map=killing(tmp_path, 0),
+        num_partitions=4,
+        mode="kept",
+    )
+    assert right(out.select("id").collect())
+    assert (tmp_path / "killed").exists()
+
+
+@in_executors
+def test_a_consumer_that_fails_after_half_of_its_rows_reads_them_again(wide, tmp_path):
+    def fails_once(batches):
+        for number, batch in enumerate(batches):
+            yield batch
+            if number == 0 and once(tmp_path, "failed"):
+                raise ValueError("once")
+
+    out = exchange(
+        wide,
+        by="k",
+        map=noting(tmp_path),
+        map_schema=wide.schema,
+        reduce=fails_once,
+        schema=wide.schema,
+        num_partitions=4,
+        mode="kept",
+    )
+    assert right(out.select("id").collect())
+    assert len(ran(tmp_path)) == PRODUCERS, "no producer runs again"
+    assert (last_stats().made_again, last_stats().failed_attempts) == (0, 1)
