@@ -143,10 +143,17 @@ PARTS = (
     ),
     Part(
         "programs",
-        "the demo and the benches, run as a whole",
+        "the demo, the benches and a client of Spark Connect, run as a whole",
         pytest("tests/soak/programs"),
-        2,
-        ("benches/*", "python/headgate/demo.py", "tests/soak/programs/*"),
+        3,
+        (
+            "benches/*",
+            "python/headgate/demo.py",
+            "python/headgate/spark/con*.py",
+            "python/headgate/spark/kept.py",
+            "python/headgate/spark/shuffle.py",
+            "tests/soak/programs/*",
+        ),
     ),
     Part(
         "wheel",

@@ -1,0 +1,117 @@
+"""Exchanges of a Spark Connect session against Spark's own repartition. Arguments: master, folder."""
+
+import logging
+import os
+import sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import headgate as hg
+from headgate.errors import NotBuiltError, OptionError
+from headgate.source import NumberSequenceSource
+from headgate.spark import exchange, last_stats
+
+MASTER, FOLDER = sys.argv[1:]
+ROWS = 20_000
+
+
+def same(batches):
+    yield from batches
+
+
+def count(batches):
+    yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
+
+
+def thirds(batch):
+    return pc.bit_wise_and(batch.column("id"), 1)
+
+
+def placed(df):
+    return sorted(map(tuple, df.selectExpr("spark_partition_id() as p", "*").collect()))
+
+
+def refused(error, text, *arguments, **options):
+    with pytest.raises(error, match=text):
+        exchange(*arguments, **options)
+
+
+class Lines(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def main():
+    log = Lines()
+    logging.getLogger("headgate.spark").addHandler(log)
+    logging.getLogger("headgate.spark").setLevel(logging.INFO)
+    confs = {
+        "spark.local.dir": FOLDER,
+        "spark.sql.warehouse.dir": FOLDER,
+        "spark.ui.enabled": "false",
+    }
+    builder = SparkSession.builder.remote(MASTER)
+    for name, value in confs.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    assert type(spark).__module__.startswith("pyspark.sql.connect")
+    df = spark.range(0, ROWS, 1, 5).selectExpr("id", "id % 100 as k", "repeat('x', 300) as s")
+    is_local = MASTER.startswith("local[")
+
+    by_spark = placed(df.repartition(3, "k"))
+    assert placed(exchange(df, "k", num_partitions=3)) == by_spark
+    assert "Spark can place them" in log.lines[-1]
+    assert placed(exchange(df, "k", map=same, num_partitions=3)) == by_spark
+    assert ("kept" if is_local else "Spark Connect") in log.lines[-1], log.lines
+    assert placed(exchange(df, "k", map=same, num_partitions=3, mode="kept")) == by_spark
+    assert "consumers map the files" in log.lines[-1]
+    out = exchange(df, "k", map=same, reduce=count, map_schema=df.schema, schema="n long")
+    assert out.groupBy().sum("n").first()[0] == ROWS
+    assert len(out.collect()) == 2
+    by_function = exchange(df, thirds, map=same, num_partitions=2)
+    assert all(
+        row.id % 2 == row.p
+        for row in by_function.selectExpr("id", "spark_partition_id() p").collect()
+    )
+    assert exchange(df, None, map=same, num_partitions=2).count() == ROWS
+    assert exchange(df, hg.BroadcastSelector(), map=same, num_partitions=2).count() == 2 * ROWS
+    twice = exchange(exchange(df, "k", map=same), "id", map=same, num_partitions=4)
+    assert placed(twice) == placed(df.repartition(4, "id"))
+
+    spark.conf.set("spark.headgate.numPartitions", "7")
+    assert (
+        len(
+            {
+                row.p
+                for row in exchange(df, "k", map=same)
+                .selectExpr("spark_partition_id() p")
+                .collect()
+            }
+        )
+        == 7
+    )
+    spark.conf.unset("spark.headgate.numPartitions")
+
+    refused(NotBuiltError, "pipelined", df, "k", map=same, mode="pipelined")
+    refused(NotBuiltError, "source", NumberSequenceSource(0, 10), "id", spark=spark)
+    refused(OptionError, "numpartitions", df, "k", numpartitions=3)
+    assert last_stats() is None
+    wrong = exchange(df, "k", map=lambda batches: (batch["no"] for batch in batches))
+    with pytest.raises(PySparkException, match="KeyError"):
+        wrong.collect()
+    spark.stop()
+    print("all right")
+
+
+if __name__ == "__main__":
+    main()
