@@ -9,7 +9,7 @@ import pytest
 from tests.faults.patience import wait_until
 
 from headgate.spark.driver import kept_runs
-from headgate.spark.driver.kept_runs import KeptRuns, code_of, summary_of
+from headgate.spark.driver.kept_runs import DONE, KeptRuns, Outcome, failed
 from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.tasks.report import TaskReport, host
 
@@ -112,7 +112,7 @@ def test_workers_get_an_ordinary_accumulator(runs):
 
 def test_a_run_is_done_once_all_consumers_have_reported_or_nobody_knows(runs, began):
     runs.reports.add([report(execution=None), report("reduce", 0, execution=None)])
-    assert runs.outcome(began[0]) == ("done", "")
+    assert runs.outcome(began[0]) == DONE
 
 
 def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, monkeypatch):
@@ -160,13 +160,16 @@ ValueError: no
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "summary"),
+    ("text", "outcome"),
     [
-        ("", "", ""),
-        ("Job 3 cancelled\n\tat a.b.C", "", "Job 3 cancelled"),
-        (PYTHON, "", "ValueError: no"),
-        (PYTHON.replace("no", "[HG-4003] map"), "HG-4003", "ValueError: [HG-4003] map"),
+        ("Job 3 cancelled\n\tat a.b.C", Outcome("cancelled", "", "Job 3 cancelled")),
+        ("boom\n\tat a.b.C", Outcome("failed", "", "boom")),
+        (PYTHON, Outcome("failed", "", "ValueError: no")),
+        (
+            PYTHON.replace("no", "[HG-4003] map"),
+            Outcome("failed", "HG-4003", "ValueError: [HG-4003] map"),
+        ),
     ],
 )
-def test_what_sparks_text_says(text, code, summary):
-    assert (code_of(text), summary_of(text)) == (code, summary)
+def test_what_sparks_text_says(text, outcome):
+    assert failed(text) == outcome

@@ -75,6 +75,25 @@ class KeptRun:
         self.heard = now
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        state: "running", "done", "failed" or "cancelled".
+        code: of the error of ours that failed it, or "".
+        summary: one line that says why it failed, or "".
+    """
+
+    state: str
+    code: str = ""
+    summary: str = ""
+
+
+RUNNING: Final = Outcome("running")
+DONE: Final = Outcome("done")
+
+
 class KeptRuns:
     """The kept exchanges of one application.
 
@@ -96,27 +115,22 @@ class KeptRuns:
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
-    def outcome(self, run: KeptRun) -> tuple[str, str]:
-        """Return the state of a run and the text of its error, as Spark knows them.
-
-        The state is "running", "done", "failed" or "cancelled".
-        """
+    def outcome(self, run: KeptRun) -> Outcome:
+        """Return the state of a run and its error, as Spark knows them."""
         if len(run.consumers) >= run.partitions:
-            return "done", ""
+            return DONE
         if run.execution is None or self._session.sparkContext._jsc is None:  # noqa: SLF001 - as PySpark checks it
-            return "done", ""
+            return DONE
         store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
         found = store.execution(run.execution)
         if not found.isDefined():
-            return "done", ""
+            return DONE
         execution = found.get()
         if not execution.completionTime().isDefined():
-            return "running", ""
+            return RUNNING
         text = execution.errorMessage()
         error = str(text.get()) if text.isDefined() else ""
-        if not error:
-            return "done", ""
-        return ("cancelled" if "cancelled" in error.lower() else "failed"), error
+        return failed(error) if error else DONE
 
     def _hear(self, reports: Iterable[TaskReport]) -> None:
         """Take the reports of a task; called in the thread of PySpark's accumulator server."""
@@ -167,17 +181,17 @@ class KeptRuns:
             return False
 
 
-def code_of(error: str) -> str:
-    """Return the code of the error of ours that Spark's text tells of; empty if there is none."""
-    found = _CODE.search(error)
-    return found[1] if found else ""
-
-
-def summary_of(error: str) -> str:
-    """Return the line of Spark's text that says what happened: below a traceback, or the first one."""
+def failed(error: str) -> Outcome:
+    """Return the outcome of an SQL execution that ended with this error text of Spark."""
+    code = _CODE.search(error)
+    # Below a Python traceback, or the first line.
     _, is_python, traceback = error.partition("Traceback (most recent call last):\n")
     lines = traceback.splitlines() if is_python else error.splitlines()
-    return next((line for line in lines if not line.startswith(" ")), "")
+    return Outcome(
+        "cancelled" if "cancelled" in error.lower() else "failed",
+        code[1] if code else "",
+        next((line for line in lines if not line.startswith(" ")), ""),
+    )
 
 
 class _Reports(Accumulator[Any]):

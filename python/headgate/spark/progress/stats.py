@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.kept_runs import code_of, summary_of
 from headgate.spark.driver.members import State
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
@@ -103,16 +102,16 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         run: the run.
         now: seconds on the clock of ``run.started``.
     """
-    state, error = runs.outcome(run)
+    outcome = runs.outcome(run)
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
     tasks = tuple(_reported(report) for report in (*producers, *consumers))
-    seconds = (now if state == "running" else run.heard) - run.started
+    seconds = (now if outcome.state == "running" else run.heard) - run.started
     return ExchangeStats(
         exchange_id=run.exchange,
         run=run.number,
         epoch=0,
-        state=state,
-        error=code_of(error),
+        state=outcome.state,
+        error=outcome.code,
         seconds=seconds,
         producers=len(producers),
         consumers=len(consumers),
@@ -121,7 +120,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         pages=sum(p.pages for p in producers),
         rows_received=sum(c.rows for c in consumers),
         peak_bytes=max((r.peak_bytes for r in (*producers, *consumers)), default=0),
-        error_summary=summary_of(error),
+        error_summary=outcome.summary,
         tasks=tasks,
         stages=stages(tasks),
         mode="kept",
