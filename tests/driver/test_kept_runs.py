@@ -136,6 +136,25 @@ def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, m
     assert set(swept) == {("/here",)}
 
 
+def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
+    swept = []
+
+    def sweep(directories):
+        swept.append(directories)
+        if len(swept) == 1:
+            runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
+        return False
+
+    monkeypatch.setattr(kept_runs, "sweep", sweep)
+    monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
+    alive = session()
+    alive.sparkContext._jsc = object()
+    runs = KeptRuns(alive, lambda *_: None)
+    runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
+    wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
+    assert len(swept) == 2
+
+
 def test_the_sweep_ends_with_the_application(monkeypatch):
     monkeypatch.setattr(kept_runs, "sweep", lambda _: True)
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)

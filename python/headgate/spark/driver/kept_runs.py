@@ -110,7 +110,8 @@ class KeptRuns:
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int | None], KeptRun] = {}
         self._host = host()
-        self._directories: set[tuple[str, ...]] = set()
+        #: Local directories of executors on this host -> the number of files reported from there.
+        self._directories: dict[tuple[str, ...], int] = {}
         self._sweeps = False
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
@@ -151,7 +152,8 @@ class KeptRuns:
             self._began(self, run)
         run.add(report, now)
         if report.file_bytes and report.host == self._host:
-            self._directories.add(report.directories)
+            files = self._directories.get(report.directories, 0)
+            self._directories[report.directories] = files + 1
             self._sweep_from_now_on()
 
     def _sweep_from_now_on(self) -> None:
@@ -164,10 +166,13 @@ class KeptRuns:
         while self._session.sparkContext._jsc is not None:  # noqa: SLF001 - as PySpark checks it
             time.sleep(_LOOK)
             with self._lock:
-                directories = list(self._directories)
-            gone = {some for some in directories if not self._has_files(some)}
+                seen = dict(self._directories)
+            empty = [directories for directories in seen if not self._has_files(directories)]
             with self._lock:
-                self._directories -= gone
+                for directories in empty:
+                    # Unless a file was reported meanwhile.
+                    if self._directories[directories] == seen[directories]:
+                        del self._directories[directories]
                 if not self._directories:
                     self._sweeps = False
                     return
