@@ -143,10 +143,29 @@ def test_a_row_of_20_mb(spark):
     assert sorted(map(tuple, out.collect())) == [(i, 20_000_000) for i in range(3)]
 
 
-def test_rows_in_turn_and_sources_are_refused(spark, numbers):
-    for by in (None, hg.RebalanceSelector()):
+@pytest.mark.parametrize(
+    "by",
+    [
+        None,
+        hg.RebalanceSelector(by_rows=True),
+        hg.RoundRobinSelector(by_rows=True),
+        hg.RescaleSelector(1, 2),
+        hg.ShuffleSelector(7, by_rows=True),
+    ],
+    ids=["none", "rebalance", "round robin", "rescale", "shuffle"],
+)
+def test_rows_are_placed_by_their_order_only_where_no_executor_can_be_lost(numbers, by):
+    job = {"by": by, "map": same, "num_partitions": 3}
+    if MASTER.startswith("local-cluster"):
         with pytest.raises(NotBuiltError, match="by their order"):
-            exchange(numbers, by=by, map=same, mode="kept")
+            exchange(numbers, mode="kept", **job)
+        return
+    apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
+    assert apart[0] == apart[1]
+    assert len(apart[0]) == ROWS
+
+
+def test_sources_are_refused(spark):
     with pytest.raises(NotBuiltError, match="source"):
         exchange(NumberSequenceSource(0, 10), by="id", mode="kept")
 

@@ -70,8 +70,8 @@ def exchange(
     - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
       and ``mapInArrow(reduce)``, as Python between them would only add work.
     - On ``local[n]``, or with ``mode="kept"``, it is *kept*: an ordinary Spark job whose producers
-      keep their rows in files, from which the consumers read them. Sources, and a ``by`` that places
-      rows by their order, cannot be kept yet.
+      keep their rows in files, from which the consumers read them. Sources cannot be kept yet; a
+      ``by`` that places rows by their order can be on ``local[n]`` only.
     - All other exchanges are *pipelined*, as follows.
 
     The tasks of the DataFrame are the consumers. When an action runs it, they hold
@@ -156,7 +156,8 @@ def exchange(
         NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
             slots than the cluster has.
         NotBuiltError: A source, or ``mode="pipelined"``, in a session of Spark Connect; or a kept
-            exchange was asked for with a source, or with a ``by`` that places rows by their order.
+            exchange was asked for with a source, or on a cluster with a ``by`` that places rows by
+            their order.
         SourceError: The source could not list its splits. The call raises this only if the job goes
             through Spark's own shuffle; otherwise the action does.
     """

@@ -49,8 +49,9 @@ def why_not(request: Request) -> str:
     """Return why an exchange cannot be kept; empty if it can."""
     if request.df is None:
         return "its input is a source, whose splits are handed out while it runs"
-    if request.by is None or isinstance(request.by, PLACED_BY_ORDER):
-        return "by places rows by their order, which may differ when Spark runs a task again"
+    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
+    if by_order and not is_one_process(request.session):
+        return "by places rows by their order, which may differ if an executor is lost"
     return ""
 
 

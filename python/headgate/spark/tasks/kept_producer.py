@@ -10,9 +10,11 @@ from headgate import errors
 from headgate._directories import local_directories
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
+from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
+from headgate.spark.tasks.task import here
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
-from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,7 +46,7 @@ class KeptProducerTask:
         num_partitions: subpartitions.
         options: options of the task's environment.
         map: makes the rows; None where they are the input.
-        by: a list of column names, a selector or a callable.
+        by: a list of column names, a selector, a callable or None.
         map_option: the option that declares what ``map`` returns.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
         is_inline: True if no consumer could open a file.
@@ -65,13 +67,9 @@ class KeptProducerTask:
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
-    from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
-
-    context = TaskContext.get()
-    if context is None:
-        raise RuntimeError("not in a Spark task")
+    attempt = here().attempt
     sweep(local_directories())
-    folder = folder_for(context.taskAttemptId())
+    folder = folder_for(attempt)
     limit = _UNLIMITED if task.is_inline else _INLINE
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
     with hg.ShuffleEnvironment(**options) as environment:
@@ -82,7 +80,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             writer, clock = _write(task, partition, batches)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
-        place = place_in(folder, task.exchange, context.taskAttemptId())
+        place = place_in(folder, task.exchange, attempt)
         kept = partition.keep(place, inline_limit=limit)
         peak = environment.stats().get("peak_bytes", 0)
     if task.reports is not None:
@@ -106,7 +104,9 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 def _write(
     task: KeptProducerTask, partition: hg.ResultPartition, batches: Iterable[pa.RecordBatch]
 ) -> tuple[hg.RecordWriter, Clock]:
-    writer = hg.RecordWriter(partition, schema=task.schema, selector=_selector(task.by))
+    seed = int(task.exchange[:16], 16)
+    selector = selector_of(task.by, here().partition, task.num_partitions, seed)
+    writer = hg.RecordWriter(partition, schema=task.schema, selector=selector)
     clock = Clock()
     clock.blocked_ns = writer.back_pressured_ns
     source = Source(batches, lambda _: None, clock)
@@ -127,12 +127,6 @@ def _write(
     clock.enter(EMIT)
     writer.finish()
     return writer, clock
-
-
-def _selector(by: Any) -> Any:
-    if isinstance(by, list):
-        return hg.HashSelector(by)
-    return own("by", by) if callable(by) else by
 
 
 def _rows(task: KeptProducerTask, kept: list[KeptSubpartition]) -> pa.RecordBatch:

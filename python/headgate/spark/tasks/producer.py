@@ -11,9 +11,10 @@ from headgate import errors
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.consumer import explain
 from headgate.spark.tasks.control import Control, Counts
+from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.task import ProducerTask, environment, here
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
-from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, own, user_error
+from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
@@ -201,19 +202,9 @@ class _Sender:
         )
 
     def _selector(self) -> Any:
-        by = self._task.by
-        partition = here().partition
-        if isinstance(by, list):
-            return hg.HashSelector(by)
-        # Another attempt at this partition must make the same choices.
-        if by is None or isinstance(by, hg.RebalanceSelector):
-            start = partition % self._task.num_partitions
-            return hg.RoundRobinSelector(start, by_rows=by is not None and by.by_rows)
-        if isinstance(by, hg.ShuffleSelector):
-            exchange_id = self._task.place.exchange_id
-            seed = int.from_bytes(exchange_id[:8]) if by.seed is None else by.seed
-            return hg.ShuffleSelector((seed + partition) % 2**64, by.by_rows)
-        return own("by", by) if callable(by) else by
+        task = self._task
+        seed = int.from_bytes(task.place.exchange_id[:8])
+        return selector_of(task.by, here().partition, task.num_partitions, seed)
 
     def _handle(self, message: Message) -> None:
         match message.kind:
