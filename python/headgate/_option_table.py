@@ -277,7 +277,7 @@ OPTIONS: Final[dict[str, Option]] = {
             "time as producers and get rows from them without the JVM. With auto, Spark's own "
             "repartition moves the rows of a DataFrame if there is no map and by names columns or "
             "is left out, because Python would only add to its work; else the exchange of a DataFrame "
-            "is kept on local[n]; all others are pipelined.",
+            "is kept if all executors are on one host; all others are pipelined.",
             choices=("auto", "kept", "pipelined"),
         ),
         Option(

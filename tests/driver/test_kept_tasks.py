@@ -5,10 +5,21 @@ import os
 import pyarrow as pa
 import pytest
 
+from headgate.errors import IntegrityError, PartitionNotFoundError
+from headgate.partition import KeptSubpartition
 from headgate.spark.tasks import kept_files
-from headgate.spark.tasks.kept_consumer import _Partitions
+from headgate.spark.tasks.kept_consumer import _Partitions, _Places
 
-ROWS = pa.schema([("place", pa.int32()), ("file", pa.string()), ("pages", pa.binary())])
+ROWS = pa.schema(
+    [
+        ("place", pa.int32()),
+        ("producer", pa.int32()),
+        ("subpartition", pa.int32()),
+        ("rows", pa.int64()),
+        ("file", pa.string()),
+        ("pages", pa.binary()),
+    ]
+)
 
 
 def batches(*places):
@@ -17,7 +28,7 @@ def batches(*places):
     for some in places:
         rows = []
         for place in some:
-            rows.append({"place": place, "file": None, "pages": str(number).encode()})
+            rows.append({"subpartition": place, "pages": str(number).encode()})
             number += 1
         yield pa.RecordBatch.from_pylist(rows, schema=ROWS)
 
@@ -26,7 +37,8 @@ def read(*places):
     found = []
     for pieces in _Partitions(batches(*places)):
         rows = [one for some in pieces for one in some]
-        found.append(([one.subpartition for one in rows], [int(one.index) for one in rows]))
+        numbers = [int(row["pages"]) for row in rows]
+        found.append(([row["subpartition"] for row in rows], numbers))
     return found
 
 
@@ -57,7 +69,9 @@ def test_rows_are_read_as_they_come():
 
 
 def test_a_partition_that_is_not_read_to_its_end_is_not_read_again():
-    found = [next(pieces)[0].subpartition for pieces in _Partitions(batches([3], [3, 5], [3], [5]))]
+    found = [
+        next(pieces)[0]["subpartition"] for pieces in _Partitions(batches([3], [3, 5], [3], [5]))
+    ]
     assert found == [3, 5]
 
 
@@ -73,7 +87,7 @@ def executor(tmp_path, monkeypatch):
 
 
 def kept_file(attempt):
-    path = kept_files.place_in(kept_files.folder_for(attempt), "ab12", attempt)
+    path = kept_files.place_in(kept_files.folder_for(attempt), "ab12", 3, attempt)
     path.write_text("pages")
     return path
 
@@ -120,9 +134,9 @@ def test_a_file_without_map_output_is_deleted_once_it_is_old(executor, monkeypat
 def test_other_files_are_left_alone(executor):
     folder = kept_file(10).parent
     others = [
-        folder / "kept-ab12-10",
-        folder / "kept-ab12-10-1.txt",
-        executor[0] / "kept-ab12-12-1",
+        folder / "kept-ab12-3-10",
+        folder / "kept-ab12-3-10-1.txt",
+        executor[0] / "kept-ab12-3-12-1",
     ]
     for other in others:
         other.touch()
@@ -159,3 +173,78 @@ def test_a_process_without_local_directories_cannot_keep(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(RuntimeError, match="SPARK_LOCAL_DIRS"):
         kept_files.folder_for(1)
+
+
+def kept(number, index, file=None):
+    return KeptSubpartition(number, 0, file, index)
+
+
+@pytest.mark.parametrize("has_pages", [False, True])
+def test_an_index_is_found_by_its_producer_and_read_as_it_was_written(executor, has_pages):
+    pages = kept_file(10)
+    file = str(pages) if has_pages else None
+    kept_files.write_indexes(
+        pages, [kept(2, b"two", file), kept(7, b"", file), kept(9, b"nine", file)]
+    )
+    found = kept_files.find("ab12", list(map(str, executor)))
+    assert found == {3: pages.with_name(pages.name + ".index")}
+    for number, index in ((2, b"two"), (7, b""), (9, b"nine")):
+        assert kept_files.read_index(found[3], number) == kept(number, index, file)
+    assert kept_files.read_index(found[3], 3) is None
+    assert not kept_files.find("cd34", list(map(str, executor)))
+
+
+def test_the_newest_attempt_is_found_in_whatever_directory(executor):
+    for attempt in (9, 12, 11, 10):
+        kept_files.write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
+    found = kept_files.find("ab12", [str(executor[1])])
+    assert kept_files.read_index(found[3], 1).index == b"12"
+
+
+def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept_files, "_PERIOD", 0.0)
+    mine = tmp_path / "spark-1" / "executor-1" / "blockmgr-1"
+    for place in (
+        "spark-1/executor-1/blockmgr-1",
+        "spark-1/executor-2/blockmgr-2",
+        "spark-2/executor-3/blockmgr-3",
+    ):
+        folder = tmp_path / place / "headgate"
+        folder.mkdir(parents=True)
+        number = int(place[-1])
+        pages = kept_files.place_in(folder, "ab12", number, number)
+        kept_files.write_indexes(pages, [kept(1, place.encode())])
+    assert sorted(kept_files.find("ab12", [str(mine)])) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("size", range(1, 29))
+def test_indexes_that_are_cut_off_are_refused(executor, size):
+    pages = kept_file(10)
+    kept_files.write_indexes(pages, [kept(2, b"two"), kept(7, b"seven")])
+    (path,) = kept_files.find("ab12", list(map(str, executor))).values()
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(IntegrityError, match="cut off"):
+        kept_files.read_index(path, 7)
+
+
+def test_indexes_are_swept_with_their_pages(executor):
+    pages, shuffle = kept_file(10), commit(executor[1], 10)
+    kept_files.write_indexes(pages, [kept(2, b"two", str(pages))])
+    assert kept_files.sweep(executor)
+    shuffle.unlink()
+    kept_files.sweep(executor)
+    assert not list(pages.parent.glob("kept-*"))
+
+
+def test_a_producer_whose_output_is_gone_is_named(executor):
+    row = {"subpartition": 4, "producer": 3, "pages": None, "file": None}
+    with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3"):
+        _Places("ab12").of(row)
+    pages = kept_file(10)
+    kept_files.write_indexes(pages, [kept(4, b"four")])
+    places = _Places("ab12")
+    assert places.of(row) == kept(4, b"four")
+    pages.with_name(pages.name + ".index").unlink()
+    with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3") as caught:
+        places.of(row)
+    assert isinstance(caught.value.__cause__, FileNotFoundError)

@@ -279,9 +279,8 @@ def test_a_run_that_fails_or_is_limited_says_so(wide):
     wait_until(lambda: last_stats().state == "done", "Spark has written down the end", 10)
 
 
-def test_auto_keeps_what_a_map_makes_in_one_process(numbers, mode):
-    auto = "pipelined" if MASTER.startswith("local-cluster") else "kept"
-    expected = {"auto": auto}.get(mode, mode)
+def test_auto_keeps_what_a_map_makes_on_one_host(numbers, mode):
+    expected = {"auto": "kept"}.get(mode, mode)
     out = exchange(numbers, by="k", map=same, num_partitions=2)
     assert placed(out) == placed(numbers.repartition(2, "k"))
     assert last_stats().mode == expected

@@ -69,7 +69,7 @@ def exchange(
 
     - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
       and ``mapInArrow(reduce)``, as Python between them would only add work.
-    - On ``local[n]``, or with ``mode="kept"``, it is *kept*: an ordinary Spark job whose producers
+    - If all executors are on one host, or with ``mode="kept"``, it is *kept*: an ordinary Spark job whose producers
       keep their rows in files, from which the consumers read them. Sources cannot be kept yet; a
       ``by`` that places rows by their order can be on ``local[n]`` only.
     - All other exchanges are *pipelined*, as follows.
@@ -227,13 +227,13 @@ def _is_kept(request: Request) -> bool:
     Raises:
         NotBuiltError: the caller wants it to be, and it cannot.
     """
-    from headgate.spark.kept import is_one_process, why_not  # noqa: PLC0415
+    from headgate.spark.kept import is_one_host, why_not  # noqa: PLC0415
 
     if request.options["mode"] == "pipelined":
         return False
     why = why_not(request)
     if request.options["mode"] == "auto":
-        return not why and is_one_process(request.session)
+        return not why and is_one_host(request.session)
     if why:
         raise NotBuiltError(
             "this exchange cannot be kept yet", asked=why, remedy='mode="auto" · mode="pipelined"'

@@ -62,7 +62,7 @@ def keep(request: Request, partitions: int) -> DataFrame:
         request: the call of exchange(), for which :func:`why_not` returns nothing.
         partitions: number of partitions of the result.
     """
-    name, one_host = os.urandom(16).hex(), _is_one_host(request.session)
+    name, one_host = os.urandom(16).hex(), is_one_host(request.session)
     _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if one_host else _INLINE)
     options = _options(request, partitions)
     reports = None if is_connect(request.session) else _reports(request.session)
@@ -79,6 +79,7 @@ def keep(request: Request, partitions: int) -> DataFrame:
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
         is_inline=not one_host,
+        is_stable=one_host and not is_one_process(request.session),
         reports=reports,
     )
     consumer = KeptConsumerTask(
@@ -140,15 +141,11 @@ def _options(request: Request, partitions: int) -> EnvironmentOptions:
 
 
 def is_one_process(session: SparkSession) -> bool:
-    """Return True if all tasks run in the driver's JVM, so no executor can be lost.
-
-    Rows that say where pages are differ when a producer runs again, which Spark 4.1 and later takes
-    for a change of the data: it fails a job whose executor is lost while consumers run.
-    """
+    """Return True if all tasks run in the driver's JVM, so no executor can be lost."""
     return local_attempts(master_of(session)) is not None
 
 
-def _is_one_host(session: SparkSession) -> bool:
+def is_one_host(session: SparkSession) -> bool:
     """Return True if all executors are on one host, and no others are to come, as far as is known."""
     if master_of(session).startswith("local"):
         return True

@@ -20,10 +20,6 @@ ROWS = 30_000
 PRODUCERS = 6
 
 
-#: Spark compares the rows of a task that runs again with those of its first attempt.
-CHECK = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
-
-
 @pytest.fixture
 def wide(spark):
     """Rows whose pages are too many to travel through Spark's shuffle."""
@@ -32,14 +28,6 @@ def wide(spark):
         "id", "id % 100 as k", "repeat('x', 500) as s"
     )
     wait_for_executors(spark)
-
-
-@pytest.fixture
-def unchecked(spark):
-    """Let producers of other executors say that their pages are elsewhere; see docs/kept.md."""
-    spark.conf.set(CHECK, "false")
-    yield
-    spark.conf.unset(CHECK)
 
 
 def executor_of_this_worker():
@@ -104,7 +92,7 @@ def losing_in_reduce(wide, folder, partitions):
 
 @in_executors
 @pytest.mark.parametrize("partitions", [4, 40])
-def test_an_executor_lost_in_the_reduce_stage(wide, unchecked, tmp_path, partitions):
+def test_an_executor_lost_in_the_reduce_stage(wide, tmp_path, partitions):
     out = losing_in_reduce(wide, tmp_path, partitions)
     assert right(out.select("id").collect())
     killed = int((tmp_path / "killed").read_text(encoding="ascii"))
@@ -117,13 +105,31 @@ def test_an_executor_lost_in_the_reduce_stage(wide, unchecked, tmp_path, partiti
 
 
 @in_executors
-def test_an_executor_lost_in_the_reduce_stage_fails_the_job_where_spark_compares(wide, tmp_path):
+def test_a_producer_that_returns_fewer_rows_when_it_runs_again_fails_the_job(wide, tmp_path):
+    def unsteady(batches):
+        from pyspark import TaskContext
+
+        is_first = once(tmp_path, f"first-{TaskContext.get().partitionId()}")
+        for batch in batches:
+            yield batch if is_first else batch.slice(1)
+
+    def killing_after_another(batches):
+        from pyspark import TaskContext
+
+        yield from batches
+        if TaskContext.get().partitionId() > 0:
+            (tmp_path / f"ended-{TaskContext.get().partitionId()}").touch()
+        elif once(tmp_path, "killed"):
+            while not list(tmp_path.glob("ended-*")):
+                time.sleep(0.1)
+            time.sleep(2.0)  # until the driver has the rows of the other
+            os.kill(executor_of_this_worker(), signal.SIGKILL)
+            time.sleep(60)
+
+    schemas = {"map_schema": wide.schema, "schema": wide.schema}
+    job = {"map": unsteady, "reduce": killing_after_another, "num_partitions": 4, "mode": "kept"}
     with pytest.raises(Exception, match="indeterminate output"):
-        losing_in_reduce(wide, tmp_path, 4).collect()
-    # With a shuffle behind it, Spark runs all consumers again.
-    (tmp_path / "again").mkdir()
-    out = losing_in_reduce(wide, tmp_path / "again", 4)
-    assert right(out.repartition(3).select("id").collect())
+        exchange(wide, by="k", **job, **schemas).collect()
 
 
 @in_executors

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
+from headgate._directories import local_directories
+from headgate.errors import PartitionNotFoundError
 from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast
-from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.kept_files import find, mark_committed, read_index
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark import Accumulator
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.report import TaskReport
     from headgate.spark.tasks.user_function import BatchFunction
+
+    #: A row that a producer returned; see kept_producer.ROWS.
+    Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,41 @@ def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         task.reports.add([counts.report(task)])
 
 
+class _Places:
+    """Where the subpartitions of an exchange are on this host."""
+
+    def __init__(self, exchange: str) -> None:
+        self._exchange = exchange
+        self._found: dict[int, Path] = {}
+
+    def of(self, row: Row) -> KeptSubpartition:
+        """Return the subpartition that a row stands for.
+
+        Raises:
+            PartitionNotFoundError: no executor of this host has it.
+        """
+        number, producer = row["subpartition"], row["producer"]
+        if row["pages"] is not None:
+            return KeptSubpartition(number, 0, row["file"], row["pages"])
+        if producer not in self._found:
+            self._found = find(self._exchange, local_directories())
+        cause: OSError | None = None
+        try:
+            path = self._found.get(producer)
+            kept = None if path is None else read_index(path, number)
+            if path is not None:
+                mark_committed(str(path))
+        except OSError as error:
+            kept, cause = None, error
+        if kept is None:
+            raise PartitionNotFoundError(
+                "no executor on this host has the output of a producer of a kept exchange",
+                asked=f"subpartition {number} of producer {producer}",
+                have=f"{len(self._found)} producers of exchange {self._exchange[:4]}",
+            ) from cause
+        return kept
+
+
 class _Partitions:
     """The rows of a task by partition. Usually a task has one, whose rows are read as they come.
 
@@ -66,11 +107,11 @@ class _Partitions:
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
-        self._waiting: dict[int, list[list[KeptSubpartition]]] = {}
+        self._waiting: dict[int, list[list[Row]]] = {}
         #: Partitions whose reduce has ended, maybe before it had read all rows.
         self._done: set[int] = set()
 
-    def __iter__(self) -> Iterator[Iterator[list[KeptSubpartition]]]:
+    def __iter__(self) -> Iterator[Iterator[list[Row]]]:
         """Yield the rows of each partition; of a task without rows, one partition without any."""
         self._find()
         if not self._waiting:
@@ -82,7 +123,7 @@ class _Partitions:
             del self._waiting[number]
             self._find()
 
-    def _of(self, number: int) -> Iterator[list[KeptSubpartition]]:
+    def _of(self, number: int) -> Iterator[list[Row]]:
         while True:
             while self._waiting[number]:
                 yield self._waiting[number].pop(0)
@@ -97,10 +138,9 @@ class _Partitions:
     def _take(self) -> bool:
         """Take the rows of one batch; return False at the end."""
         for batch in self._batches:
-            found: dict[int, list[KeptSubpartition]] = {}
+            found: dict[int, list[Row]] = {}
             for row in batch.to_pylist():
-                one = KeptSubpartition(row["place"], 0, row["file"], row["pages"])
-                found.setdefault(one.subpartition, []).append(one)
+                found.setdefault(row["subpartition"], []).append(row)
             for number in found.keys() - self._done:
                 self._waiting.setdefault(number, []).append(found[number])
             return True
@@ -135,7 +175,7 @@ class _Counts:
 
 
 def _reduce(
-    task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[KeptSubpartition]]
+    task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[Row]]
 ) -> Iterator[pa.RecordBatch]:
     with hg.ShuffleEnvironment(**task.options) as environment:
         source = Source(_read(task, environment, pieces), counts.add, counts.clock)
@@ -154,11 +194,12 @@ def _reduce(
 def _read(
     task: KeptConsumerTask,
     environment: hg.ShuffleEnvironment,
-    pieces: Iterator[list[KeptSubpartition]],
+    pieces: Iterator[list[Row]],
 ) -> Iterator[pa.RecordBatch]:
+    places = _Places(task.exchange)
     for some in pieces:
         gate = environment.create_input_gate(sealed=False, schema=task.schema)
-        for one in some:
+        for one in map(places.of, some):
             if one.file is not None:
                 mark_committed(one.file)
             gate.add_kept_channel(one)

@@ -1,6 +1,7 @@
 """The files of kept partitions on an executor, which live as long as Spark's own shuffle files.
 
-Each file has the id of the task attempt that wrote it in its name. So have Spark's files of the map
+A producer leaves a file of pages, unless it has few, and where executors may be lost a file of indexes
+beside it. Each file has the id of the task attempt that wrote it in its name. So have Spark's files of the map
 output of that attempt, ``shuffle_<shuffle>_<attempt>_0.index``, which Spark deletes once the plan is
 garbage. A file of ours whose shuffle file was there and is gone can never be asked for again. A sweep
 or a consumer that finds the shuffle file, or reads the file, marks it by its modification time.
@@ -13,19 +14,26 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate._directories import local_directories
+from headgate.errors import IntegrityError
+from headgate.partition import KeptSubpartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: Number of indexes of a producer, and whether their pages are in a file.
+_HEAD: Final = struct.Struct(">I?")
+#: Subpartition of an index, and the offset of its end behind the table.
+_ENTRY: Final = struct.Struct(">IQ")
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
-#: Exchange, task attempt, and the time at which the pages were written.
-_KEPT: Final = re.compile(r"kept-[0-9a-f]+-(\d+)-(\d+)")
+#: Exchange, producer, task attempt, and the time at which the pages were written.
+_KEPT: Final = re.compile(r"kept-([0-9a-f]+)-(\d+)-(\d+)-(\d+)(\.index|\.new)?")
 _SHUFFLE: Final = re.compile(r"shuffle_\d+_(\d+)_\d+\.(?:index|data)")
 #: Seconds from one sweep of an executor to the next.
 _PERIOD: Final = 10.0
@@ -50,9 +58,77 @@ def folder_for(attempt: int) -> Path:
     return folder
 
 
-def place_in(folder: Path, exchange: str, attempt: int) -> Path:
-    """Return the path of the file of a task attempt that has written all its pages by now."""
-    return folder / f"kept-{exchange}-{attempt}-{int(time.monotonic())}"
+def place_in(folder: Path, exchange: str, producer: int, attempt: int) -> Path:
+    """Return the path for the pages of a task attempt that has written all of them by now."""
+    return folder / f"kept-{exchange}-{producer}-{attempt}-{int(time.monotonic())}"
+
+
+def write_indexes(pages: Path, kept: Sequence[KeptSubpartition]) -> None:
+    """Write the indexes of a producer beside its pages. A reader finds them once they are complete.
+
+    The file has the number of indexes and whether there is a file of pages, then for each index its
+    subpartition and the offset of its end, then the indexes, each with a checksum of its own.
+    """
+    has_pages = any(one.file is not None for one in kept)
+    new, end, table = pages.with_name(pages.name + ".new"), 0, [_HEAD.pack(len(kept), has_pages)]
+    for one in kept:
+        end += len(one.index)
+        table.append(_ENTRY.pack(one.subpartition, end))
+    new.write_bytes(b"".join([*table, *(one.index for one in kept)]))
+    new.rename(pages.with_name(pages.name + ".index"))
+
+
+def read_index(indexes: Path, subpartition: int) -> KeptSubpartition | None:
+    """Return one subpartition of the producer that left these indexes; None if it has no rows.
+
+    Raises:
+        OSError: the file is gone.
+        IntegrityError: the file is damaged.
+    """
+    with indexes.open("rb") as file:
+        head = file.read(_HEAD.size)
+        count, has_pages = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, False)
+        table = file.read(count * _ENTRY.size)
+        if len(head) != _HEAD.size or len(table) != count * _ENTRY.size:
+            raise IntegrityError("the indexes of a kept partition are cut off", have=str(indexes))
+        pages, begin = str(indexes.with_suffix("")) if has_pages else None, 0
+        for number, end in _ENTRY.iter_unpack(table):
+            if number == subpartition:
+                file.seek(begin, os.SEEK_CUR)
+                return KeptSubpartition(number, 0, pages, file.read(end - begin))
+            begin = end
+    return None
+
+
+def find(exchange: str, directories: Sequence[str]) -> dict[int, Path]:
+    """Return the indexes that producers left on this host: the newest attempt of each.
+
+    Args:
+        exchange: name of the exchange.
+        directories: Spark's local directories on this executor.
+    """
+    found: dict[int, tuple[int, Path]] = {}
+    for folder in _folders_of_host(directories):
+        with contextlib.suppress(OSError):  # that executor has ended, or is another user's
+            for entry in os.scandir(folder):
+                match = _KEPT.fullmatch(entry.name)
+                if match is not None and match[1] == exchange and match[5] == ".index":
+                    newest = int(match[3]), Path(entry.path)
+                    found[int(match[2])] = max(newest, found.get(int(match[2]), newest))
+    return {producer: path for producer, (_, path) in found.items()}
+
+
+def _folders_of_host(directories: Sequence[str]) -> set[Path]:
+    """Return our folders in the local directories of all executors of this host."""
+    found: set[Path] = set()
+    for directory in map(Path, directories):
+        found.add(directory / _FOLDER)
+        # Executors of YARN, and of one application in general.
+        found.update(directory.parent.glob(f"blockmgr-*/{_FOLDER}"))
+        if directory.parent.name.startswith("executor-"):
+            # Standalone: each worker of the host has a directory, and in it one for each executor.
+            found.update(directory.parents[2].glob(f"spark-*/executor-*/blockmgr-*/{_FOLDER}"))
+    return found
 
 
 def mark_committed(file: str) -> None:
@@ -93,12 +169,12 @@ def _is_due(folder: Path) -> bool:
 
 def _sweep(folder: Path, directories: Sequence[str]) -> bool:
     entries = os.scandir(folder)
-    ours = {found.groups(): Path(e) for e in entries if (found := _KEPT.fullmatch(e.name))}
+    ours = [(found[3], found[4], Path(e)) for e in entries if (found := _KEPT.fullmatch(e.name))]
     if not ours:
         return False
     committed = _committed(directories)
     now = time.monotonic()
-    for (attempt, written), path in ours.items():
+    for attempt, written, path in ours:
         with contextlib.suppress(FileNotFoundError):  # another worker sweeps too
             changed = path.stat().st_mtime
             if attempt in committed:

@@ -9,7 +9,7 @@ import headgate as hg
 from headgate import errors
 from headgate._directories import local_directories
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
-from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
+from headgate.spark.tasks.kept_files import folder_for, place_in, sweep, write_indexes
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.task import here
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
-#: places there; the file, null if the pages are in the index; the index.
-ROWS: Final = "place int, file string, pages binary"
+#: places there; the producer, the subpartition and its rows; the file, null if the pages are in the
+#: index; the index, null if the consumer finds it by the producer.
+ROWS: Final = "place int, producer int, subpartition int, rows long, file string, pages binary"
 #: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
 #: consumer can get it from a thousand producers.
 _INLINE: Final = 256 << 10
@@ -50,6 +51,8 @@ class KeptProducerTask:
         map_option: the option that declares what ``map`` returns.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
         is_inline: True if no consumer could open a file.
+        is_stable: True if all attempts at a task must return the same rows, since executors may be
+            lost: Spark compares them, and a row must not say then where pages are.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
     """
 
@@ -62,14 +65,15 @@ class KeptProducerTask:
     map_option: str
     keys: tuple[int, ...] | None
     is_inline: bool
+    is_stable: bool
     reports: Accumulator[Any] | None
 
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
-    attempt = here().attempt
+    me = here()
     sweep(local_directories())
-    folder = folder_for(attempt)
+    folder = folder_for(me.attempt)
     limit = _UNLIMITED if task.is_inline else _INLINE
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
     with hg.ShuffleEnvironment(**options) as environment:
@@ -80,8 +84,11 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             writer, clock = _write(task, partition, batches)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
-        place = place_in(folder, task.exchange, attempt)
+        place = place_in(folder, task.exchange, me.partition, me.attempt)
         kept = partition.keep(place, inline_limit=limit)
+        if task.is_stable and kept:
+            write_indexes(place, kept)
+        counts = [one["rows"] for one in environment.stats()["partitions"][0]]
         peak = environment.stats().get("peak_bytes", 0)
     if task.reports is not None:
         totals = writer.stats()
@@ -98,7 +105,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         )
         task.reports.add([told])
     if kept:
-        yield _rows(task, kept)
+        yield _rows(task, me.partition, counts, kept)
 
 
 def _write(
@@ -129,14 +136,20 @@ def _write(
     return writer, clock
 
 
-def _rows(task: KeptProducerTask, kept: list[KeptSubpartition]) -> pa.RecordBatch:
+def _rows(
+    task: KeptProducerTask, producer: int, counts: list[int], kept: list[KeptSubpartition]
+) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     numbers = [one.subpartition for one in kept]
     places = numbers if task.keys is None else [task.keys[number] for number in numbers]
-    columns = [
-        pa.array(places, pa.int32()),
-        pa.array([one.file for one in kept], pa.string()),
-        pa.array([one.index for one in kept], pa.binary()),
-    ]
-    return pa.RecordBatch.from_arrays(columns, ["place", "file", "pages"])
+    found = [(None, None) if task.is_stable else (one.file, one.index) for one in kept]
+    columns = {
+        "place": pa.array(places, pa.int32()),
+        "producer": pa.array([producer] * len(kept), pa.int32()),
+        "subpartition": pa.array(numbers, pa.int32()),
+        "rows": pa.array([counts[number] for number in numbers], pa.int64()),
+        "file": pa.array([file for file, _ in found], pa.string()),
+        "pages": pa.array([index for _, index in found], pa.binary()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
