@@ -53,12 +53,18 @@ def test_rows_are_where_spark_places_them(numbers, wide, partitions):
         assert placed(out) == placed(df.repartition(partitions, "k"))
 
 
-def test_small_outputs_travel_through_sparks_shuffle(spark, numbers, wide):
-    before = len(files(spark))
+def test_small_outputs_leave_no_pages_in_files(spark, numbers, wide):
+    def left(suffix):
+        return sum(path.suffix == suffix for path in files(spark))
+
+    before = left(""), left(".index")
     assert kept(numbers).count() == ROWS
-    assert len(files(spark)) == before
+    # Where executors may be lost, each producer leaves its indexes, and few pages behind them.
+    small = 7 if MASTER.startswith("local-cluster") else 0
+    assert (left(""), left(".index")) == (before[0], before[1] + small)
     assert kept(wide).count() == ROWS
-    assert len(files(spark)) == before + 4
+    large = 4 if small else 0
+    assert (left(""), left(".index")) == (before[0] + 4, before[1] + small + large)
 
 
 def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):
