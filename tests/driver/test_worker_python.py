@@ -19,7 +19,7 @@ except ImportError as error:
 def test_a_python_without_headgate_is_named():
     from pyspark import cloudpickle
 
-    task = portable({"any": "task"}, "headgate.spark.tasks.consumer")
+    task = portable({"any": "task"}, "headgate.spark.tasks.consumer", "headgate: reduce")
     done = subprocess.run(
         [sys.executable, "-c", LOAD], input=cloudpickle.dumps(task), capture_output=True, check=True
     )

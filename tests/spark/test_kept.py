@@ -78,6 +78,18 @@ def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):
     assert placed(out) == expected
 
 
+def test_the_plan_says_how_rows_travel(numbers, mode):
+    out = exchange(numbers, by="k", map=same, num_partitions=3)
+    plan = out._jdf.queryExecution().toString()
+    if mode == "pipelined":
+        assert "by=[k] -> 3: reduce(" in plan
+    else:
+        assert "kept by [k] -> 3 through files: map(" in plan
+        assert "kept by [k] -> 3 through files: reduce(" in plan
+    alone = exchange(numbers, by="k", reduce=same, schema=numbers.schema, mode="auto")
+    assert "headgate: reduce(" in alone._jdf.queryExecution().toString()
+
+
 def test_a_partition_without_rows_calls_reduce(numbers):
     def count(batches):
         yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})

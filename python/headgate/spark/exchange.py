@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.driver.slots import Slots
     from headgate.spark.progress.stats import ExchangeStats
-    from headgate.spark.tasks.task import ConsumerTask, ProducerTask
     from headgate.spark.tasks.user_function import BatchFunction
 
+_PRODUCER: Final = "headgate.spark.tasks.producer"
+_CONSUMER: Final = "headgate.spark.tasks.consumer"
 _LOG: Final = logging.getLogger("headgate.spark")
 _SHORTEST: Final = (
     "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because no map makes "
@@ -278,6 +279,8 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
     }
 
     given = request.source
+    name = "" if given is None else f" {given.name}"
+    words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     source = None if given is None else given.plan(readers)
 
     def producers(run: int, epoch: int) -> DataFrame:
@@ -291,10 +294,8 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
             map_option=request.map_option,
         )
         df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
-        return df.mapInArrow(_produce(task), RESULT)
+        return df.mapInArrow(portable(task, _PRODUCER, f"{words}: map"), RESULT)
 
-    name = "" if given is None else f" {given.name}"
-    words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
     may_hand_over = options["on_no_slots"] == "shuffle"
     facts = ExchangeFacts(partitions, may_hand_over, options["heartbeat_timeout"])
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
@@ -307,25 +308,7 @@ def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
         batch_bytes=options["batch_bytes"],
         result=request.result_schema,
     )
-    return consumers.mapInArrow(_consume(task), request.result)
-
-
-def _consume(task: ConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = portable(task, "headgate.spark.tasks.consumer")
-
-    def consume(batches: Iterator[Any]) -> Iterator[Any]:
-        return run(batches)
-
-    return consume
-
-
-def _produce(task: ProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = portable(task, "headgate.spark.tasks.producer")
-
-    def produce(batches: Iterator[Any]) -> Iterator[Any]:
-        return run(batches)
-
-    return produce
+    return consumers.mapInArrow(portable(task, _CONSUMER, f"{words}: reduce"), request.result)
 
 
 def _without_columns(

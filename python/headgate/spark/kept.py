@@ -27,8 +27,6 @@ from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
@@ -37,6 +35,8 @@ if TYPE_CHECKING:
     from headgate.spark.request import Request
 
 _LOG: Final = logging.getLogger("headgate.spark")
+_PRODUCER: Final = "headgate.spark.tasks.kept_producer"
+_CONSUMER: Final = "headgate.spark.tasks.kept_consumer"
 _SAID: Final = "exchange %s by %s -> %d partitions: kept, %s"
 _MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
 _INLINE: Final = (
@@ -64,6 +64,8 @@ def keep(request: Request, partitions: int) -> DataFrame:
     """
     name, one_host = os.urandom(16).hex(), is_one_host(request.session)
     _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if one_host else _INLINE)
+    way = "files" if one_host else "Spark's shuffle"
+    words = f"headgate {name[:4]} kept by {request.by_words} -> {partitions} through {way}"
     options = _options(request, partitions)
     reports = None if is_connect(request.session) else _reports(request.session)
     df = request.df
@@ -93,14 +95,14 @@ def keep(request: Request, partitions: int) -> DataFrame:
         batch_bytes=request.options["batch_bytes"] or request.options["segment_size"],
         reports=reports,
     )
-    rows = df.mapInArrow(_produce(producer), ROWS)
+    rows = df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS)
     # Before Spark 4.1, each partition has a key that Spark's hash places there.
     placed = (
         rows.repartitionById(partitions, rows["place"])
         if has_ids
         else rows.repartition(partitions, rows["place"])
     )
-    return placed.mapInArrow(_consume(consumer), request.result)
+    return placed.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), request.result)
 
 
 def _reports(session: SparkSession) -> Accumulator[Any]:
@@ -111,24 +113,6 @@ def _reports(session: SparkSession) -> Accumulator[Any]:
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:
     latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))
-
-
-def _produce(task: KeptProducerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = portable(task, "headgate.spark.tasks.kept_producer")
-
-    def produce(batches: Iterator[Any]) -> Iterator[Any]:
-        return run(batches)
-
-    return produce
-
-
-def _consume(task: KeptConsumerTask) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    run = portable(task, "headgate.spark.tasks.kept_consumer")
-
-    def consume(batches: Iterator[Any]) -> Iterator[Any]:
-        return run(batches)
-
-    return consume
 
 
 def _options(request: Request, partitions: int) -> EnvironmentOptions:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-def portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return a function for ``mapInArrow`` that is pickled by value and imports headgate when called.
 
     So a worker whose Python lacks headgate raises a clear error instead of failing to unpickle.
@@ -18,6 +18,7 @@ def portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     Args:
         task: what ``run`` of the module gets, pickled here.
         body: the module whose ``run(task, batches)`` does the work.
+        name: of the step, as ``explain()`` and Spark's UI show it.
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
@@ -38,4 +39,5 @@ def portable(task: Any, body: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
             raise ImportError(text.format(python=sys.executable, error=error)) from error
         return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
 
+    run.__name__ = name
     return run

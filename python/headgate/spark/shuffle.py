@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.spark.request import Request
     from headgate.spark.tasks.user_function import BatchFunction
 
+_BODY: Final = "headgate.spark.tasks.function"
 #: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
 
@@ -62,7 +63,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         df = request.df
         if request.map is not None:
             task = FunctionTask("map", request.map, request.wire_schema, request.map_option)
-            df = df.mapInArrow(_call(task), request.wire)
+            df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
     names = _names(request.by)
     if names is not None:
         df = df.repartition(partitions, *map(_quoted, names))
@@ -74,16 +75,7 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
         return df
     batch_bytes = request.options["batch_bytes"]
     task = FunctionTask("reduce", request.reduce, request.result_schema, "schema", batch_bytes)
-    return df.mapInArrow(_call(task), request.result)
-
-
-def _call(task: FunctionTask) -> BatchFunction:
-    run = portable(task, "headgate.spark.tasks.function")
-
-    def call(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run(batches)
-
-    return call
+    return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
 
 
 def _names(by: Any) -> list[str] | None:

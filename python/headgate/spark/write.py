@@ -186,11 +186,7 @@ def _is_alone(df: Any, by: Any, map_: Any, reduce: Any, schema: Any, given: dict
 
 
 def _written(df: Any, task: WriteTask) -> DataFrame:
-    body = portable(task, "headgate.spark.write")
-
-    def write_part(batches: Iterator[Any]) -> Iterator[Any]:
-        return body(batches)
-
+    write_part = portable(task, "headgate.spark.write", "headgate: write")
     return df.mapInArrow(write_part, MANIFEST)  # type: ignore[no-any-return]
 
 
