@@ -100,8 +100,9 @@ def test_an_executor_lost_in_the_reduce_stage(wide, tmp_path, partitions):
     lost = sorted(task for task, executor in producers[:PRODUCERS] if executor == killed)
     again = sorted(task for task, _ in producers[PRODUCERS:])
     assert lost, "both executors had producers"
-    assert again == lost
-    assert last_stats().made_again == len(lost)
+    # Until the driver knows of the loss, executors of one host read each other's shuffle files.
+    assert set(again) <= set(lost)
+    assert last_stats().made_again == len(again)
 
 
 @in_executors

@@ -1,0 +1,202 @@
+"""Random faults in kept exchanges: the rows are right, and only what was lost runs again.
+
+``HEADGATE_TEST_KEPT_FAULTS=500 pytest tests/soak/chaos/test_kept_chaos.py`` runs five hundred; each is drawn from
+its number.
+"""
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark import cloudpickle
+from tests.soak.chaos import remains
+from tests.soak.chaos.session import make_session, wait_ready
+
+from headgate.spark import exchange, last_stats
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+COUNT = int(os.environ.get("HEADGATE_TEST_KEPT_FAULTS", "15"))
+KEYS = 97
+#: Rows of a batch.
+BATCH = 200
+#: Seconds for one run with the executor that replaces a lost one.
+LIMIT = 300
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job and its fault.
+
+    Attributes:
+        producers: partitions of the input.
+        partitions: of the result.
+        batches: of each producer.
+        width: characters of a row; pages of narrow ones are few, and lie beside their indexes.
+        shuffle: True if a shuffle by Spark follows, so that consumers have no results of their own.
+        role: the function in which the fault strikes.
+        target: the process that is killed: that of the task, or one above it.
+        task: the task that strikes, modulo the number of tasks.
+        at: batch before which it strikes; beyond the last one it strikes at the end.
+    """
+
+    producers: int
+    partitions: int
+    batches: int
+    width: int
+    shuffle: bool
+    role: str
+    target: str
+    task: int
+    at: int
+
+    @property
+    def rows(self):
+        """Number of rows."""
+        return self.producers * self.batches * BATCH
+
+
+def plan_of(number):
+    choose = random.Random(number)
+    batches = choose.randint(1, 12)
+    return Plan(
+        producers=choose.randint(1, 9),
+        partitions=choose.choice((1, 2, 4, 12, 40)),
+        batches=batches,
+        width=choose.choice((1, 10, 500)),
+        shuffle=choose.random() < 0.3,
+        role=choose.choice(("map", "reduce")),
+        # Each kind in turn, so that any count has a share of each.
+        target=("worker", "executor", "daemon", "executor")[number % 4],
+        task=choose.randrange(40),
+        at=choose.randint(0, batches),
+    )
+
+
+def above(pid):
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(next(x for x in status.splitlines() if x.startswith("PPid")).split()[1])
+
+
+def processes():
+    """Return the processes of this task: worker, daemon, executor."""
+    daemon = os.getppid()
+    return {"worker": os.getpid(), "daemon": daemon, "executor": above(daemon)}
+
+
+def note(folder, kind, *numbers):
+    """Create a file whose name has the time and these numbers."""
+    (folder / "-".join(map(str, (kind, time.monotonic_ns(), *numbers)))).touch()
+
+
+def notes(folder, kind):
+    """Return the numbers of the notes of a kind in the order of their times, which come first."""
+    return sorted([int(x) for x in p.name.split("-")[1:]] for p in folder.glob(f"{kind}-*"))
+
+
+def strike(folder, target):
+    """Kill a process, in the first task that comes here."""
+    try:
+        (folder / "struck").open("x").close()
+    except FileExistsError:
+        return
+    victim = processes()
+    note(folder, "killed", victim["executor"])
+    os.kill(victim[target], signal.SIGKILL)
+    time.sleep(60)
+
+
+def function(plan, role, folder):
+    """Return the function of a role: it yields its input, and strikes if it is its turn."""
+    tasks = plan.producers if role == "map" else plan.partitions
+
+    def work(batches):
+        from pyspark import TaskContext
+
+        number = TaskContext.get().partitionId()
+        is_mine = plan.role == role and number == plan.task % tasks
+        for at, batch in enumerate(batches):
+            if is_mine and at == plan.at:
+                strike(folder, plan.target)
+            yield batch
+        if is_mine:
+            strike(folder, plan.target)
+        if role == "map":
+            note(folder, "ended", number, processes()["executor"])
+
+    return work
+
+
+def build(spark, plan, folder):
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH))
+    rows = spark.range(0, plan.rows, 1, plan.producers).selectExpr(
+        "id", f"id * 2654435761 % {KEYS} as k", f"lpad(id, {plan.width}, 'x') as s"
+    )
+    out = exchange(
+        rows,
+        by="k",
+        map=function(plan, "map", folder),
+        reduce=function(plan, "reduce", folder),
+        map_schema=rows.schema,
+        schema=rows.schema,
+        num_partitions=plan.partitions,
+        mode="kept",
+    ).selectExpr("*", "spark_partition_id() as p")
+    right = rows.repartition(plan.partitions, "k").selectExpr("*", "spark_partition_id() as p")
+    return (out.repartition(3, "id") if plan.shuffle else out), right
+
+
+def ran_needlessly(plan, folder):
+    """Return the producers that ran again although their output was not lost.
+
+    All whose output was lost may not run again: until the driver knows of the loss, executors of one
+    host read each other's shuffle files.
+    """
+    ended = notes(folder, "ended")
+    (killed,) = notes(folder, "killed") or [(0, 0)]
+    first, again = {}, set()
+    for when, task, executor in ended:
+        if task in first:
+            again.add(task)
+        else:
+            first[task] = when, executor
+    there = {
+        task for task, found in first.items() if found[1] == killed[1] and found[0] < killed[0]
+    }
+    # In the map stage a producer whose function had ended may not have succeeded yet.
+    lost = there if plan.target == "executor" or plan.role == "map" else set()
+    return again - lost
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    token, folder = uuid.uuid4().hex, tmp_path_factory.mktemp("kept")
+    session = make_session(token, folder)
+    yield session, token, folder
+    session.stop()
+    remains.kill_all(token)
+
+
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("number", range(COUNT))
+def test_a_fault_costs_what_it_hit_and_no_rows(stage, number):
+    session, token, parent = stage
+    wait_ready(session, token)
+    folder, plan = parent / f"run-{number}", plan_of(number)
+    folder.mkdir()
+    out, right = build(session, plan, folder)
+    found = sorted(map(tuple, out.collect()))
+    assert found == sorted(map(tuple, right.collect())), plan
+    assert (folder / "struck").exists() or plan.role == "reduce", plan
+    assert not ran_needlessly(plan, folder), plan
+    if plan.role == "reduce":
+        assert last_stats().made_again == len(notes(folder, "ended")) - plan.producers, plan
+    shutil.rmtree(folder)
