@@ -118,13 +118,17 @@ def test_an_error_of_reduce_is_the_users_own(numbers):
     "job",
     [
         {"by": "k", "map": same},
-        {"by": BroadcastSelector()},
         {"by": lambda batch: [0] * batch.num_rows},
-        {"by": "k", "mode": "pipelined"},
+        {"by": BroadcastSelector()},
     ],
-    ids=["map", "selector", "function", "pipelined"],
+    ids=["map", "function", "selector"],
 )
-def test_all_other_calls_are_pipelined(numbers, job):
+def test_all_other_calls_are_kept(numbers, job):
     out = exchange(numbers, num_partitions=1, **job)
-    assert "repartition" not in plan_of(out).lower()
-    assert "RepartitionByExpression" not in plan_of(out)
+    assert "kept by" in plan_of(out)
+
+
+def test_a_pipelined_call_has_no_shuffle(numbers):
+    out = exchange(numbers, by="k", mode="pipelined", num_partitions=1)
+    assert "kept by" not in plan_of(out)
+    assert "RepartitionBy" not in plan_of(out)
