@@ -14,7 +14,6 @@ from tests.spark.masters import MASTER, in_executors
 
 import headgate as hg
 from headgate.errors import NotBuiltError
-from headgate.source import NumberSequenceSource
 from headgate.spark import exchange, last_stats
 
 # Executors cannot import the tests.
@@ -181,11 +180,6 @@ def test_rows_are_placed_by_their_order_only_where_no_executor_can_be_lost(numbe
     apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
     assert apart[0] == apart[1]
     assert len(apart[0]) == ROWS
-
-
-def test_sources_are_refused(spark):
-    with pytest.raises(NotBuiltError, match="source"):
-        exchange(NumberSequenceSource(0, 10), by="id", mode="kept")
 
 
 @pytest.mark.parametrize("role", ["map", "reduce"])

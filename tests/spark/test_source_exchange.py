@@ -25,7 +25,6 @@ from tests.driver.source_actors import (
 from headgate import RoundRobinSelector
 from headgate.errors import (
     HeadgateWarning,
-    NotBuiltError,
     OptionError,
     UnknownColumnError,
     UnsupportedTypeError,
@@ -343,14 +342,6 @@ def test_parallelism_in_the_conf_is_ignored_for_a_dataframe(spark, numbers):
         assert last_stats().producers == 3
     finally:
         spark.conf.unset("spark.headgate.parallelism")
-
-
-def test_a_connect_session_is_refused_by_the_call():
-    class Session:
-        __module__ = "pyspark.sql.connect.session"
-
-    with pytest.raises(NotBuiltError, match="this session belongs to Spark Connect"):
-        exchange(Parts(1), by="id", spark=Session())
 
 
 def test_the_test_source_is_a_source():

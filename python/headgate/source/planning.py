@@ -41,12 +41,14 @@ class Planned:
         splits: ids and bytes.
         checkpoint: the enumerator's checkpoint without these splits, for the next plan.
         is_finished: True if no later plan will have a split.
+        takes_events: True if the enumerator has a use for events of readers, which it gets in no plan.
     """
 
     version: int
     splits: tuple[tuple[str, bytes], ...]
     checkpoint: bytes
     is_finished: bool
+    takes_events: bool
 
 
 def plan_splits(
@@ -243,7 +245,9 @@ class _Plan:
 
         def taken(data: bytes | None, error: HeadgateError | None) -> None:
             if data is not None:
-                self._planned = Planned(self._version, tuple(self._splits), data, is_finished)
+                takes_events = self.coordinator.takes_events
+                splits = tuple(self._splits)
+                self._planned = Planned(self._version, splits, data, is_finished, takes_events)
             self._error = self._error or error
             self._is_done.set()
 

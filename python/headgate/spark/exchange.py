@@ -70,9 +70,10 @@ def exchange(
 
     - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
       and ``mapInArrow(reduce)``, as Python between them would only add work.
-    - If all executors are on one host, or with ``mode="kept"``, it is *kept*: an ordinary Spark job whose producers
-      keep their rows in files, from which the consumers read them. Sources cannot be kept yet; a
-      ``by`` that places rows by their order can be on ``local[n]`` only.
+    - If all executors are on one host, or with ``mode="kept"``, it is *kept*: an ordinary Spark job
+      whose producers keep their rows in files, from which the consumers read them. A ``by`` that
+      places rows by their order can be kept on ``local[n]`` only; a source with ``watermarks``, or
+      whose readers and enumerator send each other events, cannot.
     - All other exchanges are *pipelined*, as follows.
 
     The tasks of the DataFrame are the consumers. When an action runs it, they hold
@@ -94,8 +95,9 @@ def exchange(
         df: A DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
             exchange is kept. Or a :class:`headgate.source.Source` that ends and
             whose records are ``pyarrow.RecordBatch``: the producers then read it themselves,
-            without the JVM. Each of them asks the driver for the next split when it is done with
-            the last one. Each action reads the source anew.
+            without the JVM. The call lists its splits, and each task reads the same ones in each
+            attempt. If the exchange is pipelined, each action lists them anew, and each producer
+            asks the driver for the next split when it is done with the last one.
         by: Which partition each row goes to:
 
             - a column name or several, of the rows that ``map`` returns: the partition in which
@@ -116,8 +118,9 @@ def exchange(
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default half of the
             slots, at least 1; all slots if the exchange is not pipelined.
         spark: The session that reads a source. By default the active one.
-        parallelism: Number of producers that read a source, from 1 to 100,000. By default the slots
-            that the consumers leave, at least 1.
+        parallelism: Number of producers that read a source, from 1 to 100,000. By default four per
+            slot, if there are so many splits; the slots that the consumers leave, at least 1, if the
+            exchange is pipelined.
         watermarks: A :class:`headgate.source.WatermarkStrategy` for the readers of a source. In an
             exchange only its alignment has an effect: it keeps fast readers from getting far ahead
             of slow ones in event time.
@@ -156,11 +159,11 @@ def exchange(
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
             slots than the cluster has.
-        NotBuiltError: A source, or ``mode="pipelined"``, in a session of Spark Connect; or a kept
-            exchange was asked for with a source, or on a cluster with a ``by`` that places rows by
-            their order.
-        SourceError: The source could not list its splits. The call raises this only if the job goes
-            through Spark's own shuffle; otherwise the action does.
+        NotBuiltError: ``mode="pipelined"`` or ``watermarks`` in a session of Spark Connect; or
+            ``mode="kept"`` with ``watermarks``, with a source whose enumerator sends events to its
+            readers, or on a cluster with a ``by`` that places rows by their order.
+        SourceError: The source could not list its splits. If the exchange is pipelined, the action
+            raises it.
     """
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if not is_table(df):
@@ -185,7 +188,6 @@ def last_stats() -> ExchangeStats | None:
 
 
 def _plan(request: Request) -> DataFrame:
-    from headgate.spark.kept import keep  # noqa: PLC0415
     from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
     if is_connect(request.session):
@@ -195,8 +197,9 @@ def _plan(request: Request) -> DataFrame:
         partitions = given or max(1, slots.number)
         _LOG.info(_SHORTEST, request.by_words, partitions)
         return shuffle(request, partitions, slots.number)
-    if _is_kept(request):
-        return keep(request, given or max(1, slots.number))
+    kept = _kept(request, given or max(1, slots.number), slots.number)
+    if kept is not None:
+        return kept
     partitions = given or max(1, slots.number // 2)
     if partitions + 1 > max(slots.number, slots.most):
         error = _not_enough(partitions, slots, request)
@@ -209,37 +212,46 @@ def _plan(request: Request) -> DataFrame:
 
 
 def _on_connect(request: Request) -> DataFrame:
-    from headgate.spark.kept import keep  # noqa: PLC0415
     from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
     if request.options["mode"] == "pipelined":
-        raise connect_error('exchange(mode="pipelined")', "DataFrame")
+        raise connect_error('exchange(mode="pipelined")', "session")
+    if request.source is not None and request.source.watermarks is not None:
+        raise connect_error("exchange() with watermarks", "session")
     partitions = request.options["num_partitions"] or partitions_on_connect(request.session)
     is_short = request.options["mode"] == "auto" and is_shortest(request)
-    if not is_short and _is_kept(request):
-        return keep(request, partitions)
+    kept = None if is_short else _kept(request, partitions, partitions)
+    if kept is not None:
+        return kept
     _LOG.info(_SHORTEST if is_short else _CONNECT, request.by_words, partitions)
     return shuffle(request, partitions, partitions)
 
 
-def _is_kept(request: Request) -> bool:
-    """Return True if the exchange is a kept one.
+def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
+    """Return the DataFrame of a kept exchange; None if this exchange is not kept.
 
     Raises:
-        NotBuiltError: the caller wants it to be, and it cannot.
+        NotBuiltError: the caller wants it to be kept, and it cannot.
     """
-    from headgate.spark.kept import is_one_host, why_not  # noqa: PLC0415
+    from headgate.spark.kept import is_one_host, keep, why_not  # noqa: PLC0415
+    from headgate.spark.source_tables import planned  # noqa: PLC0415
 
-    if request.options["mode"] == "pipelined":
-        return False
-    why = why_not(request)
-    if request.options["mode"] == "auto":
-        return not why and is_one_host(request.session)
+    mode, why = request.options["mode"], why_not(request)
+    if mode == "pipelined" or (mode == "auto" and (why or not is_one_host(request.session))):
+        return None
     if why:
         raise NotBuiltError(
-            "this exchange cannot be kept yet", asked=why, remedy='mode="auto" · mode="pipelined"'
+            "this exchange cannot be kept", asked=why, remedy='mode="auto" · mode="pipelined"'
         )
-    return True
+    if request.source is None:
+        return keep(request, partitions, None)
+    try:
+        source, takes_events = planned(request, slots)
+    except NotBuiltError:
+        if mode == "kept":
+            raise
+        return None
+    return None if takes_events and mode == "auto" else keep(request, partitions, source)
 
 
 def _slots(request: Request) -> Slots:

@@ -23,6 +23,7 @@ from headgate.spark.portable import portable
 from headgate.spark.progress import latest
 from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.shuffle import keys_of_partitions
+from headgate.spark.source_tables import numbers
 from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
     from headgate.spark.request import Request
+    from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _PRODUCER: Final = "headgate.spark.tasks.kept_producer"
@@ -47,29 +49,31 @@ _INLINE: Final = (
 
 def why_not(request: Request) -> str:
     """Return why an exchange cannot be kept; empty if it can."""
-    if request.df is None:
-        return "its input is a source, whose splits are handed out while it runs"
+    if request.source is not None and request.source.watermarks is not None:
+        return "watermarks align readers that run at the same time"
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     if by_order and not is_one_process(request.session):
         return "by places rows by their order, which may differ if an executor is lost"
     return ""
 
 
-def keep(request: Request, partitions: int) -> DataFrame:
+def keep(request: Request, partitions: int, source: PlannedSource | None) -> DataFrame:
     """Return the DataFrame of a kept exchange.
 
     Args:
         request: the call of exchange(), for which :func:`why_not` returns nothing.
         partitions: number of partitions of the result.
+        source: the request's source with its splits; None for a DataFrame.
     """
     name, one_host = os.urandom(16).hex(), is_one_host(request.session)
     _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if one_host else _INLINE)
     way = "files" if one_host else "Spark's shuffle"
-    words = f"headgate {name[:4]} kept by {request.by_words} -> {partitions} through {way}"
+    read = "" if source is None else f" {source.name}"
+    words = f"headgate {name[:4]}{read} kept by {request.by_words} -> {partitions} through {way}"
     options = _options(request, partitions)
     reports = None if is_connect(request.session) else _reports(request.session)
-    df = request.df
-    assert df is not None  # noqa: S101 - see `why_not`
+    df = request.df if source is None else numbers(request, source)
+    assert df is not None  # noqa: S101 - a request has a DataFrame or a source
     has_ids = hasattr(df, "repartitionById")
     producer = KeptProducerTask(
         exchange=name,
@@ -77,6 +81,7 @@ def keep(request: Request, partitions: int) -> DataFrame:
         num_partitions=partitions,
         options=options,
         map=request.map,
+        source=source,
         by=request.by,
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),

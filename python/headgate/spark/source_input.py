@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headgate.errors import OptionError
 from headgate.spark.confs import is_connect
-from headgate.spark.connect import connect_error
 from headgate.spark.source_schema import spark_schema
 
 if TYPE_CHECKING:
@@ -99,16 +98,13 @@ def session_of(spark: Any) -> SparkSession:
 
     Raises:
         OptionError: No session is active, or ``spark`` is not a session.
-        NotBuiltError: The session belongs to Spark Connect.
     """
     if is_connect(spark):
-        raise connect_error("exchange() of a source", "session")
+        return spark  # type: ignore[no-any-return]
     from pyspark.sql import SparkSession  # noqa: PLC0415 - pyspark only where Spark is
 
     found = _current_session() if spark is None else spark
-    if is_connect(found):
-        raise connect_error("exchange() of a source", "session")
-    if not isinstance(found, SparkSession):
+    if not isinstance(found, SparkSession) and not is_connect(found):
         raise OptionError(
             "a source needs a Spark session, and none is active"
             if spark is None
@@ -116,7 +112,7 @@ def session_of(spark: Any) -> SparkSession:
             asked=f"spark={spark!r}",
             remedy="exchange(source, spark=spark)",
         )
-    return found
+    return found  # type: ignore[return-value]
 
 
 def _current_session() -> SparkSession | None:

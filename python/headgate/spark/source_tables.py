@@ -1,55 +1,70 @@
-"""A source as an ordinary DataFrame with splits that are planned ahead, for Spark's own shuffle."""
+"""A source as an ordinary DataFrame with splits that are planned ahead."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from headgate.source.planning import plan_splits
+from headgate.spark.portable import portable
+from headgate.spark.tasks.planned_source import PlannedSource, SourceTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from headgate.spark.request import Request
+
+_BODY: Final = "headgate.spark.tasks.planned_source"
+#: Tasks per slot if ``parallelism`` is not given. Spark starts the next one in the slot that is free
+#: first, so slots get about as much work each.
+_TASKS_PER_SLOT: Final = 4
+#: Seconds in which the enumerator must list all splits.
+_LISTING: Final = 600.0
+
+
+def planned(request: Request, slots: int) -> tuple[PlannedSource, bool]:
+    """List the splits of a request's source now, and divide them among tasks in turn.
+
+    So all actions read the same splits, as they do with a DataFrame that Spark's reader has listed.
+
+    Args:
+        request: the request with the source.
+        slots: slots of the application.
+
+    Returns:
+        The source, and True if its enumerator may need events of its readers, which a plan has not.
+
+    Raises:
+        SourceError: The enumerator failed or did not answer.
+        NotBuiltError: The enumerator sends events to its readers.
+    """
+    given, most = request.source, request.options["parallelism"]
+    assert given is not None  # noqa: S101 - callers have checked that there is a source
+    tasks = most or _TASKS_PER_SLOT * max(1, slots)
+    found = plan_splits(given.source, None, parallelism=tasks, timeout=_LISTING)
+    if not most:
+        tasks = max(1, min(tasks, len(found.splits)))
+    shares = tuple(found.splits[number::tasks] for number in range(tasks))
+    return PlannedSource(given.source, given.name, found.version, shares), found.takes_events
+
+
+def numbers(request: Request, source: PlannedSource) -> DataFrame:
+    """Return a DataFrame with a partition for each task, whose only row is the task's number."""
+    tasks = len(source.shares)
+    return request.session.range(0, tasks, 1, tasks)
 
 
 def planned_table(request: Request, slots: int) -> DataFrame:
     """Return a DataFrame of the rows that ``map`` returns for a source.
 
-    The caller's thread lists the splits now and assigns them to the partitions in turn. So all
-    actions read the same splits, while an exchange lists them anew for each action.
-
     Args:
         request: the request with the source.
-        slots: slots of the application; the number of partitions if ``parallelism`` is not given.
+        slots: slots of the application.
 
     Raises:
         SourceError: The enumerator failed or did not answer.
+        NotBuiltError: The enumerator sends events to its readers.
     """
-    given = request.source
-    assert given is not None  # noqa: S101 - the only caller has checked that there is a source
-    parallelism = request.options["parallelism"] or max(1, slots)
-    planned = plan_splits(given.source, None, parallelism=parallelism)
-    shares = [planned.splits[number::parallelism] for number in range(parallelism)]
-    read = _reader(given.source, planned.version, shares, request)
-    return request.session.range(0, parallelism, 1, parallelism).mapInArrow(read, request.wire)
-
-
-def _reader(
-    source: Any, version: int, shares: list[tuple[tuple[str, bytes], ...]], request: Request
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    function, wire, option = request.map, request.wire_schema, request.map_option
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headgate.source.planning import read_splits  # noqa: PLC0415 - in the worker
-        from headgate.spark.schema_cast import SchemaCast  # noqa: PLC0415 - in the worker
-
-        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        splits = [split for number in numbers for split in shares[number]]
-        records = read_splits(source, version, splits)
-        made = records if function is None else function(records)
-        yield from SchemaCast(wire, "the source" if function is None else "map", option).all(made)
-
-    return read
+    source, _ = planned(request, slots)
+    task = SourceTask(source, request.map, request.wire_schema, request.map_option)
+    name = f"headgate {source.name}" + ("" if request.map is None else ": map")
+    return numbers(request, source).mapInArrow(portable(task, _BODY, name), request.wire)

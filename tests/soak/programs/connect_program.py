@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.errors import NotBuiltError, OptionError
-from headgate.source import NumberSequenceSource
+from headgate.source import NumberSequenceSource, WatermarkStrategy
 from headgate.spark import exchange, last_stats
 
 MASTER, FOLDER = sys.argv[1:]
@@ -103,7 +103,13 @@ def main():
     spark.conf.unset("spark.headgate.numPartitions")
 
     refused(NotBuiltError, "pipelined", df, "k", map=same, mode="pipelined")
-    refused(NotBuiltError, "source", NumberSequenceSource(0, 10), "id", spark=spark)
+    numbers = NumberSequenceSource(0, 1000, batch_size=10, splits=7)
+    read = exchange(numbers, numbers.schema.names, num_partitions=3, spark=spark)
+    assert placed(read) == placed(
+        spark.range(1000).toDF(*read.columns).repartition(3, *read.columns)
+    )
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    refused(NotBuiltError, "watermarks", numbers, spark=spark, watermarks=strategy)
     refused(OptionError, "numpartitions", df, "k", numpartitions=3)
     assert last_stats() is None
     wrong = exchange(df, "k", map=lambda batches: (batch["no"] for batch in batches))

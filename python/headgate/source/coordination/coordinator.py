@@ -116,6 +116,12 @@ class SourceCoordinator(Generic[SplitT, CheckpointT]):
         """The enumerator's callback that runs now, or an empty string."""
         return self._at
 
+    @property
+    def takes_events(self) -> bool:
+        """True if the enumerator has a use for events of readers."""
+        handles = type(self._running).handle_source_event
+        return handles is not SplitEnumerator.handle_source_event
+
     def assigned_of(self, subtask: int) -> list[str]:
         """Return the ids of the splits that are assigned to a reader and not finished."""
         return list(self._context.held.get(subtask, ()))

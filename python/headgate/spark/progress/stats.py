@@ -120,6 +120,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         pages=sum(p.pages for p in producers),
         rows_received=sum(c.rows for c in consumers),
         peak_bytes=max((r.peak_bytes for r in (*producers, *consumers)), default=0),
+        splits_done=sum(p.splits for p in producers),
         error_summary=outcome.summary,
         tasks=tasks,
         stages=stages(tasks),
@@ -127,7 +128,7 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         file_bytes=sum(p.file_bytes for p in producers),
         made_again=run.made_again,
         failed_attempts=run.failures,
-        verdict=kept_verdict(tasks, seconds),
+        verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
     )
 
 

@@ -111,7 +111,9 @@ def verdict(
     return _upstream(producers, reads_splits=reads_splits)
 
 
-def kept_verdict(tasks: Iterable[TaskStats], seconds: float) -> Verdict | None:
+def kept_verdict(
+    tasks: Iterable[TaskStats], seconds: float, *, reads_splits: bool = False
+) -> Verdict | None:
     """Return the slowest stage of a kept exchange, whose two sides run one after the other.
 
     It is a stage of the side whose tasks took longer in all.
@@ -119,6 +121,7 @@ def kept_verdict(tasks: Iterable[TaskStats], seconds: float) -> Verdict | None:
     Args:
         tasks: the tasks that have ended.
         seconds: seconds since the start of the run.
+        reads_splits: True if producers read a source themselves instead of rows of the JVM.
     """
     if seconds < MIN_SECONDS:
         return None
@@ -127,7 +130,7 @@ def kept_verdict(tasks: Iterable[TaskStats], seconds: float) -> Verdict | None:
     consumers = [task for task in tasks if task.role == "reduce"]
     if sum(task.wall_ms for task in consumers) > sum(task.wall_ms for task in producers):
         return _downstream(consumers, max(task.wall_ms for task in consumers), [])
-    return _upstream(_long_enough(producers), reads_splits=False)
+    return _upstream(_long_enough(producers), reads_splits=reads_splits)
 
 
 def _long_enough(producers: list[TaskStats]) -> list[TaskStats]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
@@ -47,6 +49,7 @@ class KeptProducerTask:
         num_partitions: subpartitions.
         options: options of the task's environment.
         map: makes the rows; None where they are the input.
+        source: what the task reads, if its input is only its number; None for a DataFrame.
         by: a list of column names, a selector, a callable or None.
         map_option: the option that declares what ``map`` returns.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
@@ -61,6 +64,7 @@ class KeptProducerTask:
     num_partitions: int
     options: EnvironmentOptions
     map: BatchFunction | None
+    source: PlannedSource | None
     by: Any
     map_option: str
     keys: tuple[int, ...] | None
@@ -80,8 +84,12 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         partition = environment.create_result_partition(
             task.num_partitions, kind="blocking", schema=task.schema
         )
+        read = (
+            nullcontext(batches) if task.source is None else closing(task.source.records(batches))
+        )
         try:
-            writer, clock = _write(task, partition, batches)
+            with read as rows:
+                writer, clock = _write(task, partition, rows)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
         place = place_in(folder, task.exchange, me.partition, me.attempt)
@@ -101,6 +109,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             pages=totals.buffers,
             file_bytes=sum(one.size for one in kept if one.file is not None),
             peak_bytes=peak,
+            splits=0 if task.source is None else len(task.source.shares[me.partition]),
             times=clock.fields(),
         )
         task.reports.add([told])
@@ -118,8 +127,9 @@ def _write(
     clock.blocked_ns = writer.back_pressured_ns
     source = Source(batches, lambda _: None, clock)
     made = apply("map", task.map, source)
-    if task.map is not None:
-        made = SchemaCast(task.schema, "map", task.map_option, same_on_the_wire).all(made)
+    if task.map is not None or task.source is not None:
+        function = "the source" if task.map is None else "map"
+        made = SchemaCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
     for batch in made:
         clock.enter(EMIT)
         try:

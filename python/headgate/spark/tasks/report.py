@@ -32,6 +32,7 @@ class TaskReport:
         bytes: bytes of their pages, or of their batches in memory for a consumer.
         pages: buffers that were kept; 0 for a consumer.
         file_bytes: bytes of the file that a producer left; 0 if its pages travel with its rows.
+        splits: splits of a source that a producer has read.
         peak_bytes: peak usage of the pool.
         times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
         host: the host, as long as it runs.
@@ -49,6 +50,7 @@ class TaskReport:
     bytes: int
     pages: int
     file_bytes: int
+    splits: int
     peak_bytes: int
     times: dict[str, int]
     host: str
@@ -66,6 +68,7 @@ def report(
     times: dict[str, int],
     pages: int = 0,
     file_bytes: int = 0,
+    splits: int = 0,
 ) -> TaskReport:
     """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`."""
     from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
@@ -86,6 +89,7 @@ def report(
         bytes=bytes,
         pages=pages,
         file_bytes=file_bytes,
+        splits=splits,
         peak_bytes=peak_bytes,
         times=times,
         host=host(),

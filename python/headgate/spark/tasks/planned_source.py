@@ -1,0 +1,73 @@
+"""A source whose splits were planned when the plan was made: each task reads its share of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headgate.source.planning import read_splits
+from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.tasks.function import FunctionTask
+from headgate.spark.tasks.function import run as call
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    import pyarrow as pa
+
+    from headgate.source import Source
+    from headgate.spark.tasks.user_function import BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSource:
+    """A source and its splits. A task that runs again reads the splits that it had.
+
+    Attributes:
+        source: the source.
+        name: of the source.
+        version: the version of the split serializer that wrote the splits.
+        shares: for each task, the ids and bytes of its splits.
+    """
+
+    source: Source[pa.RecordBatch, Any, Any]
+    name: str
+    version: int
+    shares: tuple[tuple[tuple[str, bytes], ...], ...]
+
+    def records(self, numbers: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the source's batches for the tasks whose numbers are the rows of ``numbers``.
+
+        Raises:
+            SourceError: the source failed; the error names the splits that were being read.
+        """
+        # Spark reuses a worker only if its input was read to the end.
+        mine = [number for batch in numbers for number in batch.column(0).to_pylist()]
+        splits = [split for number in mine for split in self.shares[number]]
+        yield from read_splits(self.source, self.version, splits)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTask:
+    """A task that reads its share of a source and calls ``map``; Spark's own shuffle moves the rows.
+
+    Attributes:
+        source: the source.
+        map: makes the rows; None where they are those of the source.
+        schema: of the rows.
+        option: the option that declares the schema of ``map``.
+    """
+
+    source: PlannedSource
+    map: BatchFunction | None
+    schema: pa.Schema
+    option: str
+
+
+def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the tasks with these numbers."""
+    records = task.source.records(numbers)
+    if task.map is None:
+        yield from SchemaCast(task.schema, "the source", task.option).all(records)
+    else:
+        yield from call(FunctionTask("map", task.map, task.schema, task.option), records)

@@ -1,0 +1,223 @@
+"""Kept exchanges of sources: splits are listed by the call, and an attempt reads those of the one before."""
+
+import os
+import signal
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from tests.driver.source_actors import (
+    CLOSED,
+    GreetingEnumerator,
+    GreetingReader,
+    Parts,
+    all_ids,
+    once,
+    read_at_once,
+    rows_of,
+)
+from tests.faults.patience import wait_until
+from tests.spark.masters import MASTER, in_executors
+
+from headgate.errors import NotBuiltError, SourceError
+from headgate.sink import FileSink
+from headgate.source import FileSource, HybridSource, NumberSequenceSource, WatermarkStrategy
+from headgate.spark import exchange, last_stats, write
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+pytestmark = pytest.mark.usefixtures("auto")
+
+STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(
+    lambda batch: batch.column("id").cast(pa.timestamp("ms"))
+)
+ENDED = ("done", "failed", "cancelled")
+
+
+@pytest.fixture
+def auto(spark):
+    before = spark.conf.get("spark.headgate.mode")
+    spark.conf.set("spark.headgate.mode", "auto")
+    yield
+    spark.conf.set("spark.headgate.mode", before)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three Parquet files of four row groups each: 1,200 rows."""
+    for number in range(3):
+        ids = range(number * 400, (number + 1) * 400)
+        table = pa.table({"id": pa.array(ids, pa.int64()), "k": [i % 97 for i in ids]})
+        pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=100)
+    return str(tmp_path)
+
+
+def placed(df):
+    return sorted(map(tuple, df.selectExpr("spark_partition_id() as p", "*").collect()))
+
+
+def ids(df):
+    return sorted(row["id"] for row in df.collect())
+
+
+def plan_of(df):
+    return df._jdf.queryExecution().toString()
+
+
+def ended():
+    """Return the statistics of the newest run, once all of its tasks have reported."""
+    wait_until(lambda: last_stats().state in ENDED, "the run has ended", 10)
+    return last_stats()
+
+
+def test_rows_are_where_spark_places_those_of_its_own_read(spark, folder):
+    out = exchange(FileSource(folder), by="k", num_partitions=5, spark=spark)
+    assert "kept by [k] -> 5" in plan_of(out)
+    assert placed(out) == placed(spark.read.parquet(folder).repartition(5, "k"))
+
+
+def test_by_default_there_are_partitions_and_readers_for_all_slots(spark):
+    out = exchange(Parts(40), by="id", spark=spark)
+    assert out.rdd.getNumPartitions() == 4
+    assert ids(out.select("id")) == all_ids(40)
+    found = ended()
+    assert (found.mode, found.producers, found.splits_done) == ("kept", 16, 40)
+    # No more readers than splits, and one if there are none.
+    assert ids(exchange(Parts(3), by="id", spark=spark).select("id")) == all_ids(3)
+    assert ended().producers == 3
+    assert exchange(Parts(0), by="id", spark=spark).count() == 0
+    assert exchange(Parts(5), by="id", parallelism=2, spark=spark).count() == 50
+    assert ended().producers == 2
+
+
+def test_map_reduce_and_arrow_types_that_spark_replaces(spark):
+    schema = pa.schema([("id", pa.uint32()), ("s", pa.large_string())])
+
+    def read(part, context):
+        columns = [pa.array([part.number], pa.uint32()), pa.array(["x"], pa.large_string())]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    source = Parts(9, read, schema=schema)
+    assert exchange(source, by="id", spark=spark).dtypes == [("id", "bigint"), ("s", "string")]
+    assert ids(exchange(source, by="s", spark=spark)) == list(range(9))
+
+    def ten(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [10 * i for i in batch["id"].to_pylist()]})
+
+    def total(batches):
+        found = sum(sum(batch["n"].to_pylist()) for batch in batches)
+        yield pa.RecordBatch.from_pydict({"total": [found]})
+
+    job = {"by": "n", "map": ten, "map_schema": "n long", "reduce": total, "schema": "total long"}
+    rows = exchange(source, num_partitions=3, spark=spark, **job).collect()
+    assert len(rows) == 3
+    assert sum(row["total"] for row in rows) == 10 * sum(range(9))
+
+
+def test_a_call_lists_the_splits_and_closes_the_enumerator(spark):
+    CLOSED.clear()
+    out = exchange(Parts(4), by="id", spark=spark)
+    assert len(CLOSED) == 1
+    assert ids(out.select("id")) == ids(out.select("id")) == all_ids(4)
+    assert len(CLOSED) == 1
+
+
+def test_chains_joins_and_unions_of_sources(spark):
+    left = exchange(Parts(4), by="id", num_partitions=6, spark=spark)
+    right = exchange(Parts(6), by="id", num_partitions=6, spark=spark)
+    assert ids(left.join(right, "id").select("id")) == all_ids(4)
+    assert ids(exchange(left.unionAll(right), by="part", map=lambda x: x).select("id")) == sorted(
+        all_ids(4) + all_ids(6)
+    )
+    cached = left.cache()
+    assert cached.count() == cached.count() == 40
+    cached.unpersist(blocking=True)
+
+
+@in_executors
+@pytest.mark.parametrize("role", ["reader", "consumer"])
+def test_a_task_that_runs_again_reads_the_splits_that_it_had(spark, tmp_path, role):
+    def read(part, context):
+        (tmp_path / f"{part.number}-{os.getpid()}").touch()
+        yield rows_of(part, part.number)
+        if role == "reader" and part.number == 5 and once(tmp_path, "killed"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def reduce(batches):
+        for batch in batches:
+            if role == "consumer" and once(tmp_path, "killed"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    source = Parts(8, read)
+    out = exchange(source, by="id", reduce=reduce, num_partitions=3, parallelism=4, spark=spark)
+    assert ids(out.select("id")) == all_ids(8)
+    assert (tmp_path / "killed").exists()
+    times = {n: len(list(tmp_path.glob(f"{n}-*"))) for n in range(8)}
+    # The reader of part 5 has part 1, too, as four readers get the parts in turn.
+    again = {1, 5} if role == "reader" else set()
+    assert {n for n, count in times.items() if count == 2} == again
+    assert sum(times.values()) == 8 + len(again)
+
+
+def test_a_failing_source_names_the_split(spark):
+    def read(part, context):
+        if part.number == 2:
+            raise OSError("the disk is gone")
+        yield from read_at_once(part, context)
+
+    out = exchange(Parts(4, read), by="id", spark=spark)
+    with pytest.raises(PySparkException, match=r"HG-6003.*part 2") as caught:
+        out.collect()
+    assert "OSError: the disk is gone" in str(caught.value)
+
+
+def test_a_source_that_cannot_list_its_splits_fails_the_call(spark):
+    class Broken(GreetingEnumerator):
+        def start(self):
+            raise OSError("no such bucket")
+
+    with pytest.raises(SourceError, match="OSError: no such bucket"):
+        exchange(Parts(4, enumerator=Broken), by="id", spark=spark)
+
+
+def test_readers_that_need_their_enumerator_are_pipelined(spark):
+    first, second = NumberSequenceSource(0, 100), NumberSequenceSource(100, 150)
+    hybrid = HybridSource.builder(first).add_source(second).build()
+    greeting = Parts(4, enumerator=GreetingEnumerator, reader=GreetingReader)
+    for source, options, right in (
+        (hybrid, {}, list(range(150))),
+        (greeting, {}, all_ids(4)),
+        (Parts(4), {"watermarks": STRATEGY}, all_ids(4)),
+    ):
+        out = exchange(source, by="id", num_partitions=2, spark=spark, **options)
+        assert "kept by" not in plan_of(out)
+        assert ids(out.select("id")) == right
+
+
+def test_what_cannot_be_kept_is_refused_if_the_caller_asks_for_it(spark):
+    with pytest.raises(NotBuiltError, match="watermarks align readers"):
+        exchange(Parts(4), by="id", watermarks=STRATEGY, mode="kept", spark=spark)
+    greeting = Parts(4, enumerator=GreetingEnumerator, reader=GreetingReader)
+    with pytest.raises(Exception, match="HG-2201"):
+        exchange(greeting, by="id", mode="kept", spark=spark).collect()
+
+
+def test_rows_in_turn_are_kept_where_no_executor_can_be_lost(spark):
+    out = exchange(Parts(8), num_partitions=4, spark=spark)
+    assert ("kept by" in plan_of(out)) is MASTER.startswith("local[")
+    assert ids(out.select("id")) == all_ids(8)
+
+
+def test_a_source_is_written_to_a_sink(spark, tmp_path):
+    result = write(
+        Parts(8), FileSink(str(tmp_path / "out")), by="id", num_partitions=3, spark=spark
+    )
+    assert result.rows == 80
+    assert ended().mode == "kept"
+    assert ids(spark.read.parquet(str(tmp_path / "out")).select("id")) == all_ids(8)
