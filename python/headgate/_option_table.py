@@ -276,8 +276,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "what those kept in files: see docs/kept.md. With pipelined, consumers run at the same "
             "time as producers and get rows from them without the JVM. With auto, Spark's own "
             "repartition moves the rows of a DataFrame if there is no map and by names columns or "
-            "is left out, because Python would only add to its work; else the exchange of a DataFrame "
-            "is kept if all executors are on one host; all others are pipelined.",
+            "is left out, because Python would only add to its work; else the exchange is kept if all "
+            "executors are on one host; all others are pipelined.",
             choices=("auto", "kept", "pipelined"),
         ),
         Option(
@@ -295,10 +295,10 @@ OPTIONS: Final[dict[str, Option]] = {
             "int",
             None,
             ("exchange",),
-            "The number of producer tasks that read a source; by default the slots that the "
-            "consumers leave, at least 1. If there are more of them than free slots, they run in "
-            "waves, and later ones read the splits (pieces of the source) that are left. It does "
-            "not apply to a DataFrame, which has one producer per partition.",
+            "The number of producer tasks that read a source; by default four per slot, but no more "
+            "than splits (pieces of the source), and the slots that the consumers leave, at least 1, "
+            "if the exchange is pipelined. If there are more of them than free slots, they run in "
+            "waves. It does not apply to a DataFrame, which has one producer per partition.",
             minimum=1,
             maximum=100_000,
         ),

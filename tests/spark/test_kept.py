@@ -171,15 +171,24 @@ def test_a_row_of_20_mb(spark):
     ],
     ids=["none", "rebalance", "round robin", "rescale", "shuffle"],
 )
-def test_rows_are_placed_by_their_order_only_where_no_executor_can_be_lost(numbers, by):
+def test_rows_that_are_placed_by_their_order(numbers, by):
     job = {"by": by, "map": same, "num_partitions": 3}
-    if MASTER.startswith("local-cluster"):
-        with pytest.raises(NotBuiltError, match="by their order"):
-            exchange(numbers, mode="kept", **job)
-        return
     apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
     assert apart[0] == apart[1]
     assert len(apart[0]) == ROWS
+
+
+@in_executors
+def test_rows_are_not_placed_by_their_order_if_spark_does_not_compare_them(spark, numbers):
+    conf = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+    spark.conf.set(conf, "false")
+    try:
+        for by in (None, lambda batch: [0] * batch.num_rows):
+            with pytest.raises(NotBuiltError, match="by their order"):
+                kept(numbers, by=by)
+        assert kept(numbers).count() == ROWS
+    finally:
+        spark.conf.unset(conf)
 
 
 @pytest.mark.parametrize("role", ["map", "reduce"])

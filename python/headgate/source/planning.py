@@ -92,7 +92,12 @@ def plan_splits(
 
 
 def read_splits(
-    source: Source[T, Any, Any], version: int, splits: Sequence[tuple[str, bytes]]
+    source: Source[T, Any, Any],
+    version: int,
+    splits: Sequence[tuple[str, bytes]],
+    *,
+    index: int = 0,
+    parallelism: int = 1,
 ) -> Iterator[T]:
     """Read exactly these splits in this process and thread.
 
@@ -100,6 +105,8 @@ def read_splits(
         source: the source of the splits.
         version: the version of the split serializer that wrote the splits.
         splits: ids and bytes, as in :class:`Planned`.
+        index: number of this reader among those that read at the same time.
+        parallelism: their number; a source divides its limit of rows per second by it.
 
     Yields:
         The records.
@@ -108,7 +115,7 @@ def read_splits(
         SourceError: the source failed; the error names the splits that were being read.
         NotBuiltError: the reader sends events to the enumerator, which does not run here.
     """
-    operator = SourceOperator(source, _NoCoordinator(source.name))
+    operator = SourceOperator(source, _NoCoordinator(source.name, index, parallelism))
     with closing(operator):
         operator.start()
         if splits:
@@ -257,18 +264,20 @@ class _Plan:
 class _NoCoordinator(SourceReaderContext):
     """The context of a reader that has all its splits already."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, index: int, parallelism: int) -> None:
         self._source = source
+        self._index = index
+        self._parallelism = parallelism
 
     @property
     def index_of_subtask(self) -> int:
-        """The number of the only reader."""
-        return 0
+        """The number of this reader."""
+        return self._index
 
     @property
     def current_parallelism(self) -> int:
-        """One reader."""
-        return 1
+        """The number of readers."""
+        return self._parallelism
 
     @property
     def local_host_name(self) -> str:

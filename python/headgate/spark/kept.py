@@ -51,9 +51,12 @@ def why_not(request: Request) -> str:
     """Return why an exchange cannot be kept; empty if it can."""
     if request.source is not None and request.source.watermarks is not None:
         return "watermarks align readers that run at the same time"
-    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
-    if by_order and not is_one_process(request.session):
-        return "by places rows by their order, which may differ if an executor is lost"
+    session = request.session
+    if _by_order(request) and not is_one_process(session) and not _compares_rows(session):
+        return (
+            "by may place rows by their order, which may differ if an executor is lost, and Spark "
+            "would not notice: that takes Spark 4.1 and its spark.sql.shuffle.orderIndependentChecksum"
+        )
     return ""
 
 
@@ -75,6 +78,7 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
     df = request.df if source is None else numbers(request, source)
     assert df is not None  # noqa: S101 - a request has a DataFrame or a source
     has_ids = hasattr(df, "repartitionById")
+    is_stable = one_host and not is_one_process(request.session)
     producer = KeptProducerTask(
         exchange=name,
         schema=request.wire_schema,
@@ -86,7 +90,8 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
         is_inline=not one_host,
-        is_stable=one_host and not is_one_process(request.session),
+        is_stable=is_stable,
+        has_digests=is_stable and _by_order(request),
         reports=reports,
     )
     consumer = KeptConsumerTask(
@@ -118,6 +123,21 @@ def _reports(session: SparkSession) -> Accumulator[Any]:
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:
     latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))
+
+
+def _by_order(request: Request) -> bool:
+    """Return True if the place of a row may depend on the rows before it."""
+    by = request.by
+    return by is None or isinstance(by, PLACED_BY_ORDER) or callable(by)
+
+
+def _compares_rows(session: SparkSession) -> bool:
+    """Return True if Spark notices a task of a map stage that returns other rows when it runs again."""
+    major, minor = session.version.split(".")[:2]
+    return (int(major), int(minor)) >= (4, 1) and all(
+        session.conf.get(f"spark.sql.shuffle.orderIndependentChecksum.{name}", "true") == "true"
+        for name in ("enabled", "enableFullRetryOnMismatch")
+    )
 
 
 def _options(request: Request, partitions: int) -> EnvironmentOptions:

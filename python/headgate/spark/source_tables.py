@@ -44,7 +44,8 @@ def planned(request: Request, slots: int) -> tuple[PlannedSource, bool]:
     if not most:
         tasks = max(1, min(tasks, len(found.splits)))
     shares = tuple(found.splits[number::tasks] for number in range(tasks))
-    return PlannedSource(given.source, given.name, found.version, shares), found.takes_events
+    source = PlannedSource(given.source, given.name, found.version, shares, slots)
+    return source, found.takes_events
 
 
 def numbers(request: Request, source: PlannedSource) -> DataFrame:

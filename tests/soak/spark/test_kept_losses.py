@@ -106,13 +106,44 @@ def test_an_executor_lost_in_the_reduce_stage(wide, tmp_path, partitions):
 
 
 @in_executors
-def test_a_producer_that_returns_fewer_rows_when_it_runs_again_fails_the_job(wide, tmp_path):
+def test_rows_in_turn_are_the_same_when_a_producer_runs_again(wide, tmp_path):
+    out = exchange(
+        wide,
+        map=noting(tmp_path),
+        map_schema=wide.schema,
+        reduce=killing(tmp_path, 0),
+        schema=wide.schema,
+        num_partitions=40,
+        mode="kept",
+    )
+    assert right(out.select("id").collect())
+    killed = int((tmp_path / "killed").read_text(encoding="ascii"))
+    producers = ran(tmp_path)
+    lost = {task for task, executor in producers[:PRODUCERS] if executor == killed}
+    assert {task for task, _ in producers[PRODUCERS:]} <= lost
+
+
+def fewer(batches, is_first):
+    for batch in batches:
+        yield batch if is_first else batch.slice(1)
+
+
+def in_another_order(batches, is_first):
+    found = list(batches)
+    yield from found if is_first else found[::-1]
+
+
+@in_executors
+@pytest.mark.parametrize(
+    ("by", "change"), [("k", fewer), (None, in_another_order)], ids=["fewer rows", "other order"]
+)
+def test_a_producer_that_returns_other_rows_when_it_runs_again_fails_the_job(
+    wide, tmp_path, by, change
+):
     def unsteady(batches):
         from pyspark import TaskContext
 
-        is_first = once(tmp_path, f"first-{TaskContext.get().partitionId()}")
-        for batch in batches:
-            yield batch if is_first else batch.slice(1)
+        return change(batches, once(tmp_path, f"first-{TaskContext.get().partitionId()}"))
 
     def killing_after_another(batches):
         from pyspark import TaskContext
@@ -127,10 +158,12 @@ def test_a_producer_that_returns_fewer_rows_when_it_runs_again_fails_the_job(wid
             os.kill(executor_of_this_worker(), signal.SIGKILL)
             time.sleep(60)
 
+    wide.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
     schemas = {"map_schema": wide.schema, "schema": wide.schema}
     job = {"map": unsteady, "reduce": killing_after_another, "num_partitions": 4, "mode": "kept"}
     with pytest.raises(Exception, match="indeterminate output"):
-        exchange(wide, by="k", **job, **schemas).collect()
+        exchange(wide, by=by, **job, **schemas).collect()
+    wide.sparkSession.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
 @in_executors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
-#: places there; the producer, the subpartition and its rows; the file, null if the pages are in the
-#: index; the index, null if the consumer finds it by the producer.
-ROWS: Final = "place int, producer int, subpartition int, rows long, file string, pages binary"
+#: places there; the producer, the subpartition and its rows; a digest of these rows in their order, or
+#: null; the file, null if the pages are in the index; the index, null if the consumer finds it by the
+#: producer.
+ROWS: Final = (
+    "place int, producer int, subpartition int, rows long, digest long, file string, pages binary"
+)
 #: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
 #: consumer can get it from a thousand producers.
 _INLINE: Final = 256 << 10
@@ -56,6 +60,7 @@ class KeptProducerTask:
         is_inline: True if no consumer could open a file.
         is_stable: True if all attempts at a task must return the same rows, since executors may be
             lost: Spark compares them, and a row must not say then where pages are.
+        has_digests: True if, besides, other rows of the same number must be noticed.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
     """
 
@@ -70,6 +75,7 @@ class KeptProducerTask:
     keys: tuple[int, ...] | None
     is_inline: bool
     is_stable: bool
+    has_digests: bool
     reports: Accumulator[Any] | None
 
 
@@ -153,12 +159,15 @@ def _rows(
 
     numbers = [one.subpartition for one in kept]
     places = numbers if task.keys is None else [task.keys[number] for number in numbers]
+    # An index has a checksum of each page, and batches that are the same give the same pages.
+    digests = [zlib.crc32(one.index) if task.has_digests else None for one in kept]
     found = [(None, None) if task.is_stable else (one.file, one.index) for one in kept]
     columns = {
         "place": pa.array(places, pa.int32()),
         "producer": pa.array([producer] * len(kept), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),
         "rows": pa.array([counts[number] for number in numbers], pa.int64()),
+        "digest": pa.array(digests, pa.int64()),
         "file": pa.array([file for file, _ in found], pa.string()),
         "pages": pa.array([index for _, index in found], pa.binary()),
     }

@@ -28,12 +28,14 @@ class PlannedSource:
         name: of the source.
         version: the version of the split serializer that wrote the splits.
         shares: for each task, the ids and bytes of its splits.
+        slots: tasks that run at the same time, as far as the driver knew.
     """
 
     source: Source[pa.RecordBatch, Any, Any]
     name: str
     version: int
     shares: tuple[tuple[tuple[str, bytes], ...], ...]
+    slots: int
 
     def records(self, numbers: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         """Yield the source's batches for the tasks whose numbers are the rows of ``numbers``.
@@ -44,7 +46,9 @@ class PlannedSource:
         # Spark reuses a worker only if its input was read to the end.
         mine = [number for batch in numbers for number in batch.column(0).to_pylist()]
         splits = [split for number in mine for split in self.shares[number]]
-        yield from read_splits(self.source, self.version, splits)
+        readers = max(1, min(self.slots, len(self.shares)))
+        index = mine[0] % readers if mine else 0
+        yield from read_splits(self.source, self.version, splits, index=index, parallelism=readers)
 
 
 @dataclass(frozen=True, slots=True)
