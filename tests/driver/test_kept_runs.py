@@ -47,6 +47,7 @@ def report(role="map", task=0, attempt=0, **more):
         "bytes": 1000,
         "pages": 3,
         "file_bytes": 0,
+        "splits": 0,
         "peak_bytes": 64,
         "times": TIMES,
         "host": "elsewhere",

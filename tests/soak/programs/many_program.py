@@ -41,6 +41,7 @@ def threads():
 
 
 def main():
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     confs = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     builder = SparkSession.builder.master("local[2]").config("spark.local.dir", FOLDER)
     spark = builder.config(map=confs).getOrCreate()
