@@ -32,6 +32,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.spark import exchange, last_stats
 
+Function = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 ROWS = 10_000_000
 SMALL_ROWS = 100_000
 #: Turns of the small run, which is short and noisy.
@@ -105,8 +107,8 @@ def compare(spark: SparkSession, master: str, options: Namespace) -> None:
     )
 
 
-def rows_of(spark: SparkSession, rows: int) -> DataFrame:
-    return spark.range(0, rows, 1, INPUTS).selectExpr(
+def rows_of(spark: SparkSession, rows: int, inputs: int = INPUTS) -> DataFrame:
+    return spark.range(0, rows, 1, inputs).selectExpr(
         "id",
         "pmod(id * 2654435761, 1000003) AS key",
         "id * 0.5D AS x",
@@ -130,13 +132,31 @@ def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def by_headgate(df: DataFrame, mode: str) -> DataFrame:
-    return exchange(df, by="key", map=same, reduce=same, mode=mode, progress="off")
+def by_headgate(
+    df: DataFrame,
+    mode: str,
+    partitions: int | None = None,
+    map: Function = same,  # noqa: A002 - named as in exchange()
+    reduce: Function = same,
+) -> DataFrame:
+    functions = {"map": map, "reduce": reduce}
+    return exchange(df, by="key", num_partitions=partitions, mode=mode, progress="off", **functions)
 
 
-def by_repartition(df: DataFrame, partitions: int) -> DataFrame:
+def by_repartition(df: DataFrame, partitions: int, reduce: Function = same) -> DataFrame:
     mapped = df.mapInArrow(same, df.schema).repartition(partitions, "key")
-    return mapped.mapInArrow(same, df.schema)
+    return mapped.mapInArrow(reduce, df.schema)
+
+
+def answer(df: DataFrame) -> tuple[object, ...]:
+    """Return the number of rows, the sum of the ids, and the sum of the hashes of all columns."""
+    hashes = "sum(cast(xxhash64(*) AS decimal(20)))"
+    return tuple(df.selectExpr("count(*)", "sum(id)", hashes).first())
+
+
+def check(answers: dict[str, tuple[object, ...]]) -> None:
+    if len(set(answers.values())) != 1:
+        raise AssertionError(f"rows, sum of ids, sum of hashes: {answers}")
 
 
 def saving(plan: Callable[[], DataFrame]) -> Callable[[], float]:

@@ -25,11 +25,13 @@ pytestmark = pytest.mark.timeout(400)
         ("channels", ["channels", "channels_blocked"]),
         ("channels --seconds 1", ["channels_long"]),
         ("broadcast", ["broadcast"]),
+        ("kept", ["kept_pipelined", "kept_pipelined_summed"]),
         ("memory", ["memory"]),
         ("lost", ["lost_writes", "lost_idle", "lost_consumer"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
-        # This bench also compares the results of all contestants.
+        # These benches also compare the results of all contestants.
         ("pipeline", ["pipeline", "pipeline_sql"]),
+        ("spark_kept --only spark_binary", ["spark_binary"]),
     ],
 )
 def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
