@@ -28,7 +28,7 @@ from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
+    from pyspark import Accumulator, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
@@ -161,9 +161,17 @@ def is_one_host(session: SparkSession) -> bool:
     if is_connect(session):
         return False
     context = session.sparkContext
-    if is_dynamic(context_confs(context)):
-        return False
+    return not is_dynamic(context_confs(context)) and len(executor_hosts(context)) == 1
+
+
+def executor_hosts(context: SparkContext) -> set[str]:
+    """Return the hosts of the executors that have registered."""
+    # Not ``env().blockManager()``: one of SparkEnv's methods names a class that PySpark does not ship, and
+    # to look a method up there ends the connection to the JVM (tried with 4.3.0).
     scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to the addresses
-    driver = str(scala.env().blockManager().blockManagerId().hostPort())
+    executors = scala.statusStore().executorList(True)
+    known = [executors.apply(number) for number in range(executors.size())]
+    driver = {str(executor.hostPort()) for executor in known if executor.id() == "driver"}
+    # The store may not have heard of the newest executors; this map has.
     found = str(scala.getExecutorMemoryStatus().keys().mkString(",")).split(",")
-    return len({address.rpartition(":")[0] for address in found if address != driver}) == 1
+    return {address.rpartition(":")[0] for address in {*found} - driver}
