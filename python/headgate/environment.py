@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
@@ -221,6 +222,27 @@ class ShuffleEnvironment:
         if sealed:
             gate.seal()
         return gate
+
+    def serve(self, partition_id: bytes, indexes: str | os.PathLike[str]) -> None:
+        """Serve a kept partition to gates of other processes, also on other hosts.
+
+        Its files need not exist yet, and nothing of them is read before a consumer asks. Gates reach
+        the subpartitions by a :class:`ChannelAddress` with :meth:`address`, :attr:`process_id` and
+        ``partition_id``. A subpartition can be read several times.
+
+        Args:
+            partition_id: 16 bytes that name the partition from now on.
+            indexes: the file that :func:`headgate.kept.write_indexes` returned, in this process or
+                another one of this host.
+
+        Raises:
+            InternalError: the environment has or had a partition of this name.
+        """
+        self._native.serve(partition_id, os.fspath(indexes))
+
+    def withdraw(self, partition_id: bytes) -> bool:
+        """Serve a kept partition no more; gates that read it go on. Return False if it was not served."""
+        return self._native.withdraw(partition_id)
 
     def stats(self) -> dict[str, Any]:
         """Return a plain snapshot.

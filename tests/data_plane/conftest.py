@@ -54,8 +54,8 @@ def environment():
 
 
 LINKS = ("local", "remote", "same_host")
-#: How a subpartition reaches its consumer once the producer has ended.
-KEPT = "kept"
+#: How a subpartition reaches its consumer once the producer has ended: on this host, and on another.
+KEPT, SERVED = "kept", "served"
 
 #: Links and kinds of partition for the tests that leave the kind open; each link and kind occurs.
 #: The other six pairs would run the same code again: a link reads a partition only through Rust's
@@ -72,8 +72,9 @@ PAIRS = (
     ("remote", "pipelined"),
     ("same_host", "hybrid"),
     (KEPT, "blocking"),
+    (SERVED, "blocking"),
 )
-assert {link for link, _ in PAIRS} == {*LINKS, KEPT}
+assert {link for link, _ in PAIRS} == {*LINKS, KEPT, SERVED}
 assert {kind for _, kind in PAIRS} == set(KINDS)
 
 
@@ -95,7 +96,7 @@ def link(request, environment, tmp_path_factory):
     """Make the environments of a producer and a consumer.
 
     One for both (local), two over TCP (remote), two that share memory (same_host), or two with files
-    between them (kept).
+    between them, which the consumer maps (kept) or a third environment sends over TCP (served).
     """
     where, kind = request.param
 
@@ -105,10 +106,11 @@ def link(request, environment, tmp_path_factory):
         consumer = producer if where == "local" else environment(**options)
         create = producer.create_result_partition
         producer.create_result_partition = functools.partial(create, kind=kind)
-        if where == KEPT:
+        if where in {KEPT, SERVED}:
             folder = tmp_path_factory.mktemp("kept")
             files = (folder / f"kept-{number}" for number in itertools.count())
             producer.keep_as = functools.partial(next, files)
+            producer.server = environment(**options) if where == SERVED else None
         return producer, consumer
 
     make.kind = where

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import headgate as hg
+from headgate.kept import write_indexes
 
 SECRET = bytes(range(32))
 SMALL = {"memory": "8m", "segment_size": "64k"}
@@ -75,13 +76,21 @@ def open_gates(partition, consumer, **options):
     return [consumer.create_input_gate([partition.address(i)], **options) for i in indexes]
 
 
-def open_kept(partition, consumer, file):
-    """Keep a finished partition, close it, and open one gate for each subpartition."""
+def open_kept(partition, consumer, file, server):
+    """Keep a finished partition, close it, and open one gate for each subpartition.
+
+    The gates read the file, or get it from the environment ``server``.
+    """
     kept = {one.subpartition: one for one in partition.keep(file)}
+    if server is not None:
+        server.serve(partition.id, write_indexes(file, list(kept.values())))
     gates = []
     for index in range(partition.num_subpartitions):
         gate = consumer.create_input_gate(sealed=False, schema=partition._schema)
-        if index in kept:
+        if index in kept and server is not None:
+            place = (*server.address, partition.id, index, server.process_id)
+            gate.add_channel(hg.ChannelAddress(*place))
+        elif index in kept:
             gate.add_kept_channel(kept[index])
         gate.seal()
         gates.append(gate)
@@ -123,7 +132,7 @@ def exchange(producer, consumer, write, *, n=1, schema=None, timeout=PATIENCE, *
     if keep_as is None:
         gates = open_gates(partition, consumer)
     else:
-        gates = open_kept(partition, consumer, keep_as())
+        gates = open_kept(partition, consumer, keep_as(), producer.server)
     readers = [Task(drain, gate, **reading) for gate in gates]
     for reader in readers:
         reader.outcome(timeout)

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from plane import NUMBERS, Task, assert_same, drain, numbers
 
 import headgate as hg
+from headgate.kept import read_index, write_indexes
 
 ROWS = 100_000
 
@@ -262,3 +264,108 @@ def test_without_room_for_a_mapping_the_file_is_read_piece_by_piece(tmp_path):
     )
     assert (tmp_path / "kept").stat().st_size > 100 << 20
     assert done.stdout.strip() == "16000000"
+
+
+@pytest.fixture
+def server(environment):
+    return environment(same_host_link="off")
+
+
+def name(number=1):
+    return bytes([number]) * 16
+
+
+def open_served(environment, server, index=0, number=1, **options):
+    gate = environment(same_host_link="off", **options).create_input_gate(
+        sealed=False, schema=NUMBERS
+    )
+    gate.add_channel(hg.ChannelAddress(*server.address, name(number), index, server.process_id))
+    gate.seal()
+    return gate
+
+
+def read_served(environment, server, index=0, number=1, **options):
+    gate = open_served(environment, server, index, number, **options)
+    return Task(drain, gate, schema=NUMBERS).result()
+
+
+@pytest.mark.parametrize("inline_limit", [0, 1 << 30])
+def test_a_served_partition_is_read_by_several_consumers_as_often_as_they_like(
+    environment, written, server, tmp_path, inline_limit
+):
+    kept = written(numbers(ROWS), selector=by_hash()).keep(
+        tmp_path / "kept", inline_limit=inline_limit
+    )
+    server.serve(name(), write_indexes(tmp_path / "kept", kept))
+    for _ in range(2):
+        apart = [read_served(environment, server, index) for index in range(3)]
+        assert_same(pa.concat_tables(apart).sort_by("n"), numbers(ROWS))
+    # Whatever is read is mapped, and no segment is taken.
+    assert server.stats()["pool"]["segments_in_use"] == 0
+
+
+def test_a_consumer_waits_for_a_partition_that_is_served_later(
+    environment, written, server, tmp_path
+):
+    kept = written(numbers(100), n=1).keep(tmp_path / "kept")
+    indexes = write_indexes(tmp_path / "kept", kept)
+    reading = Task(read_served, environment, server)
+    time.sleep(0.2)
+    server.serve(name(), indexes)
+    assert_same(reading.result(), numbers(100))
+
+
+def test_what_is_not_served_is_named(environment, written, server, tmp_path):
+    kept = written(numbers(100), n=1).keep(tmp_path / "kept", inline_limit=0)
+    indexes = write_indexes(tmp_path / "kept", kept)
+    server.serve(name(), indexes)
+    with pytest.raises(hg.errors.PartitionNotFoundError, match="subpartition 7 has no rows"):
+        read_served(environment, server, index=7)
+    with pytest.raises(hg.errors.HeadgateError, match="registered before"):
+        server.serve(name(), indexes)
+    assert server.withdraw(name())
+    assert not server.withdraw(name())
+    with pytest.raises(hg.errors.PartitionNotFoundError, match="was released"):
+        read_served(environment, server)
+    server.serve(name(2), indexes)
+    (tmp_path / "kept").unlink()
+    with pytest.raises(hg.errors.PartitionNotFoundError, match="No such file"):
+        read_served(environment, server, number=2)
+    Path(indexes).unlink()
+    with pytest.raises(hg.errors.PartitionNotFoundError, match="No such file"):
+        read_served(environment, server, number=2)
+
+
+def test_a_damaged_page_is_not_served(environment, written, server, tmp_path):
+    kept = written(numbers(ROWS), n=1).keep(tmp_path / "kept", inline_limit=0)
+    server.serve(name(), write_indexes(tmp_path / "kept", kept))
+    flip(tmp_path / "kept", 100_000)
+    with pytest.raises(hg.errors.IntegrityError, match="checksum"):
+        read_served(environment, server)
+
+
+def test_a_reader_goes_on_when_its_partition_is_withdrawn_and_its_files_are_deleted(
+    environment, written, server, tmp_path
+):
+    kept = written(numbers(ROWS), n=1).keep(tmp_path / "kept", inline_limit=0)
+    indexes = write_indexes(tmp_path / "kept", kept)
+    server.serve(name(), indexes)
+    reader = hg.RecordReader(open_served(environment, server), schema=NUMBERS)
+    first = Task(next, reader).result()
+    server.withdraw(name())
+    Path(indexes).unlink()
+    (tmp_path / "kept").unlink()
+    rest = Task(list, reader).result()
+    assert_same(pa.Table.from_batches([first, *rest]), numbers(ROWS))
+
+
+@pytest.mark.parametrize("damage", [10, 30, -1])
+def test_damaged_indexes_are_refused(environment, written, server, tmp_path, damage):
+    kept = written(numbers(100), n=1).keep(tmp_path / "kept", inline_limit=0)
+    indexes = Path(write_indexes(tmp_path / "kept", kept))
+    flip(indexes, damage)
+    server.serve(name(), indexes)
+    with pytest.raises(hg.errors.IntegrityError):
+        read_served(environment, server)
+    with pytest.raises(hg.errors.IntegrityError):
+        read_index(indexes, 0)

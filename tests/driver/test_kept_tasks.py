@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import IntegrityError, PartitionNotFoundError
+from headgate.kept import read_index, write_indexes
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks import kept_files
 from headgate.spark.tasks.kept_consumer import _Partitions, _Places
@@ -183,22 +184,20 @@ def kept(number, index, file=None):
 def test_an_index_is_found_by_its_producer_and_read_as_it_was_written(executor, has_pages):
     pages = kept_file(10)
     file = str(pages) if has_pages else None
-    kept_files.write_indexes(
-        pages, [kept(2, b"two", file), kept(7, b"", file), kept(9, b"nine", file)]
-    )
+    write_indexes(pages, [kept(2, b"two", file), kept(7, b"", file), kept(9, b"nine", file)])
     found = kept_files.find("ab12", list(map(str, executor)))
     assert found == {3: pages.with_name(pages.name + ".index")}
     for number, index in ((2, b"two"), (7, b""), (9, b"nine")):
-        assert kept_files.read_index(found[3], number) == kept(number, index, file)
-    assert kept_files.read_index(found[3], 3) is None
+        assert read_index(found[3], number) == kept(number, index, file)
+    assert read_index(found[3], 3) is None
     assert not kept_files.find("cd34", list(map(str, executor)))
 
 
 def test_the_newest_attempt_is_found_in_whatever_directory(executor):
     for attempt in (9, 12, 11, 10):
-        kept_files.write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
+        write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
     found = kept_files.find("ab12", [str(executor[1])])
-    assert kept_files.read_index(found[3], 1).index == b"12"
+    assert read_index(found[3], 1).index == b"12"
 
 
 def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, monkeypatch):
@@ -213,23 +212,23 @@ def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, 
         folder.mkdir(parents=True)
         number = int(place[-1])
         pages = kept_files.place_in(folder, "ab12", number, number)
-        kept_files.write_indexes(pages, [kept(1, place.encode())])
+        write_indexes(pages, [kept(1, place.encode())])
     assert sorted(kept_files.find("ab12", [str(mine)])) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("size", range(1, 29))
+@pytest.mark.parametrize("size", range(46))
 def test_indexes_that_are_cut_off_are_refused(executor, size):
     pages = kept_file(10)
-    kept_files.write_indexes(pages, [kept(2, b"two"), kept(7, b"seven")])
+    write_indexes(pages, [kept(2, b"two"), kept(7, b"seven")])
     (path,) = kept_files.find("ab12", list(map(str, executor))).values()
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(IntegrityError, match="cut off"):
-        kept_files.read_index(path, 7)
+        read_index(path, 7)
 
 
 def test_indexes_are_swept_with_their_pages(executor):
     pages, shuffle = kept_file(10), commit(executor[1], 10)
-    kept_files.write_indexes(pages, [kept(2, b"two", str(pages))])
+    write_indexes(pages, [kept(2, b"two", str(pages))])
     assert kept_files.sweep(executor)
     shuffle.unlink()
     kept_files.sweep(executor)
@@ -241,10 +240,10 @@ def test_a_producer_whose_output_is_gone_is_named(executor):
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3"):
         _Places("ab12").of(row)
     pages = kept_file(10)
-    kept_files.write_indexes(pages, [kept(4, b"four")])
+    write_indexes(pages, [kept(4, b"four")])
     places = _Places("ab12")
     assert places.of(row) == kept(4, b"four")
     pages.with_name(pages.name + ".index").unlink()
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3") as caught:
         places.of(row)
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
+    assert "No such file" in str(caught.value.__cause__)

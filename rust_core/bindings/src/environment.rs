@@ -1,10 +1,11 @@
 //! `Environment`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    Codec, ExchangeError, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment,
+    Codec, ExchangeError, KeptFile, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -82,6 +83,14 @@ impl Environment {
     fn create_input_gate(&self, py: Python<'_>) -> PyResult<InputGate> {
         let inner = blocking(py, |_| self.inner.create_input_gate())?;
         Ok(InputGate { environment: Arc::clone(&self.inner), inner })
+    }
+
+    fn serve(&self, py: Python<'_>, partition_id: [u8; 16], indexes: PathBuf) -> PyResult<()> {
+        blocking(py, |_| self.inner.serve(PartitionId(partition_id), KeptFile::new(indexes)))
+    }
+
+    fn withdraw(&self, py: Python<'_>, partition_id: [u8; 16]) -> bool {
+        released(py, || self.inner.withdraw(PartitionId(partition_id)))
     }
 
     fn abort(&self, py: Python<'_>, cause: String) {

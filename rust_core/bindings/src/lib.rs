@@ -13,6 +13,7 @@ mod gate;
 mod heartbeat;
 mod input;
 mod interrupt;
+mod kept;
 mod options;
 mod partition;
 mod reader;
@@ -37,6 +38,8 @@ mod _native {
     use crate::gate::InputGate;
     #[pymodule_export]
     use crate::heartbeat::HeartbeatManager;
+    #[pymodule_export]
+    use crate::kept::{read_kept_index, write_kept_indexes};
     #[pymodule_export]
     use crate::partition::ResultPartition;
     #[pymodule_export]

@@ -31,6 +31,7 @@ pub mod failpoint;
 mod flusher;
 mod gate;
 mod heartbeat;
+mod kept;
 #[cfg(test)]
 mod instructions;
 mod lock;
@@ -66,6 +67,7 @@ pub use gate::{
     UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
+pub use kept::KeptFile;
 pub use metrics::{Passed, TaskTimes, Times};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};

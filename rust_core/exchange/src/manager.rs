@@ -10,6 +10,7 @@ use headgate_protocol::PartitionId;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::ResultPartition;
+use crate::view::ReadablePartition;
 
 /// Limit of released partitions that are remembered. A request for one of them is refused at once.
 const MAX_GONE: usize = 4096;
@@ -17,13 +18,13 @@ const MAX_GONE: usize = 4096;
 /// Notified once, outside the manager's lock, that a partition appeared.
 pub(crate) trait PartitionListener: Send + Sync {
     /// The requested partition was registered.
-    fn partition_created(&self, partition: &Arc<ResultPartition>);
+    fn partition_created(&self, partition: &Arc<dyn ReadablePartition>);
 }
 
 /// Result of a request for a partition.
 pub(crate) enum Lookup {
     /// It exists.
-    Found(Arc<ResultPartition>),
+    Found(Arc<dyn ReadablePartition>),
     /// It does not exist yet. The listener is called when it does.
     Waiting,
     /// It was released.
@@ -33,6 +34,8 @@ pub(crate) enum Lookup {
 #[derive(Default)]
 struct State {
     registered: HashMap<PartitionId, Arc<ResultPartition>>,
+    /// Partitions of other processes, which have ended.
+    served: HashMap<PartitionId, Arc<dyn ReadablePartition>>,
     waiting: HashMap<PartitionId, Vec<Arc<dyn PartitionListener>>>,
     gone: HashSet<PartitionId>,
     /// The ids of `gone`, oldest first.
@@ -42,6 +45,24 @@ struct State {
 }
 
 impl State {
+    /// # Errors
+    /// When no partition of this id may appear.
+    fn check_new(&self, id: PartitionId) -> Result<()> {
+        if self.closed {
+            return Err(ExchangeError::Closed("shuffle environment"));
+        }
+        let is_known = self.registered.contains_key(&id) || self.served.contains_key(&id);
+        if is_known || self.gone.contains(&id) {
+            return Err(ExchangeError::State("a partition of this id was registered before"));
+        }
+        Ok(())
+    }
+
+    fn find(&self, id: PartitionId) -> Option<Arc<dyn ReadablePartition>> {
+        let own = self.registered.get(&id).map(|own| Arc::<ResultPartition>::clone(own) as _);
+        own.or_else(|| self.served.get(&id).cloned())
+    }
+
     fn remember(&mut self, id: PartitionId) {
         if self.gone.insert(id) {
             self.oldest.push_back(id);
@@ -70,19 +91,46 @@ impl PartitionManager {
     pub(crate) fn register(&self, partition: &Arc<ResultPartition>) -> Result<()> {
         let id = partition.id();
         let mut state = self.lock();
-        if state.closed {
-            return Err(ExchangeError::Closed("shuffle environment"));
-        }
-        if state.registered.contains_key(&id) || state.gone.contains(&id) {
-            return Err(ExchangeError::State("a partition of this id was registered before"));
-        }
+        state.check_new(id)?;
         state.registered.insert(id, Arc::clone(partition));
+        Self::tell_waiting(state, id);
+        Ok(())
+    }
+
+    /// Serves a partition of a process that has ended, and notifies the requests that wait for it.
+    ///
+    /// # Errors
+    /// When a partition of this id is or was registered.
+    pub(crate) fn serve(
+        &self,
+        id: PartitionId,
+        partition: Arc<dyn ReadablePartition>,
+    ) -> Result<()> {
+        let mut state = self.lock();
+        state.check_new(id)?;
+        state.served.insert(id, partition);
+        Self::tell_waiting(state, id);
+        Ok(())
+    }
+
+    /// Serves a partition no more. Consumers that read it go on. False if it is not served.
+    pub(crate) fn withdraw(&self, id: PartitionId) -> bool {
+        let mut state = self.lock();
+        let served = state.served.remove(&id);
+        if served.is_some() {
+            state.remember(id);
+        }
+        drop(state);
+        served.is_some()
+    }
+
+    fn tell_waiting(mut state: MutexGuard<'_, State>, id: PartitionId) {
         let waiting = state.waiting.remove(&id).unwrap_or_default();
+        let Some(partition) = state.find(id) else { return };
         drop(state);
         for listener in waiting {
-            listener.partition_created(partition);
+            listener.partition_created(&partition);
         }
-        Ok(())
     }
 
     /// Finds a partition. If it does not exist yet, the listener is called once it does.
@@ -92,8 +140,8 @@ impl PartitionManager {
         listener: &Arc<dyn PartitionListener>,
     ) -> Lookup {
         let mut state = self.lock();
-        if let Some(partition) = state.registered.get(&id) {
-            return Lookup::Found(Arc::clone(partition));
+        if let Some(partition) = state.find(id) {
+            return Lookup::Found(partition);
         }
         if state.closed || state.gone.contains(&id) {
             return Lookup::Gone;
@@ -142,8 +190,9 @@ impl PartitionManager {
         state.closed = true;
         let partitions: Vec<_> = state.registered.drain().map(|(_, partition)| partition).collect();
         let waiting = std::mem::take(&mut state.waiting);
+        let served = std::mem::take(&mut state.served);
         drop(state);
-        drop(waiting);
+        drop((waiting, served));
         for partition in partitions {
             partition.shut_down();
         }
@@ -169,7 +218,7 @@ mod tests {
     struct Notified(AtomicUsize);
 
     impl PartitionListener for Notified {
-        fn partition_created(&self, _partition: &Arc<ResultPartition>) {
+        fn partition_created(&self, _partition: &Arc<dyn ReadablePartition>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }

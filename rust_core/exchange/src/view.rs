@@ -1,5 +1,7 @@
 //! Views: the position of one consumer in one subpartition (spec 4.3).
 
+use std::sync::Arc;
+
 use headgate_memory::Buffer;
 use headgate_protocol::{DataType, Next, Sequence};
 
@@ -69,6 +71,24 @@ impl ViewState {
     }
 }
 
+/// A partition that consumers find by its id.
+pub(crate) trait ReadablePartition: Send + Sync {
+    /// Hash of the schema of its rows; `None` if it is not known.
+    fn schema_hash(&self) -> Option<[u8; 32]>;
+
+    /// Attaches a reader to a subpartition. The listener is called when the reader should poll
+    /// again.
+    ///
+    /// # Errors
+    /// No such subpartition, one that has its reader, was released or is not built, or the failure
+    /// of the partition.
+    fn create_view(
+        &self,
+        index: usize,
+        listener: Arc<dyn DataListener>,
+    ) -> Result<Arc<dyn SubpartitionView>>;
+}
+
 /// The partition behind a view: the view reports to it what its consumer does.
 pub(crate) trait ViewedPartition: Send + Sync {
     /// The consumer of this subpartition has processed every record up to the end of data.
@@ -90,9 +110,7 @@ pub(crate) trait ViewedPartition: Send + Sync {
     fn fail(&self, cause: &ExchangeError);
 }
 
-/// The position of one consumer in a subpartition, created by [`ResultPartition::create_view`].
-///
-/// [`ResultPartition::create_view`]: crate::ResultPartition
+/// The position of one consumer in a subpartition, created by [`ReadablePartition::create_view`].
 pub(crate) trait SubpartitionView: Send + Sync {
     /// Takes the next buffer. If nothing follows it, the listener is called once something does.
     ///

@@ -15,7 +15,7 @@ use crate::environment::ShuffleEnvironment;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
 use crate::partition::{PartitionKind, PartitionOptions, ResultPartition};
-use crate::view::{DataListener, Polled, SubpartitionView};
+use crate::view::{DataListener, Polled, ReadablePartition, SubpartitionView};
 use crate::writer::BytesWriter;
 
 const SEGMENT: usize = 4096;

@@ -27,6 +27,7 @@ mod header;
 mod heartbeat;
 mod ids;
 mod kept;
+mod kept_table;
 mod ledger;
 mod lent;
 mod mask;
@@ -57,6 +58,7 @@ pub use header::{BufferHeader, CRC_OFFSET, MAX_PAYLOAD, TASK_EVENT_CRC_OFFSET, T
 pub use heartbeat::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 pub use ids::{ChannelId, Generation, PartitionId, Sequence};
 pub use kept::{KeptBlock, KeptIndex, KeptIndexError};
+pub use kept_table::{KeptTable, KeptTableError};
 pub use ledger::{BufferKind, NoCredit, ReceiveLedger};
 pub use lent::LentBuffer;
 pub use mask::FrameMask;

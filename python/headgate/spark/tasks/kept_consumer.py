@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import headgate as hg
 from headgate._directories import local_directories
 from headgate.errors import PartitionNotFoundError
+from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast
-from headgate.spark.tasks.kept_files import find, mark_committed, read_index
+from headgate.spark.tasks.kept_files import find, mark_committed
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
@@ -82,13 +83,13 @@ class _Places:
             return KeptSubpartition(number, 0, row["file"], row["pages"])
         if producer not in self._found:
             self._found = find(self._exchange, local_directories())
-        cause: OSError | None = None
+        cause: PartitionNotFoundError | None = None
         try:
             path = self._found.get(producer)
             kept = None if path is None else read_index(path, number)
             if path is not None:
                 mark_committed(str(path))
-        except OSError as error:
+        except PartitionNotFoundError as error:
             kept, cause = None, error
         if kept is None:
             raise PartitionNotFoundError(

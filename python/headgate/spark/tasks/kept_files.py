@@ -14,22 +14,15 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import struct
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate._directories import local_directories
-from headgate.errors import IntegrityError
-from headgate.partition import KeptSubpartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Number of indexes of a producer, and whether their pages are in a file.
-_HEAD: Final = struct.Struct(">I?")
-#: Subpartition of an index, and the offset of its end behind the table.
-_ENTRY: Final = struct.Struct(">IQ")
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
 #: Exchange, producer, task attempt, and the time at which the pages were written.
@@ -61,43 +54,6 @@ def folder_for(attempt: int) -> Path:
 def place_in(folder: Path, exchange: str, producer: int, attempt: int) -> Path:
     """Return the path for the pages of a task attempt that has written all of them by now."""
     return folder / f"kept-{exchange}-{producer}-{attempt}-{int(time.monotonic())}"
-
-
-def write_indexes(pages: Path, kept: Sequence[KeptSubpartition]) -> None:
-    """Write the indexes of a producer beside its pages. A reader finds them once they are complete.
-
-    The file has the number of indexes and whether there is a file of pages, then for each index its
-    subpartition and the offset of its end, then the indexes, each with a checksum of its own.
-    """
-    has_pages = any(one.file is not None for one in kept)
-    new, end, table = pages.with_name(pages.name + ".new"), 0, [_HEAD.pack(len(kept), has_pages)]
-    for one in kept:
-        end += len(one.index)
-        table.append(_ENTRY.pack(one.subpartition, end))
-    new.write_bytes(b"".join([*table, *(one.index for one in kept)]))
-    new.rename(pages.with_name(pages.name + ".index"))
-
-
-def read_index(indexes: Path, subpartition: int) -> KeptSubpartition | None:
-    """Return one subpartition of the producer that left these indexes; None if it has no rows.
-
-    Raises:
-        OSError: the file is gone.
-        IntegrityError: the file is damaged.
-    """
-    with indexes.open("rb") as file:
-        head = file.read(_HEAD.size)
-        count, has_pages = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, False)
-        table = file.read(count * _ENTRY.size)
-        if len(head) != _HEAD.size or len(table) != count * _ENTRY.size:
-            raise IntegrityError("the indexes of a kept partition are cut off", have=str(indexes))
-        pages, begin = str(indexes.with_suffix("")) if has_pages else None, 0
-        for number, end in _ENTRY.iter_unpack(table):
-            if number == subpartition:
-                file.seek(begin, os.SEEK_CUR)
-                return KeptSubpartition(number, 0, pages, file.read(end - begin))
-            begin = end
-    return None
 
 
 def find(exchange: str, directories: Sequence[str]) -> dict[int, Path]:

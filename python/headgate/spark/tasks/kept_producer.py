@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate as hg
 from headgate import errors
 from headgate._directories import local_directories
+from headgate.kept import write_indexes
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
-from headgate.spark.tasks.kept_files import folder_for, place_in, sweep, write_indexes
+from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.task import here

@@ -97,7 +97,7 @@ impl Channels {
         let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
         let timeout = self.config.partition_request_timeout;
         match self.partitions.find_or_wait(id, &listener) {
-            Lookup::Found(partition) => local.attach(&partition),
+            Lookup::Found(partition) => local.attach(&*partition),
             Lookup::Gone => Err(local.not_found("was released")),
             Lookup::Waiting if timeout.is_zero() => {
                 self.partitions.forget(id, &listener);

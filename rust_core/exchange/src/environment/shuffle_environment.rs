@@ -17,6 +17,7 @@ use crate::copies::Copies;
 use crate::error::{ExchangeError, Result};
 use crate::flusher::OutputFlusher;
 use crate::gate::{Debloating, GatePool, InputGate, Place};
+use crate::kept::{KeptFile, ServedPartition};
 use crate::manager::PartitionManager;
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::random::random;
@@ -165,6 +166,20 @@ impl ShuffleEnvironment {
         // Again: a panic of the I/O thread fails only the partitions that are registered by then.
         self.check()?;
         Ok(partition)
+    }
+
+    /// Serves a partition that another process kept, from its files.
+    ///
+    /// # Errors
+    /// [`ExchangeError::State`] if a partition of this id is or was here.
+    pub fn serve(&self, id: PartitionId, file: KeptFile) -> Result<()> {
+        self.check()?;
+        self.partitions.serve(id, Arc::new(ServedPartition::new(file)))
+    }
+
+    /// Serves a kept partition no more. Consumers that read it go on. False if it is not served.
+    pub fn withdraw(&self, id: PartitionId) -> bool {
+        self.check_open().is_ok() && self.partitions.withdraw(id)
     }
 
     /// Drops a partition and the buffers it still holds.

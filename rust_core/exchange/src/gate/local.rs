@@ -12,9 +12,8 @@ use crate::gate::queue::GateQueue;
 use crate::lock::lock;
 use crate::manager::PartitionListener;
 use crate::metrics::Passed;
-use crate::partition::ResultPartition;
 use crate::stats::{ChannelStats, Origin, Queued};
-use crate::view::{DataListener, SubpartitionView};
+use crate::view::{DataListener, ReadablePartition, SubpartitionView};
 
 struct ToGate {
     queue: Arc<GateQueue>,
@@ -78,9 +77,9 @@ impl LocalRequest {
 }
 
 impl PartitionListener for LocalRequest {
-    fn partition_created(&self, partition: &Arc<ResultPartition>) {
+    fn partition_created(&self, partition: &Arc<dyn ReadablePartition>) {
         if let Some(channel) = self.channel.upgrade()
-            && let Err(error) = channel.attach(partition)
+            && let Err(error) = channel.attach(&**partition)
         {
             channel.fail(error);
         }
@@ -115,11 +114,8 @@ impl LocalChannel {
     ///
     /// # Errors
     /// Another schema than expected, no such subpartition, or one that another channel reads.
-    pub(crate) fn attach(self: &Arc<Self>, partition: &Arc<ResultPartition>) -> Result<()> {
+    pub(crate) fn attach(self: &Arc<Self>, partition: &dyn ReadablePartition) -> Result<()> {
         fail_point!("local.attached", error => return Err(error));
-        if self.subpartition >= partition.num_subpartitions() {
-            return Err(self.not_found("is not here"));
-        }
         let written = partition.schema_hash();
         if self.schema_hash != [0; 32] && written.is_some_and(|it| it != self.schema_hash) {
             return Err(ExchangeError::SchemaRefused {

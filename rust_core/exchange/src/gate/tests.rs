@@ -54,7 +54,7 @@ fn local(pool: &GlobalPool, gate: &InputGate, number: u8) -> Arc<ResultPartition
     let partition = ResultPartition::new(id, &options, &buffers, pool, &disk, shared).unwrap();
     let make = |index| Ok(Arc::new(LocalChannel::new(id, 0, [0; 32], gate.queue(), index)));
     let (_, channel) = gate.place_channel(Place::New, make).unwrap().unwrap();
-    channel.attach(&partition).unwrap();
+    channel.attach(&*partition).unwrap();
     partition
 }
 

@@ -10,7 +10,7 @@ use headgate_protocol::{ChannelId, PartitionRequest};
 
 use crate::manager::{PartitionListener, PartitionManager};
 use crate::net::mailbox::{Command, Mailbox};
-use crate::partition::ResultPartition;
+use crate::view::ReadablePartition;
 
 /// Most waiting requests of one connection; further ones are refused.
 const MAX_WAITING: usize = 16_384;
@@ -25,7 +25,7 @@ pub(super) struct RequestListener {
 }
 
 impl PartitionListener for RequestListener {
-    fn partition_created(&self, _partition: &Arc<ResultPartition>) {
+    fn partition_created(&self, _partition: &Arc<dyn ReadablePartition>) {
         let (connection, channel) = (self.connection, self.channel);
         self.mailbox.post(Command::PartitionCreated { connection, channel });
     }

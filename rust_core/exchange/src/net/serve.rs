@@ -17,8 +17,7 @@ use crate::net::requests::{RequestListener, WaitingRequest, WaitingRequests};
 use crate::net::sending::push_buffer;
 use crate::net::task_event::IncomingEvent;
 use crate::net::wire_error;
-use crate::partition::ResultPartition;
-use crate::view::{SubpartitionView, ViewState};
+use crate::view::{ReadablePartition, SubpartitionView, ViewState};
 
 struct Reader {
     view: Arc<dyn SubpartitionView>,
@@ -250,7 +249,7 @@ impl Serve {
     fn open(
         &mut self,
         request: &PartitionRequest,
-        partition: &Arc<ResultPartition>,
+        partition: &Arc<dyn ReadablePartition>,
         context: &Context,
     ) -> Result<(), Frame> {
         let channel = request.channel;

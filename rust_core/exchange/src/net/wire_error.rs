@@ -1,5 +1,7 @@
 //! Errors on the wire: a code and a text in an Error frame.
 
+use std::io::ErrorKind;
+
 use headgate_protocol::{ChannelId, ErrorFrame, Frame};
 
 use crate::error::ExchangeError;
@@ -20,6 +22,10 @@ pub(crate) fn schema_mismatch(channel: ChannelId) -> Frame {
 pub(crate) fn encode(channel: ChannelId, error: &ExchangeError) -> Frame {
     let (code, text) = match error {
         ExchangeError::PartitionNotFound { detail, .. } => (PARTITION_NOT_FOUND, detail.clone()),
+        ExchangeError::KeptFile { source, .. } if source.kind() == ErrorKind::NotFound => {
+            (PARTITION_NOT_FOUND, error.to_string())
+        }
+        ExchangeError::Integrity { .. } => (INTEGRITY, error.to_string()),
         ExchangeError::TaskEvent(text) => (TASK_EVENT, text.clone()),
         ExchangeError::ProducerFailed(text) | ExchangeError::Aborted(text) => {
             (PRODUCER_FAILED, text.clone())

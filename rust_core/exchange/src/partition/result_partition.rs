@@ -17,7 +17,7 @@ use crate::error::{ExchangeError, Interrupt, Result};
 use crate::spill::{KeptPartition, SpillManager};
 use crate::stats::PartitionStats;
 use crate::subpartition::Subpartition;
-use crate::view::{DataListener, SubpartitionView, ViewedPartition};
+use crate::view::{DataListener, ReadablePartition, SubpartitionView, ViewedPartition};
 
 /// N subpartitions that one writer fills.
 pub struct ResultPartition {
@@ -74,27 +74,9 @@ impl ResultPartition {
         self.output.subpartitions()
     }
 
-    /// Attaches a reader to a subpartition. The listener is called when the reader should poll
-    /// again.
-    ///
-    /// # Errors
-    /// No such subpartition, one that has its reader, was released or is not built, or the failure
-    /// of the partition.
-    pub(crate) fn create_view(
-        &self,
-        index: usize,
-        listener: Arc<dyn DataListener>,
-    ) -> Result<Arc<dyn SubpartitionView>> {
-        self.output.create_view(index, listener)
-    }
-
     /// Fixes the schema's hash; false when another one was fixed before.
     pub(crate) fn fix_schema(&self, hash: [u8; 32]) -> bool {
         *self.schema_hash.get_or_init(|| hash) == hash
-    }
-
-    pub(crate) fn schema_hash(&self) -> Option<[u8; 32]> {
-        self.schema_hash.get().copied()
     }
 
     pub(crate) fn segments(&self) -> &Segments {
@@ -232,5 +214,19 @@ impl ResultPartition {
             times: self.segments.times(),
             subpartitions: self.subpartitions().iter().map(|one| one.stats()).collect(),
         }
+    }
+}
+
+impl ReadablePartition for ResultPartition {
+    fn schema_hash(&self) -> Option<[u8; 32]> {
+        self.schema_hash.get().copied()
+    }
+
+    fn create_view(
+        &self,
+        index: usize,
+        listener: Arc<dyn DataListener>,
+    ) -> Result<Arc<dyn SubpartitionView>> {
+        self.output.create_view(index, listener)
     }
 }

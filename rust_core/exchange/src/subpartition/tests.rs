@@ -14,7 +14,7 @@ use super::*;
 use crate::config::Config;
 use crate::environment::ShuffleEnvironment;
 use crate::partition::{PartitionOptions, ResultPartition};
-use crate::view::SubpartitionView;
+use crate::view::{ReadablePartition, SubpartitionView};
 use crate::writer::{ArrowWriter, BufferTimeout, BytesWriter};
 
 thread_local! {

@@ -1,0 +1,19 @@
+//! Partitions that outlived their process: files of pages and of indexes, and who reads them.
+//!
+//! ```text
+//!   KeptPartition --writes--> pages, <pages>.index     (spill/kept.rs, in the producer)
+//!                                  |
+//!                               Reading <-- KeptChannel            a consumer on the same host
+//!                                       <-- KeptView <-- Serve     a process that serves other hosts
+//! ```
+//!
+//! Decision: ADR 0022.
+
+mod files;
+mod reading;
+mod served;
+mod view;
+
+pub use files::KeptFile;
+pub(crate) use reading::Reading;
+pub(crate) use served::ServedPartition;
