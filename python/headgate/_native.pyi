@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, final
 
 import pyarrow as pa
@@ -14,6 +15,12 @@ def hash_partition_ids(batch: Any, columns: Sequence[str], num_partitions: int) 
 
 def key_groups(keys: Any, max_parallelism: int) -> pa.UInt32Array:
     """Return Flink's key group of each key."""
+
+def write_kept_indexes(pages: str, has_pages: bool, indexes: Sequence[tuple[int, bytes]]) -> None:
+    """Write the indexes of a producer to a file beside its pages."""
+
+def read_kept_index(indexes: str, subpartition: int) -> tuple[bytes, PurePath | None] | None:
+    """Return the index of a subpartition and the file of its pages; None if it has no rows."""
 
 @final
 class Environment:

@@ -39,4 +39,7 @@ def read_index(indexes: str | os.PathLike[str], subpartition: int) -> KeptSubpar
         IntegrityError: the file is damaged.
     """
     found = _native.read_kept_index(os.fspath(indexes), subpartition)
-    return None if found is None else KeptSubpartition(subpartition, 0, found[1], found[0])
+    if found is None:
+        return None
+    index, pages = found
+    return KeptSubpartition(subpartition, 0, None if pages is None else os.fspath(pages), index)

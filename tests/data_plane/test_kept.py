@@ -301,7 +301,7 @@ def test_a_served_partition_is_read_by_several_consumers_as_often_as_they_like(
         apart = [read_served(environment, server, index) for index in range(3)]
         assert_same(pa.concat_tables(apart).sort_by("n"), numbers(ROWS))
     # Whatever is read is mapped, and no segment is taken.
-    assert server.stats()["pool"]["segments_in_use"] == 0
+    assert server.stats()["segments"]["held"] == 0
 
 
 def test_a_consumer_waits_for_a_partition_that_is_served_later(
@@ -368,4 +368,4 @@ def test_damaged_indexes_are_refused(environment, written, server, tmp_path, dam
     with pytest.raises(hg.errors.IntegrityError):
         read_served(environment, server)
     with pytest.raises(hg.errors.IntegrityError):
-        read_index(indexes, 0)
+        read(environment, [read_index(indexes, 0)])

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headgate_exchange::{
-    Codec, ExchangeError, KeptFile, PartitionId, PartitionKind, PartitionOptions, ShuffleEnvironment,
+    Codec, ExchangeError, KeptFile, PartitionId, PartitionKind, PartitionOptions,
+    ShuffleEnvironment,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -31,9 +31,9 @@ pub mod failpoint;
 mod flusher;
 mod gate;
 mod heartbeat;
-mod kept;
 #[cfg(test)]
 mod instructions;
+mod kept;
 mod lock;
 mod manager;
 mod metrics;

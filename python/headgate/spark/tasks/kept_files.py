@@ -12,16 +12,18 @@ Times are those of the host's monotonic clock, which all processes share and nob
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate._directories import local_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
@@ -56,6 +58,49 @@ def place_in(folder: Path, exchange: str, producer: int, attempt: int) -> Path:
     return folder / f"kept-{exchange}-{producer}-{attempt}-{int(time.monotonic())}"
 
 
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """The file of indexes that one attempt at a producer left.
+
+    Attributes:
+        exchange: name of the exchange.
+        producer: number of the task.
+        attempt: id of the attempt, unique in the application.
+        path: of the file.
+    """
+
+    exchange: str
+    producer: int
+    attempt: int
+    path: Path
+
+    @property
+    def partition_id(self) -> bytes:
+        """The name by which a host serves the partition."""
+        return partition_id(self.exchange, self.producer, self.attempt)
+
+
+def partition_id(exchange: str, producer: int, attempt: int) -> bytes:
+    """Return 16 bytes that name what an attempt at a producer left."""
+    words = f"{exchange}-{producer}-{attempt}".encode("ascii")
+    return hashlib.blake2b(words, digest_size=16).digest()
+
+
+def folders_of(directories: Iterable[str]) -> list[Path]:
+    """Return our folders in these local directories, whether they exist or not."""
+    return [Path(directory, _FOLDER) for directory in directories]
+
+
+def index_files(folders: Iterable[Path]) -> Iterator[IndexFile]:
+    """Yield the files of indexes in these folders."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # that executor has ended, or is another user's
+            for entry in os.scandir(folder):
+                match = _KEPT.fullmatch(entry.name)
+                if match is not None and match[5] == ".index":
+                    yield IndexFile(match[1], int(match[2]), int(match[3]), Path(entry.path))
+
+
 def find(exchange: str, directories: Sequence[str]) -> dict[int, Path]:
     """Return the indexes that producers left on this host: the newest attempt of each.
 
@@ -63,15 +108,12 @@ def find(exchange: str, directories: Sequence[str]) -> dict[int, Path]:
         exchange: name of the exchange.
         directories: Spark's local directories on this executor.
     """
-    found: dict[int, tuple[int, Path]] = {}
-    for folder in _folders_of_host(directories):
-        with contextlib.suppress(OSError):  # that executor has ended, or is another user's
-            for entry in os.scandir(folder):
-                match = _KEPT.fullmatch(entry.name)
-                if match is not None and match[1] == exchange and match[5] == ".index":
-                    newest = int(match[3]), Path(entry.path)
-                    found[int(match[2])] = max(newest, found.get(int(match[2]), newest))
-    return {producer: path for producer, (_, path) in found.items()}
+    found: dict[int, IndexFile] = {}
+    for one in index_files(_folders_of_host(directories)):
+        if one.exchange == exchange:
+            known = found.get(one.producer, one)
+            found[one.producer] = max(known, one, key=lambda file: file.attempt)
+    return {producer: one.path for producer, one in found.items()}
 
 
 def _folders_of_host(directories: Sequence[str]) -> set[Path]:

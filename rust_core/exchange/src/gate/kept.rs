@@ -94,7 +94,8 @@ impl InputChannel for KeptChannel {
         }
         let mut state = lock(&self.state);
         let Some(read) = state.reading.read()? else {
-            let (channel, detail) = (self.name.clone(), "the index ends before the subpartition does");
+            let (channel, detail) =
+                (self.name.clone(), "the index ends before the subpartition does");
             return Err(ExchangeError::Integrity { channel, detail: detail.to_owned() });
         };
         let mut totals = None;

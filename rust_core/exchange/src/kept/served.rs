@@ -33,7 +33,10 @@ impl ReadablePartition for ServedPartition {
         let found = u32::try_from(index).map_or(Ok(None), |index| self.file.read(index))?;
         let Some((kept, pages)) = found else {
             let detail = format!("subpartition {index} has no rows in {}", self.file.name());
-            return Err(ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail });
+            return Err(ExchangeError::PartitionNotFound {
+                peer: "this process".to_owned(),
+                detail,
+            });
         };
         let name = format!("subpartition {index} of {}", self.file.name());
         Ok(Arc::new(KeptView::new(Reading::new(&name, &kept, pages)?)))

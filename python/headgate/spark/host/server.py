@@ -1,0 +1,143 @@
+"""The host's own process: serves the files of its executor until the executor ends.
+
+It is a bare Python with the native module: no pyarrow, no user's code. All that it needs to know is in
+files, so another host can take over at any time. :mod:`headgate.spark.host.start` starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from headgate import _native
+from headgate.spark.tasks.kept_files import folders_of, index_files, sweep
+
+#: File in the executor's folder with the host's address, for producers.
+ADDRESS: Final = "host.json"
+#: File in the same folder that a living host has locked.
+LOCK: Final = "host.lock"
+#: Seconds between two looks at the folders. A request that comes before waits for its partition.
+_LOOK: Final = 0.05
+#: Seconds after which the files are listed though no folder seems to have changed: two changes
+#: within a tick of the clock look like one.
+_LIST: Final = 1.0
+#: Seconds between two sweeps.
+_SWEEP: Final = 10.0
+#: Seconds without a file after which the host ends.
+_IDLE: Final = 300.0
+
+
+class Host:
+    """Serves the indexes that appear in the folders of one executor.
+
+    Args:
+        environment: sends their pages.
+        directories: Spark's local directories on the executor.
+        folder: ours in one of them, for the address.
+    """
+
+    def __init__(
+        self, environment: _native.Environment, directories: tuple[str, ...], folder: Path
+    ) -> None:
+        self._environment = environment
+        self._directories = directories
+        self._folder = folder
+        #: Path of a file of indexes -> the partition that is served from it.
+        self._served: dict[Path, bytes] = {}
+        self._changed: list[int] = []
+        self._listed = self._swept = self._busy = 0.0
+
+    def announce(self) -> None:
+        """Write the address to its file."""
+        host, port = self._environment.address()
+        found = {"host": host, "port": port, "process": self._environment.process_id.hex()}
+        new = self._folder / (ADDRESS + ".new")
+        new.write_text(json.dumps(found), encoding="ascii")
+        new.rename(self._folder / ADDRESS)
+
+    def look(self, now: float) -> bool:
+        """Serve what is new and withdraw what is gone; return False once the host may end.
+
+        Args:
+            now: seconds on the monotonic clock.
+        """
+        if not self._folder.is_dir():
+            return False  # Spark has deleted the executor's directories
+        if now - self._swept >= _SWEEP:
+            self._swept = now
+            with contextlib.suppress(OSError):  # they are being deleted
+                sweep(self._directories)
+        changed = self._times()
+        if changed != self._changed or now - self._listed >= _LIST:
+            self._changed, self._listed = changed, now
+            self._list()
+        if self._served or not self._busy:
+            self._busy = now
+        return now - self._busy < _IDLE or not self._withdrew_the_address()
+
+    def _times(self) -> list[int]:
+        found = []
+        for folder in folders_of(self._directories):
+            with contextlib.suppress(FileNotFoundError):  # no producer has used it
+                found.append(folder.stat().st_mtime_ns)
+        return found
+
+    def _list(self) -> None:
+        found = {file.path: file for file in index_files(folders_of(self._directories))}
+        for path in self._served.keys() - found.keys():
+            self._environment.withdraw(self._served.pop(path))
+        for path in found.keys() - self._served.keys():
+            name = found[path].partition_id
+            self._environment.serve(name, str(path))
+            self._served[path] = name
+
+    def _withdrew_the_address(self) -> bool:
+        """Withdraw the address unless there is a file. A producer reads it after it has left its file."""
+        (self._folder / ADDRESS).unlink(missing_ok=True)
+        self._list()
+        if self._served:
+            self.announce()
+        return not self._served
+
+
+def main() -> None:
+    """Run a host. Its configuration comes as JSON on standard input, see :mod:`.start`."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    config: dict[str, Any] = json.loads(sys.stdin.read())
+    environment = _native.Environment(
+        config["options"],
+        secret=bytes.fromhex(config["secret"]),
+        exchange=bytes.fromhex(config["application"]),
+        run=0,
+        epoch=0,
+    )
+    try:
+        host = Host(environment, tuple(config["directories"]), Path(config["folder"]))
+        host.announce()
+        executor = _watch(config["executor"])
+        while host.look(time.monotonic()):
+            if executor is not None and select.select([executor], [], [], _LOOK)[0]:
+                return
+            if executor is None:
+                time.sleep(_LOOK)
+    finally:
+        environment.close()
+
+
+def _watch(process: int | None) -> int | None:
+    """Return a descriptor that is readable once the executor has ended; None if it is not known."""
+    if process is None:
+        return None
+    try:
+        return os.pidfd_open(process)
+    except ProcessLookupError:
+        sys.exit(0)

@@ -1,0 +1,149 @@
+"""The host of an executor, as a real process."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.faults.patience import wait_until
+
+import headgate as hg
+from headgate.kept import write_indexes
+from headgate.spark.host.server import LOCK
+from headgate.spark.host.start import HostPlan, ensure
+from headgate.spark.tasks import kept_files
+
+PLAN = HostPlan(bytes(range(16)), bytes(range(32)), "127.0.0.1")
+SCHEMA = pa.schema([("n", pa.int64())])
+#: MiB that a host may take.
+MOST = 40
+
+
+def hosts(folder):
+    """Return the ids of the hosts of this folder: the processes that have its lock open."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            try:
+                opened = [link.readlink() for link in (process / "fd").iterdir()]
+            except OSError:
+                continue
+            if folder / LOCK in opened:
+                found.append(int(process.name))
+    return found
+
+
+@pytest.fixture
+def executor(tmp_path):
+    """Two local directories of an executor; a host ends with them."""
+    directories = tuple(str(tmp_path / f"blockmgr-{name}") for name in "ab")
+    for directory in directories:
+        Path(directory).mkdir()
+    yield directories
+    folder = kept_files.folders_of(directories)[0]
+    for directory in directories:
+        shutil.rmtree(directory)
+    wait_until(lambda: not hosts(folder), "the host has ended", 10)
+
+
+def leave(directories, producer, attempt, rows=1000, inline_limit=0):
+    """Leave the files of a producer with two subpartitions."""
+    folder = kept_files.folders_of(directories)[attempt % len(directories)]
+    folder.mkdir(exist_ok=True)
+    options = {"memory": "4m", "segment_size": "64k", "temp_directories": [str(folder)]}
+    with hg.ShuffleEnvironment(**options) as environment:
+        partition = environment.create_result_partition(2, kind="blocking", schema=SCHEMA)
+        with hg.RecordWriter(partition, selector=hg.RoundRobinSelector(by_rows=True)) as writer:
+            writer.emit(pa.record_batch({"n": [producer * 10**6 + i for i in range(rows)]}))
+        place = kept_files.place_in(folder, "ab12", producer, attempt)
+        kept = partition.keep(place, inline_limit=inline_limit)
+        return Path(write_indexes(place, kept))
+
+
+def read(address, producer, attempt, index):
+    with hg.ShuffleEnvironment(
+        secret=PLAN.secret, exchange_id=PLAN.application, memory="4m", segment_size="64k"
+    ) as environment:
+        gate = environment.create_input_gate(sealed=False, schema=SCHEMA)
+        name = kept_files.partition_id("ab12", producer, attempt)
+        process = bytes.fromhex(address.process)
+        gate.add_channel(hg.ChannelAddress(address.host, address.port, name, index, process))
+        gate.seal()
+        batches = list(hg.RecordReader(gate, schema=SCHEMA))
+        return [n for batch in batches for n in batch["n"].to_pylist()]
+
+
+def test_files_are_served_whether_they_come_before_the_host_or_after_it(executor):
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    leave(executor, 2, 11, inline_limit=1 << 20)
+    for producer, attempt in ((1, 10), (2, 11)):
+        for index in (0, 1):
+            right = [producer * 10**6 + i for i in range(index, 1000, 2)]
+            assert read(address, producer, attempt, index) == right
+
+
+def test_many_producers_at_once_start_one_host_which_is_small(executor):
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(ensure(PLAN, executor))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+    (host,) = hosts(kept_files.folders_of(executor)[0])
+    leave(executor, 1, 10, rows=2_000_000)
+    assert len(read(found[0], 1, 10, 0)) == 1_000_000
+    status = Path(f"/proc/{host}/status").read_text(encoding="ascii")
+    anonymous = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    assert int(anonymous.split()[1]) < MOST << 10
+
+
+def test_a_host_that_was_killed_is_followed_by_another_with_the_same_files(executor):
+    leave(executor, 1, 10)
+    first = ensure(PLAN, executor)
+    (host,) = hosts(kept_files.folders_of(executor)[0])
+    os.kill(host, signal.SIGKILL)
+    wait_until(lambda: not hosts(kept_files.folders_of(executor)[0]), "it is gone", 10)
+    second = ensure(PLAN, executor)
+    assert second.process != first.process
+    assert len(read(second, 1, 10, 1)) == 500
+
+
+def test_deleted_files_are_not_served(executor):
+    indexes = leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    assert len(read(address, 1, 10, 0)) == 500
+    indexes.unlink()
+    time.sleep(1.5)
+    with pytest.raises(hg.errors.PartitionNotFoundError, match="released"):
+        read(address, 1, 10, 0)
+
+
+def test_who_does_not_know_the_secret_gets_nothing(executor):
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    with hg.ShuffleEnvironment(exchange_id=PLAN.application) as environment:
+        gate = environment.create_input_gate(sealed=False, schema=SCHEMA)
+        name = kept_files.partition_id("ab12", 1, 10)
+        process = bytes.fromhex(address.process)
+        gate.add_channel(hg.ChannelAddress(address.host, address.port, name, 0, process))
+        gate.seal()
+        with pytest.raises(hg.errors.HandshakeError):
+            list(hg.RecordReader(gate, schema=SCHEMA))
+
+
+def test_a_host_that_cannot_start_says_why(executor, monkeypatch):
+    from headgate.spark.host import start
+
+    monkeypatch.setattr(start, "_START", 1.0)
+    monkeypatch.setattr(start, "_BOOT", "raise OSError('no such thing')")
+    with pytest.raises(hg.errors.ConnectError, match="OSError: no such thing"):
+        ensure(PLAN, executor)
