@@ -13,9 +13,9 @@ from tests.faults.patience import wait_until
 
 import headgate as hg
 from headgate.kept import write_indexes
-from headgate.spark.host.server import LOCK
-from headgate.spark.host.start import HostPlan, ensure
 from headgate.spark.tasks import kept_files
+from headgate.spark.tasks.host import LOCK
+from headgate.spark.tasks.start_host import HostPlan, ensure
 
 PLAN = HostPlan(bytes(range(16)), bytes(range(32)), "127.0.0.1")
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -141,7 +141,7 @@ def test_who_does_not_know_the_secret_gets_nothing(executor):
 
 
 def test_a_host_that_cannot_start_says_why(executor, monkeypatch):
-    from headgate.spark.host import start
+    from headgate.spark.tasks import start_host as start
 
     monkeypatch.setattr(start, "_START", 1.0)
     monkeypatch.setattr(start, "_BOOT", "raise OSError('no such thing')")

@@ -52,6 +52,7 @@ def report(role="map", task=0, attempt=0, **more):
         "times": TIMES,
         "host": "elsewhere",
         "directories": (),
+        "server": None,
     }
     return TaskReport(role=role, task=task, attempt=attempt, **{**about, **more})
 

@@ -9,7 +9,8 @@ from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index, write_indexes
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks import kept_files
-from headgate.spark.tasks.kept_consumer import _Partitions, _Places
+from headgate.spark.tasks.kept_consumer import _Partitions
+from headgate.spark.tasks.places import Places
 
 ROWS = pa.schema(
     [
@@ -238,10 +239,10 @@ def test_indexes_are_swept_with_their_pages(executor):
 def test_a_producer_whose_output_is_gone_is_named(executor):
     row = {"subpartition": 4, "producer": 3, "pages": None, "file": None}
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3"):
-        _Places("ab12").of(row)
+        Places("ab12", None).of(row)
     pages = kept_file(10)
     write_indexes(pages, [kept(4, b"four")])
-    places = _Places("ab12")
+    places = Places("ab12", None)
     assert places.of(row) == kept(4, b"four")
     pages.with_name(pages.name + ".index").unlink()
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3") as caught:

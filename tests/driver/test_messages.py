@@ -50,6 +50,12 @@ EXAMPLES = {
     "READY": {},
     "YIELDED": {},
     "OK": {},
+    "ASK_PLACES": {},
+    "PLACES": {
+        "hosts": [["198.18.0.2", 4041, "0a" * 16]],
+        "producers": [[0, 77, 0], [1, 78, 0]],
+        "is_last": True,
+    },
     "READER": {"host": "worker-1"},
     "SPLIT_REQUEST": {"host": "worker-1"},
     "SPLITS_FINISHED": {"ids": ["a.parquet 0", "a.parquet 1"]},

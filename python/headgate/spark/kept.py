@@ -28,22 +28,28 @@ from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
     from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
     from headgate.spark.request import Request
     from headgate.spark.tasks.planned_source import PlannedSource
+    from headgate.spark.tasks.start_host import HostPlan
+    from headgate.spark.tasks.worker_connection import Place
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _PRODUCER: Final = "headgate.spark.tasks.kept_producer"
 _CONSUMER: Final = "headgate.spark.tasks.kept_consumer"
 _SAID: Final = "exchange %s by %s -> %d partitions: kept, %s"
 _MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
+_SERVED: Final = (
+    "consumers map the files of producers on their own host, and get the others from a process "
+    "beside each executor"
+)
 _INLINE: Final = (
-    "executors are or will be on several hosts, so all pages travel through Spark's shuffle, which is "
-    "slower"
+    "executors may be on several hosts, and the driver of a Spark Connect session cannot tell which, so "
+    "all pages travel through Spark's shuffle, which is slower"
 )
 
 
@@ -69,16 +75,19 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         source: the request's source with its splits; None for a DataFrame.
     """
     name, one_host = os.urandom(16).hex(), is_one_host(request.session)
-    _LOG.info(_SAID, name[:4], request.by_words, partitions, _MAPPED if one_host else _INLINE)
-    way = "files" if one_host else "Spark's shuffle"
+    is_inline = not one_host and is_connect(request.session)
+    why = _MAPPED if one_host else _INLINE if is_inline else _SERVED
+    _LOG.info(_SAID, name[:4], request.by_words, partitions, why)
+    way = "files" if one_host else "Spark's shuffle" if is_inline else "hosts"
     read = "" if source is None else f" {source.name}"
     words = f"headgate {name[:4]}{read} kept by {request.by_words} -> {partitions} through {way}"
     options = _options(request, partitions)
-    reports = None if is_connect(request.session) else _reports(request.session)
+    runs = None if is_connect(request.session) else _runs(request.session)
+    hosts, driver = (None, None) if one_host or runs is None else _hosts(request, name, runs)
     df = request.df if source is None else numbers(request, source)
     assert df is not None  # noqa: S101 - a request has a DataFrame or a source
     has_ids = hasattr(df, "repartitionById")
-    is_stable = one_host and not is_one_process(request.session)
+    is_stable = not is_inline and not is_one_process(request.session)
     producer = KeptProducerTask(
         exchange=name,
         schema=request.wire_schema,
@@ -89,10 +98,11 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         by=request.by,
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
-        is_inline=not one_host,
+        is_inline=is_inline,
         is_stable=is_stable,
         has_digests=is_stable and _by_order(request),
-        reports=reports,
+        reports=None if runs is None else runs.reports,
+        hosts=hosts,
     )
     consumer = KeptConsumerTask(
         exchange=name,
@@ -103,7 +113,10 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         result=request.result_schema,
         # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
         batch_bytes=request.options["batch_bytes"] or request.options["segment_size"],
-        reports=reports,
+        reports=None if runs is None else runs.reports,
+        hosts=hosts,
+        driver=driver,
+        most_remote=_most_remote(request, options["segment_size"]),
     )
     rows = df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS)
     # Before Spark 4.1, each partition has a key that Spark's hash places there.
@@ -115,10 +128,26 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
     return placed.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), request.result)
 
 
-def _reports(session: SparkSession) -> Accumulator[Any]:
+def _runs(session: SparkSession) -> KeptRuns:
     from headgate.spark.driver import kept_runs  # noqa: PLC0415 - not on Spark Connect
 
-    return kept_runs.of(session, _began).reports
+    return kept_runs.of(session, _began)
+
+
+def _hosts(request: Request, name: str, runs: KeptRuns) -> tuple[HostPlan, Place]:
+    """Return what tasks need to start hosts, and to ask the driver for them."""
+    from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
+    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
+    from headgate.spark.tasks.worker_connection import Place  # noqa: PLC0415
+
+    owner = application.of(request.context)
+    exchange_id, secret = bytes.fromhex(name), os.urandom(32)
+    timeout, heartbeat = (request.options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
+    facts = ExchangeFacts(0, may_hand_over=False, heartbeat_timeout=heartbeat)
+    owner.register_kept(exchange_id, secret, facts, lambda: runs.places(name))
+    place = Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
+    return HostPlan(owner.data_id, owner.data_secret, owner.host), place
 
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:
@@ -147,6 +176,13 @@ def _options(request: Request, partitions: int) -> EnvironmentOptions:
     fitting = 1 << max(12, each.bit_length() - 1)
     options["segment_size"] = min(request.options["segment_size"], fitting)
     return options
+
+
+def _most_remote(request: Request, segment_size: Any) -> int:
+    """Return the number of channels to other hosts for which half of a task's pool has segments."""
+    options = request.options
+    left = options["memory"] // segment_size // 2 - options["floating_buffers_per_gate"]
+    return max(1, int(left // max(1, options["buffers_per_channel"])))
 
 
 def is_one_process(session: SparkSession) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from headgate._native import ControlKey
     from headgate.spark.driver.formation import ExchangeFacts
+    from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _LOCK: Final = threading.Lock()
@@ -40,6 +42,9 @@ class Application:
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
         self._keys: dict[bytes, ControlKey] = {}
         self._plans: dict[bytes, Plan] = {}
+        self._places: dict[bytes, Callable[[], list[Message]]] = {}
+        #: What the hosts of kept exchanges and their consumers share.
+        self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
         self._jobs: Jobs
         self._id = context.applicationId
         bind_host = conf.get("spark.driver.bindAddress") or self.host
@@ -48,7 +53,8 @@ class Application:
             self._jobs = Jobs(server, context, self._plans, self._gone)
             return self._jobs
 
-        self._server = Server(bind_host, self._keys.get, make_side, _retries(context))
+        retries = _retries(context)
+        self._server = Server(bind_host, self._keys.get, make_side, retries, self._places_of)
         self.port = self._server.port
         self._server.start()
         self._jobs.start()
@@ -68,6 +74,22 @@ class Application:
         self._plans[exchange_id] = plan
         self._server.coordinator.exchanges[exchange_id] = facts
         self._keys[exchange_id] = control_key(secret, exchange_id)
+
+    def register_kept(
+        self,
+        exchange_id: bytes,
+        secret: bytes,
+        facts: ExchangeFacts,
+        places: Callable[[], list[Message]],
+    ) -> None:
+        """Register a kept exchange, whose consumers ask for the PLACES of its producers."""
+        self._places[exchange_id] = places
+        self._server.coordinator.exchanges[exchange_id] = facts
+        self._keys[exchange_id] = control_key(secret, exchange_id)
+
+    def _places_of(self, exchange_id: bytes) -> list[Message]:
+        places = self._places.get(exchange_id)
+        return [] if places is None else places()
 
     def _gone(self) -> None:
         with _LOCK:

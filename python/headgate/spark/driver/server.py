@@ -32,11 +32,12 @@ from headgate.spark.wire.channel import CoordinatorLink
 from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headgate._native import ControlKey
     from headgate.spark.driver.run import Run
     from headgate.spark.wire.cause import Cause
+    from headgate.spark.wire.messages import Message
 
 #: Seconds for the handshake of a connection; its worker may be stopped meanwhile.
 HANDSHAKE: Final = 12.0
@@ -101,6 +102,7 @@ class Server:
         keys: returns the control key of an exchange, None for an unknown one.
         make_side: makes the Spark side of this server.
         retries: how often to try again.
+        places: returns the PLACES messages of a kept exchange.
     """
 
     def __init__(
@@ -109,9 +111,11 @@ class Server:
         keys: Callable[[bytes], ControlKey | None],
         make_side: Callable[[Server], SparkSide],
         retries: Retries = Retries(),  # noqa: B008 - frozen
+        places: Callable[[bytes], Iterable[Message]] = lambda _: (),
     ) -> None:
         self.coordinator = Coordinator(retries)
         self._keys = keys
+        self._places = places
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
         self._refused = 0
@@ -245,6 +249,10 @@ class Server:
             if message.kind == "HEARTBEAT":
                 self._hear(number, connection, message["control"])
                 return
+            if message.kind == "ASK_PLACES":
+                for reply in self._places(link.exchange_id):
+                    link.send(reply)
+                continue
             now = time.monotonic()
             self.coordinator.message(number, link.exchange_id, message, now)
 

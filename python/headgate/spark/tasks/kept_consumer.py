@@ -6,29 +6,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import headgate as hg
-from headgate._directories import local_directories
-from headgate.errors import PartitionNotFoundError
-from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast
-from headgate.spark.tasks.kept_files import find, mark_committed
+from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.places import Places
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
     from pyspark import Accumulator
 
+    from headgate.address import ChannelAddress
     from headgate.options import EnvironmentOptions
+    from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
+    from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import BatchFunction
-
-    #: A row that a producer returned; see kept_producer.ROWS.
-    Row = dict[str, Any]
+    from headgate.spark.tasks.worker_connection import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,9 @@ class KeptConsumerTask:
         result: schema of the result.
         batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
+        hosts: what consumers and the hosts of other executors share; None if there are no hosts.
+        driver: where to ask for the host of a producer; None as above.
+        most_remote: channels to other hosts that the pool has segments for at a time.
     """
 
     exchange: str
@@ -54,6 +55,9 @@ class KeptConsumerTask:
     result: pa.Schema
     batch_bytes: int
     reports: Accumulator[Any] | None
+    hosts: HostPlan | None
+    driver: Place | None
+    most_remote: int
 
 
 def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -63,41 +67,6 @@ def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         yield from _reduce(task, counts, pieces)
     if task.reports is not None:
         task.reports.add([counts.report(task)])
-
-
-class _Places:
-    """Where the subpartitions of an exchange are on this host."""
-
-    def __init__(self, exchange: str) -> None:
-        self._exchange = exchange
-        self._found: dict[int, Path] = {}
-
-    def of(self, row: Row) -> KeptSubpartition:
-        """Return the subpartition that a row stands for.
-
-        Raises:
-            PartitionNotFoundError: no executor of this host has it.
-        """
-        number, producer = row["subpartition"], row["producer"]
-        if row["pages"] is not None:
-            return KeptSubpartition(number, 0, row["file"], row["pages"])
-        if producer not in self._found:
-            self._found = find(self._exchange, local_directories())
-        cause: PartitionNotFoundError | None = None
-        try:
-            path = self._found.get(producer)
-            kept = None if path is None else read_index(path, number)
-            if path is not None:
-                mark_committed(str(path))
-        except PartitionNotFoundError as error:
-            kept, cause = None, error
-        if kept is None:
-            raise PartitionNotFoundError(
-                "no executor on this host has the output of a producer of a kept exchange",
-                asked=f"subpartition {number} of producer {producer}",
-                have=f"{len(self._found)} producers of exchange {self._exchange[:4]}",
-            ) from cause
-        return kept
 
 
 class _Partitions:
@@ -178,7 +147,7 @@ class _Counts:
 def _reduce(
     task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[Row]]
 ) -> Iterator[pa.RecordBatch]:
-    with hg.ShuffleEnvironment(**task.options) as environment:
+    with _environment(task) as environment:
         source = Source(_read(task, environment, pieces), counts.add, counts.clock)
         made = apply("reduce", task.reduce, source)
         if task.reduce is not None:
@@ -192,18 +161,48 @@ def _reduce(
         counts.peak = max(counts.peak, environment.stats().get("peak_bytes", 0))
 
 
+def _environment(task: KeptConsumerTask) -> hg.ShuffleEnvironment:
+    if task.hosts is None:
+        return hg.ShuffleEnvironment(**task.options)
+    options: EnvironmentOptions = {**task.options, "same_host_link": "off"}
+    return hg.ShuffleEnvironment(
+        secret=task.hosts.secret, exchange_id=task.hosts.application, **options
+    )
+
+
 def _read(
     task: KeptConsumerTask,
     environment: hg.ShuffleEnvironment,
     pieces: Iterator[list[Row]],
 ) -> Iterator[pa.RecordBatch]:
-    places = _Places(task.exchange)
+    places = Places(task.exchange, task.driver)
     for some in pieces:
-        gate = environment.create_input_gate(sealed=False, schema=task.schema)
-        for one in map(places.of, some):
-            if one.file is not None:
-                mark_committed(one.file)
-            gate.add_kept_channel(one)
-        gate.seal()
-        yield from hg.RecordReader(gate, schema=task.schema, batch_bytes=task.batch_bytes)
-        gate.close()
+        for group in _groups(map(places.of, some), task.most_remote):
+            gate = environment.create_input_gate(sealed=False, schema=task.schema)
+            for one in group:
+                if not isinstance(one, KeptSubpartition):
+                    gate.add_channel(one)
+                    continue
+                if one.file is not None:
+                    mark_committed(one.file)
+                gate.add_kept_channel(one)
+            gate.seal()
+            yield from hg.RecordReader(gate, schema=task.schema, batch_bytes=task.batch_bytes)
+            gate.close()
+
+
+def _groups(
+    found: Iterable[KeptSubpartition | ChannelAddress], most: int
+) -> Iterator[list[KeptSubpartition | ChannelAddress]]:
+    """Yield what one gate reads at a time: at most so many channels to other hosts."""
+    group: list[KeptSubpartition | ChannelAddress] = []
+    remote = 0
+    for one in found:
+        is_remote = not isinstance(one, KeptSubpartition)
+        if is_remote and remote == most:
+            yield group
+            group, remote = [], 0
+        group.append(one)
+        remote += is_remote
+    if group:
+        yield group

@@ -15,6 +15,7 @@ from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
+from headgate.spark.tasks.start_host import ensure
 from headgate.spark.tasks.task import here
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
     from headgate.spark.tasks.planned_source import PlannedSource
+    from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
@@ -63,6 +65,7 @@ class KeptProducerTask:
             lost: Spark compares them, and a row must not say then where pages are.
         has_digests: True if, besides, other rows of the same number must be noticed.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
+        hosts: starts the host that serves the output to other hosts; None if none has to.
     """
 
     exchange: str
@@ -78,6 +81,7 @@ class KeptProducerTask:
     is_stable: bool
     has_digests: bool
     reports: Accumulator[Any] | None
+    hosts: HostPlan | None
 
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,6 +107,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         kept = partition.keep(place, inline_limit=limit)
         if task.is_stable and kept:
             write_indexes(place, kept)
+        server = ensure(task.hosts, local_directories()) if task.hosts and kept else None
         counts = [one["rows"] for one in environment.stats()["partitions"][0]]
         peak = environment.stats().get("peak_bytes", 0)
     if task.reports is not None:
@@ -118,6 +123,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             peak_bytes=peak,
             splits=0 if task.source is None else len(task.source.shares[me.partition]),
             times=clock.fields(),
+            server=server,
         )
         task.reports.add([told])
     if kept:

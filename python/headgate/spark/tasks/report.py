@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headgate._directories import local_directories
+
+if TYPE_CHECKING:
+    from headgate.spark.tasks.start_host import HostAddress
 
 Role = Literal["map", "reduce"]
 
@@ -37,6 +40,7 @@ class TaskReport:
         times: ms by state of the task's thread, as :meth:`Clock.fields` names them.
         host: the host, as long as it runs.
         directories: Spark's local directories on this executor.
+        server: the host that serves what a producer left; None if all executors are on one host.
     """
 
     exchange: str
@@ -55,6 +59,7 @@ class TaskReport:
     times: dict[str, int]
     host: str
     directories: tuple[str, ...]
+    server: HostAddress | None
 
 
 def report(
@@ -69,6 +74,7 @@ def report(
     pages: int = 0,
     file_bytes: int = 0,
     splits: int = 0,
+    server: HostAddress | None = None,
 ) -> TaskReport:
     """Return the report of the task that this worker runs; for the arguments see :class:`TaskReport`."""
     from pyspark import TaskContext  # noqa: PLC0415 - pyspark only where Spark is
@@ -94,6 +100,7 @@ def report(
         times=times,
         host=host(),
         directories=local_directories(),
+        server=server,
     )
 
 

@@ -113,6 +113,27 @@ def _is_split_ids(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_SPLITS and all(map(_is_split_id, value))
 
 
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_hosts(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(host, list)
+        and len(host) == 3
+        and _is_text(host[0])
+        and _is_port(host[1])
+        and _is_id(host[2])
+        for host in value
+    )
+
+
+def _is_placed(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(one, list) and len(one) == 3 and all(map(_is_count, one)) for one in value
+    )
+
+
 def _is_port(value: Any) -> bool:
     return _is_count(value) and 0 < value < 1 << 16
 
@@ -159,6 +180,11 @@ FIELDS: Final[dict[str, Checks]] = {
     # worker -> coordinator: the only message of a heartbeat connection, with the token of the
     # control connection that it belongs to
     "HEARTBEAT": {"control": _is_id},
+    # consumer of a kept exchange -> coordinator: where are its producers?
+    "ASK_PLACES": {},
+    # coordinator -> that consumer: hosts with port and process, then for some producers the attempt
+    # and the index of its host; several messages, the last with is_last
+    "PLACES": {"hosts": _is_hosts, "producers": _is_placed, "is_last": _is_flag},
     # reader (a producer of a source) -> coordinator
     "READER": {"host": _is_text},
     "SPLIT_REQUEST": {"host": _is_text},

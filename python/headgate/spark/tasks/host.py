@@ -1,7 +1,7 @@
-"""The host's own process: serves the files of its executor until the executor ends.
+"""The host, a process per executor: serves the executor's kept partitions to other hosts until it ends.
 
 It is a bare Python with the native module: no pyarrow, no user's code. All that it needs to know is in
-files, so another host can take over at any time. :mod:`headgate.spark.host.start` starts it.
+files, so another host can take over at any time. Decision: ADR 0022. :mod:`headgate.spark.tasks.start_host` starts it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Host:
 
 
 def main() -> None:
-    """Run a host. Its configuration comes as JSON on standard input, see :mod:`.start`."""
+    """Run a host. Its configuration comes as JSON on standard input, see :mod:`headgate.spark.tasks.start_host`."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import headgate
 from headgate import _options
 from headgate.errors import ConnectError
-from headgate.spark.host.server import ADDRESS, LOCK
+from headgate.spark.tasks.host import ADDRESS, LOCK
 from headgate.spark.tasks.kept_files import folders_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ for name in ("headgate", "headgate.spark"):
     package = types.ModuleType(name)
     package.__path__ = [sys.argv[1] + name.replace("headgate", "", 1).replace(".", "/")]
     sys.modules[name] = package
-from headgate.spark.host.server import main
+from headgate.spark.tasks.host import main
 main()
 """
 

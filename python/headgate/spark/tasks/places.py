@@ -1,0 +1,97 @@
+"""Where a consumer of a kept exchange finds what producers left: on its own host, or at their hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate import ChannelAddress
+from headgate._directories import local_directories
+from headgate.errors import PartitionNotFoundError
+from headgate.kept import read_index
+from headgate.partition import KeptSubpartition
+from headgate.spark.tasks.kept_files import find, mark_committed, partition_id
+from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.spark.wire.messages import Message
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headgate.spark.tasks.worker_connection import Place
+
+    #: A row that a producer returned; see kept_producer.ROWS.
+    Row = dict[str, Any]
+
+
+class Places:
+    """The places of the producers of one exchange, as one consumer knows them.
+
+    Args:
+        exchange: name of the exchange.
+        driver: tells which host serves a producer; None if all executors are on one host.
+    """
+
+    def __init__(self, exchange: str, driver: Place | None) -> None:
+        self._exchange = exchange
+        self._driver = driver
+        self._found: dict[int, Path] = {}
+        #: Producer -> its attempt, and host, port and process that serve it.
+        self._served: dict[int, tuple[int, str, int, bytes]] | None = None
+
+    def of(self, row: Row) -> KeptSubpartition | ChannelAddress:
+        """Return the subpartition that a row stands for, or its address at another host.
+
+        Raises:
+            PartitionNotFoundError: no executor has it.
+            CoordinatorError: the driver does not answer.
+        """
+        number, producer = row["subpartition"], row["producer"]
+        if row["pages"] is not None:
+            return KeptSubpartition(number, 0, row["file"], row["pages"])
+        if producer not in self._found:
+            self._found = find(self._exchange, local_directories())
+        cause: PartitionNotFoundError | None = None
+        try:
+            path = self._found.get(producer)
+            kept = None if path is None else read_index(path, number)
+            if path is not None:
+                mark_committed(str(path))
+            found = kept or self._at_another_host(producer, number)
+        except PartitionNotFoundError as error:
+            found, cause = None, error
+        if found is None:
+            raise PartitionNotFoundError(
+                "no executor has the output of a producer of a kept exchange",
+                asked=f"subpartition {number} of producer {producer}",
+                have=f"{len(self._found)} producers of exchange {self._exchange[:4]} on this host, "
+                f"{len(self._served or {})} on others",
+            ) from cause
+        return found
+
+    def _at_another_host(self, producer: int, subpartition: int) -> ChannelAddress | None:
+        if self._served is None:
+            self._served = {} if self._driver is None else _ask(self._driver)
+        if producer not in self._served:
+            return None
+        attempt, host, port, process = self._served[producer]
+        name = partition_id(self._exchange, producer, attempt)
+        return ChannelAddress(host, port, name, subpartition, process)
+
+
+def _ask(driver: Place) -> dict[int, tuple[int, str, int, bytes]]:
+    """Ask the driver for the hosts of all producers."""
+    hosts: list[Any] = []
+    placed: list[Any] = []
+    is_complete = False
+    connection = WorkerConnection(driver)
+    with connection.sock:
+        connection.send(Message("ASK_PLACES"))
+        while not is_complete:
+            for message in connection.receive():
+                hosts += message["hosts"]
+                placed += message["producers"]
+                is_complete = message["is_last"]
+    found = {}
+    for producer, attempt, index in placed:
+        host, port, process = hosts[index]
+        found[producer] = attempt, host, port, bytes.fromhex(process)
+    return found
