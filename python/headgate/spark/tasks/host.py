@@ -1,7 +1,7 @@
 """The host, a process per executor: serves the executor's kept partitions to other hosts until it ends.
 
 It is a bare Python with the native module: no pyarrow, no user's code. All that it needs to know is in
-files, so another host can take over at any time. Decision: ADR 0022. :mod:`headgate.spark.tasks.start_host` starts it.
+files, so another host can take over at any time. Decision: ADR 0023. :mod:`headgate.spark.tasks.start_host` starts it.
 """
 
 from __future__ import annotations

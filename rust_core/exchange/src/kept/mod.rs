@@ -7,7 +7,7 @@
 //!                                       <-- KeptView <-- Serve     a process that serves other hosts
 //! ```
 //!
-//! Decision: ADR 0022.
+//! Decisions: ADR 0022, ADR 0023.
 
 mod files;
 mod reading;
