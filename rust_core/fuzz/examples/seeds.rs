@@ -12,7 +12,7 @@ use arrow_array::{
 use headgate_fuzz::{client_session, page_schemas, server_session};
 use headgate_protocol::{
     BufferHeader, ChannelId, DataType, ErrorFrame, Frame, FrameMask, Generation, KeptBlock,
-    KeptIndex, LentBuffer, PartitionId, PartitionRequest, Sequence,
+    KeptIndex, KeptTable, LentBuffer, PartitionId, PartitionRequest, Sequence,
 };
 use headgate_record::event::{
     AlignmentType, CheckpointBarrier, CheckpointOptions, SavepointFormat, SnapshotType, StopMode,
@@ -67,14 +67,17 @@ fn kept() -> Vec<Vec<u8>> {
         crc: number.wrapping_mul(0x9E37_79B9),
     };
     let end = KeptBlock { data_type: DataType::EndOfPartition, offset: 7, len: 28, ..block(1) };
-    (0..12)
-        .map(|count| {
-            let mut index = KeptIndex((0..count).map(block).chain([end]).collect()).encode();
-            // Pages may follow the index.
-            index.extend_from_slice(&vec![7; count as usize % 4 * 10]);
-            index
-        })
-        .collect()
+    let indexes = (0..12).map(|count| {
+        let mut index = KeptIndex((0..count).map(block).chain([end]).collect()).encode();
+        // Pages may follow the index.
+        index.extend_from_slice(&vec![7; count as usize % 4 * 10]);
+        index
+    });
+    let head = |count: u32| {
+        let lengths = (0..count).map(|number| (number * 3, u64::from(number) << 10));
+        KeptTable::new(count.is_multiple_of(2), lengths).encode()
+    };
+    indexes.chain((0..4).map(head)).collect()
 }
 
 fn events() -> Result<Vec<Vec<u8>>, headgate_record::EventError> {

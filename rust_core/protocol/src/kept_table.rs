@@ -108,7 +108,11 @@ impl KeptTable {
             }
             entries.push((subpartition, end));
         }
-        Ok(Self { has_pages: prefix[5] != 0, entries })
+        let has_pages = match prefix[5] {
+            flag @ (0 | 1) => flag == 1,
+            flag => return Err(KeptTableError::Flag(flag)),
+        };
+        Ok(Self { has_pages, entries })
     }
 
     /// Returns the place in the file of the index of a subpartition; `None` if it has no rows.
@@ -150,6 +154,9 @@ pub enum KeptTableError {
         /// Checksum of the bytes.
         got: u32,
     },
+    /// The byte that says where the pages are is neither 0 nor 1.
+    #[error("flag {0} is neither 0 nor 1")]
+    Flag(u8),
     /// Subpartitions or the ends of their indexes are not in ascending order.
     #[error("subpartition {subpartition} is out of order")]
     Order {
@@ -211,6 +218,16 @@ mod tests {
         fn any_bytes_are_decoded_or_refused(bytes: Vec<u8>) {
             let _ = KeptTable::decode(&bytes);
         }
+    }
+
+    #[test]
+    fn an_unknown_flag_is_refused() {
+        let mut bytes = KeptTable::new(true, [(1, 5)]).encode();
+        bytes[5] = 2;
+        let end = bytes.len() - CRC_LEN;
+        let crc = crc32c(&bytes[..end]).to_be_bytes();
+        bytes[end..].copy_from_slice(&crc);
+        assert_eq!(KeptTable::decode(&bytes), Err(KeptTableError::Flag(2)));
     }
 
     #[test]
