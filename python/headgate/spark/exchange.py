@@ -233,11 +233,11 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
     Raises:
         NotBuiltError: the caller wants it to be kept, and it cannot.
     """
-    from headgate.spark.kept import keep, reaches_all, why_not  # noqa: PLC0415
+    from headgate.spark.kept import is_one_host, keep, why_not  # noqa: PLC0415
     from headgate.spark.source_tables import planned  # noqa: PLC0415
 
     mode, why = request.options["mode"], why_not(request)
-    if mode == "pipelined" or (mode == "auto" and (why or not reaches_all(request.session))):
+    if mode == "pipelined" or (mode == "auto" and (why or not is_one_host(request.session))):
         return None
     if why:
         raise NotBuiltError(

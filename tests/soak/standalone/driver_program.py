@@ -7,6 +7,7 @@ dependencies.
 import json
 import socket
 import sys
+import tempfile
 import threading
 import time
 
@@ -89,6 +90,40 @@ class Program:
         stats = last_stats()
         self.say(**answer, seconds=time.monotonic() - started, run=stats.run, epoch=stats.epoch)
 
+    def keep(self, rows, partitions, kill=False, by="k"):
+        """Keep an exchange of a DataFrame. Answer with its rows by partition, and those of Spark's own way.
+
+        Args:
+            rows: number of rows, of about 200 bytes.
+            partitions: of the result.
+            kill: True to kill one executor once its consumer has a batch.
+            by: column that places the rows; None for rows in turn.
+        """
+        df = self._spark.range(0, rows, 1, 6).selectExpr("id", "id % 97 k", "repeat('x', 180) s")
+        schema = "p int, n long, total long, here string"
+        before = last_stats()
+        out = exchange(
+            df,
+            by=by,
+            map=same,
+            reduce=counting(tempfile.mkdtemp() if kill else None),
+            schema=schema,
+            map_schema=df.schema,
+            num_partitions=partitions,
+            mode="kept",
+        )
+        answer = {"error": "", "rows": []}
+        try:
+            answer["rows"] = [row.asDict() for row in out.collect()]
+        except Exception as error:  # noqa: BLE001 - the tests look at it
+            answer["error"] = str(error)
+        place = df.repartition(partitions, "k").selectExpr("spark_partition_id() p", "id")
+        own = place.groupBy("p").agg({"id": "count", "*": "count"}).collect()
+        stats = last_stats()
+        is_new = before is None or stats.run != before.run
+        made_again = stats.made_again if is_new else -1
+        self.say(**answer, own={row["p"]: row[1] for row in own}, made_again=made_again)
+
     def _watch(self, before, ended):
         while not ended.wait(0.1):
             stats = last_stats()
@@ -96,6 +131,43 @@ class Program:
             if is_new and stats.rows > 0:
                 self.say(said="flowing")
                 return
+
+
+def same(batches):
+    yield from batches
+
+
+def counting(folder):
+    """Return a function that counts its rows; with a folder, one of them kills its executor."""
+
+    def count(batches):
+        import os
+        import signal
+        from pathlib import Path
+
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        n = total = 0
+        for batch in batches:
+            n += batch.num_rows
+            total += sum(batch["id"].to_pylist())
+            if folder is None or TaskContext.get().partitionId() != 1:
+                continue
+            try:
+                Path(folder, "killed").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
+            os.kill(int(daemon.partition("PPid:")[2].split()[0]), signal.SIGKILL)
+            time.sleep(60)
+        row = {"p": TaskContext.get().partitionId(), "n": n, "total": total}
+        schema = pa.schema(
+            [("p", pa.int32()), ("n", pa.int64()), ("total", pa.int64()), ("here", pa.string())]
+        )
+        yield pa.RecordBatch.from_pylist([row | {"here": str(Path.cwd())}], schema=schema)
+
+    return count
 
 
 def counted(table, reducing):
