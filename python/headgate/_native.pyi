@@ -32,6 +32,7 @@ class Environment:
         exchange: bytes,
         run: int,
         epoch: int,
+        process: bytes | None = None,
     ) -> Environment: ...
     @property
     def process_id(self) -> bytes: ...

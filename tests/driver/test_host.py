@@ -50,6 +50,13 @@ def executor(tmp_path):
     wait_until(lambda: not hosts(folder), "the host has ended", 10)
 
 
+def anonymous(process):
+    """Return the MiB of memory of a process that no file backs."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) / 1024
+
+
 def leave(directories, producer, attempt, rows=1000, inline_limit=0):
     """Leave the files of a producer with two subpartitions."""
     folder = kept_files.folders_of(directories)[attempt % len(directories)]
@@ -98,23 +105,41 @@ def test_many_producers_at_once_start_one_host_which_is_small(executor):
         thread.join()
     assert len(found) == 8
     assert len(set(found)) == 1
-    (host,) = hosts(kept_files.folders_of(executor)[0])
     leave(executor, 1, 10, rows=2_000_000)
     assert len(read(found[0], 1, 10, 0)) == 1_000_000
-    status = Path(f"/proc/{host}/status").read_text(encoding="ascii")
-    anonymous = next(line for line in status.splitlines() if line.startswith("RssAnon"))
-    assert int(anonymous.split()[1]) < MOST << 10
+    processes = hosts(kept_files.folders_of(executor)[0])
+    assert len(processes) == 2, "one that serves, and one that starts it again"
+    assert sum(map(anonymous, processes)) < MOST
 
 
-def test_a_host_that_was_killed_is_followed_by_another_with_the_same_files(executor):
+def test_a_process_that_serves_and_is_killed_is_followed_at_the_same_address(executor):
+    leave(executor, 1, 10)
+    address = ensure(PLAN, executor)
+    for _ in range(3):
+        starter, serving = sorted(hosts(kept_files.folders_of(executor)[0]))
+        os.kill(serving, signal.SIGKILL)
+        wait_until(lambda: len(read_if_it_can(address)) == 500, "its files are served again", 10)
+        assert ensure(PLAN, executor) == address
+        assert hosts(kept_files.folders_of(executor)[0]) != [starter, serving]
+
+
+def test_a_host_that_was_killed_as_a_whole_is_followed_by_another_with_the_same_files(executor):
+    folder = kept_files.folders_of(executor)[0]
     leave(executor, 1, 10)
     first = ensure(PLAN, executor)
-    (host,) = hosts(kept_files.folders_of(executor)[0])
-    os.kill(host, signal.SIGKILL)
-    wait_until(lambda: not hosts(kept_files.folders_of(executor)[0]), "it is gone", 10)
+    starter, _ = sorted(hosts(folder))
+    os.kill(starter, signal.SIGKILL)
+    wait_until(lambda: not hosts(folder), "the process that serves has noticed", 10)
     second = ensure(PLAN, executor)
     assert second.process != first.process
     assert len(read(second, 1, 10, 1)) == 500
+
+
+def read_if_it_can(address):
+    try:
+        return read(address, 1, 10, 1)
+    except hg.HeadgateError:
+        return []
 
 
 def test_deleted_files_are_not_served(executor):

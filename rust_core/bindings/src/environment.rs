@@ -26,7 +26,7 @@ pub(crate) struct Environment {
 #[pymethods]
 impl Environment {
     #[new]
-    #[pyo3(signature = (options, *, secret, exchange, run, epoch))]
+    #[pyo3(signature = (options, *, secret, exchange, run, epoch, process=None))]
     fn new(
         py: Python<'_>,
         options: &Bound<'_, PyAny>,
@@ -34,8 +34,9 @@ impl Environment {
         exchange: [u8; 16],
         run: u32,
         epoch: u32,
+        process: Option<[u8; 16]>,
     ) -> PyResult<Self> {
-        let config = Options(options).config(secret, exchange, run, epoch)?;
+        let config = Options(options).config(secret, exchange, run, epoch, process)?;
         let inner = blocking(py, |_| ShuffleEnvironment::new(config))?;
         Ok(Self { inner: Arc::new(inner) })
     }

@@ -20,6 +20,7 @@ impl<'py> Options<'_, 'py> {
         exchange: [u8; 16],
         run: u32,
         epoch: u32,
+        process: Option<[u8; 16]>,
     ) -> PyResult<Config> {
         Ok(Config {
             memory: self.get("memory")?,
@@ -29,6 +30,7 @@ impl<'py> Options<'_, 'py> {
             exchange,
             run,
             epoch,
+            process,
             max_record_size: self.get("max_record_size")?,
             buffers: BufferOptions {
                 buffers_per_channel: self.get("buffers_per_channel")?,

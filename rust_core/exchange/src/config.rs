@@ -20,6 +20,9 @@ pub struct Config {
     pub run: u32,
     /// Number of the attempt at this run.
     pub epoch: u32,
+    /// Name of the process within the exchange. Random if not given; given to a process that takes
+    /// the place of one that has ended, for those who know its address.
+    pub process: Option<[u8; 16]>,
     /// Size of the largest record, in bytes.
     pub max_record_size: usize,
     /// Shares of partitions and gates in the pool.
@@ -97,6 +100,7 @@ impl Config {
             exchange: [1; 16],
             run: 1,
             epoch: 1,
+            process: None,
             max_record_size: 1 << 20,
             buffers: BufferOptions::default(),
             spill_threshold: 1 << 20,

@@ -14,10 +14,12 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from headgate import _native
 from headgate.spark.tasks.kept_files import folders_of, index_files, sweep
+
+if TYPE_CHECKING:
+    from headgate import _native
 
 #: File in the executor's folder with the host's address, for producers.
 ADDRESS: Final = "host.json"
@@ -30,6 +32,8 @@ _LOOK: Final = 0.05
 _LIST: Final = 1.0
 #: Seconds between two sweeps.
 _SWEEP: Final = 10.0
+#: Most processes that one host starts, one after another.
+_STARTS: Final = 100
 #: Seconds without a file after which the host ends.
 _IDLE: Final = 300.0
 
@@ -108,29 +112,69 @@ class Host:
 
 
 def main() -> None:
-    """Run a host. Its configuration comes as JSON on standard input, see :mod:`headgate.spark.tasks.start_host`."""
+    """Run a host. Its configuration comes as JSON on standard input, see :func:`.start_host.ensure`.
+
+    A process without the native module starts the one that serves, and starts it again if it is
+    killed: at the same address, as consumers may know it.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     config: dict[str, Any] = json.loads(sys.stdin.read())
-    environment = _native.Environment(
-        config["options"],
-        secret=bytes.fromhex(config["secret"]),
-        exchange=bytes.fromhex(config["application"]),
-        run=0,
-        epoch=0,
-    )
+    address = Path(config["folder"], ADDRESS)
+    before: dict[str, Any] | None = None
+    for _ in range(_STARTS):
+        child = os.fork()
+        if child == 0:
+            _serve(config, before)
+            return
+        _, status = os.waitpid(child, 0)
+        if os.WIFEXITED(status):
+            sys.exit(os.WEXITSTATUS(status))
+        with contextlib.suppress(FileNotFoundError):  # it was killed before it had written it
+            before = json.loads(address.read_text(encoding="ascii"))
+
+
+def _serve(config: dict[str, Any], before: dict[str, Any] | None) -> None:
+    """Serve until the executor or the process above has ended; at the address of before, if given."""
+    starter = os.getppid()
+    environment = _environment(config, before)
     try:
         host = Host(environment, tuple(config["directories"]), Path(config["folder"]))
         host.announce()
         executor = _watch(config["executor"])
-        while host.look(time.monotonic()):
-            if executor is not None and select.select([executor], [], [], _LOOK)[0]:
-                return
+        while host.look(time.monotonic()) and os.getppid() == starter:
             if executor is None:
                 time.sleep(_LOOK)
+            elif select.select([executor], [], [], _LOOK)[0]:
+                return
     finally:
         environment.close()
+
+
+def _environment(config: dict[str, Any], before: dict[str, Any] | None) -> _native.Environment:
+    """Return an environment that listens."""
+    from headgate import _native  # noqa: PLC0415 - the process that starts others has no need of it
+
+    made = _native.Environment(
+        config["options"] | ({} if before is None else {"listen": _text(before)}),
+        secret=bytes.fromhex(config["secret"]),
+        exchange=bytes.fromhex(config["application"]),
+        run=0,
+        epoch=0,
+        process=None if before is None else bytes.fromhex(before["process"]),
+    )
+    try:
+        made.address()
+    except Exception:
+        if before is None:
+            raise
+        made.close()  # another process has the port now
+        return _environment(config, None)
+    return made
+
+
+def _text(address: dict[str, Any]) -> str:
+    return f"{address['host']}:{address['port']}"
 
 
 def _watch(process: int | None) -> int | None:

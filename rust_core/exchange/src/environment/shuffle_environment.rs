@@ -57,7 +57,7 @@ impl ShuffleEnvironment {
         let shared = Shared::default();
         let network = LazyNetwork::new(
             Arc::clone(&config),
-            random()?,
+            config.process.map_or_else(random, Ok)?,
             pool.clone(),
             Arc::clone(&partitions),
             Arc::clone(&gates),

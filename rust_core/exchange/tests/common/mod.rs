@@ -46,6 +46,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         exchange: [1; 16],
         run: 3,
         epoch: 2,
+        process: None,
         max_record_size: RECORD_LIMIT,
         buffers: BufferOptions::default(),
         spill_threshold: 5_000,
