@@ -276,8 +276,8 @@ OPTIONS: Final[dict[str, Option]] = {
             "what those kept in files: see docs/kept.md. With pipelined, consumers run at the same "
             "time as producers and get rows from them without the JVM. With auto, Spark's own "
             "repartition moves the rows of a DataFrame if there is no map and by names columns or "
-            "is left out, because Python would only add to its work; else the exchange is kept if all "
-            "executors are on one host; all others are pipelined.",
+            "is left out, because Python would only add to its work; else the exchange is kept, if it can "
+            "be; the others are pipelined.",
             choices=("auto", "kept", "pipelined"),
         ),
         Option(

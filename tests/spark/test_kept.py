@@ -15,7 +15,6 @@ from tests.spark.masters import MASTER, in_executors
 import headgate as hg
 from headgate.errors import NotBuiltError
 from headgate.spark import exchange, last_stats
-from headgate.spark.kept import executor_hosts
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -65,11 +64,6 @@ def test_small_outputs_leave_no_pages_in_files(spark, numbers, wide):
     assert kept(wide).count() == ROWS
     large = 4 if small else 0
     assert (left(""), left(".index")) == (before[0] + 4, before[1] + small + large)
-
-
-def test_the_hosts_of_executors_are_known(spark):
-    expected = {"127.0.0.1"} if MASTER.startswith("local-cluster") else set()
-    assert executor_hosts(spark.sparkContext) == expected
 
 
 def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):

@@ -63,20 +63,20 @@ def exchange(
 
     The call replaces ``df.mapInArrow(map, ...).repartition(n, by).mapInArrow(reduce, ...)``. Its
     producer tasks run ``map`` on the input and send each row to one of ``num_partitions`` consumer
-    tasks, which run ``reduce``. Between the two, rows travel as Arrow batches from worker to worker
-    without the JVM.
+    tasks, which run ``reduce``. Between the two, rows stay Arrow batches, which the JVM does not
+    touch.
 
     The call is lazy and returns an ordinary DataFrame, planned in one of three ways:
 
     - Without ``map``, and if ``by`` names columns or is left out, it is Spark's own ``repartition``
       and ``mapInArrow(reduce)``, as Python between them would only add work.
-    - If all executors are on one host, or with ``mode="kept"``, it is *kept*: an ordinary Spark job
-      whose producers keep their rows in files, from which the consumers read them. A ``by`` that
-      places rows by their order can be kept on ``local[n]`` only; a source with ``watermarks``, or
-      whose readers and enumerator send each other events, cannot.
-    - All other exchanges are *pipelined*, as follows.
+    - Else it is *kept*: an ordinary Spark job whose producers keep their rows in files. Consumers
+      map the files on their own host, and get the others from a small process beside each executor.
+    - Sources with ``watermarks``, sources whose readers and enumerator send each other events, and
+      exchanges with ``mode="pipelined"`` are *pipelined*, as follows. So is, before Spark 4.1 and
+      off ``local[n]``, a ``by`` that places rows by their order.
 
-    The tasks of the DataFrame are the consumers. When an action runs it, they hold
+    The tasks of a pipelined exchange's DataFrame are the consumers. When an action runs it, they hold
     ``num_partitions`` slots (cores) until the end. The producers run as a Spark job of their own on
     the other slots, in waves if they do not all fit. If not even one producer fits beside the
     consumers, the same job runs through Spark's own shuffle, with a
@@ -86,10 +86,10 @@ def exchange(
     raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
     columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
 
-    If a worker is killed, stops answering or loses a connection, the exchange starts again, up to
-    ``spark.task.maxFailures`` times in all (4 by default). ``map`` and ``reduce`` are called again
+    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A pipelined
+    one starts again as a whole, up to ``spark.task.maxFailures`` times in all (4 by default). ``map`` and ``reduce`` are called again
     then, and must return the same rows for the same input. In ``local[n]`` Spark retries no task, so
-    the job fails if a consumer was lost or has returned rows.
+    the job fails if a task of a kept exchange, or a pipelined consumer, was lost.
 
     Args:
         df: A DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the
@@ -233,11 +233,11 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
     Raises:
         NotBuiltError: the caller wants it to be kept, and it cannot.
     """
-    from headgate.spark.kept import is_one_host, keep, why_not  # noqa: PLC0415
+    from headgate.spark.kept import is_inline, keep, why_not  # noqa: PLC0415
     from headgate.spark.source_tables import planned  # noqa: PLC0415
 
     mode, why = request.options["mode"], why_not(request)
-    if mode == "pipelined" or (mode == "auto" and (why or not is_one_host(request.session))):
+    if mode == "pipelined" or (mode == "auto" and (why or is_inline(request.session))):
         return None
     if why:
         raise NotBuiltError(

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
-from headgate.spark.confs import context_confs, is_connect
+from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
-from headgate.spark.driver.slots import is_dynamic, local_attempts
+from headgate.spark.driver.slots import local_attempts
 from headgate.spark.portable import portable
 from headgate.spark.progress import latest
 from headgate.spark.progress.stats import kept_snapshot
@@ -28,7 +28,6 @@ from headgate.spark.tasks.kept_consumer import KeptConsumerTask
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
@@ -74,20 +73,20 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         partitions: number of partitions of the result.
         source: the request's source with its splits; None for a DataFrame.
     """
-    name, one_host = os.urandom(16).hex(), is_one_host(request.session)
-    is_inline = not one_host and is_connect(request.session)
-    why = _MAPPED if one_host else _INLINE if is_inline else _SERVED
+    session, name = request.session, os.urandom(16).hex()
+    maps, inline = shares_files(session), is_inline(session)
+    why = _MAPPED if maps else _INLINE if inline else _SERVED
     _LOG.info(_SAID, name[:4], request.by_words, partitions, why)
-    way = "files" if one_host else "Spark's shuffle" if is_inline else "hosts"
+    way = "files" if maps else "Spark's shuffle" if inline else "hosts"
     read = "" if source is None else f" {source.name}"
     words = f"headgate {name[:4]}{read} kept by {request.by_words} -> {partitions} through {way}"
     options = _options(request, partitions)
-    runs = None if is_connect(request.session) else _runs(request.session)
-    hosts, driver = (None, None) if one_host or runs is None else _hosts(request, name, runs)
+    runs = None if is_connect(session) else _runs(session)
+    hosts, driver = (None, None) if maps or runs is None else _hosts(request, name, runs)
     df = request.df if source is None else numbers(request, source)
     assert df is not None  # noqa: S101 - a request has a DataFrame or a source
     has_ids = hasattr(df, "repartitionById")
-    is_stable = not is_inline and not is_one_process(request.session)
+    is_stable = not inline and not is_one_process(session)
     producer = KeptProducerTask(
         exchange=name,
         schema=request.wire_schema,
@@ -98,7 +97,7 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
         by=request.by,
         map_option=request.map_option,
         keys=None if has_ids else tuple(keys_of_partitions(partitions)),
-        is_inline=is_inline,
+        is_inline=inline,
         is_stable=is_stable,
         has_digests=is_stable and _by_order(request),
         reports=None if runs is None else runs.reports,
@@ -145,7 +144,7 @@ def _hosts(request: Request, name: str, runs: KeptRuns) -> tuple[HostPlan, Place
     exchange_id, secret = bytes.fromhex(name), os.urandom(32)
     timeout, heartbeat = (request.options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
     facts = ExchangeFacts(0, may_hand_over=False, heartbeat_timeout=heartbeat)
-    owner.register_kept(exchange_id, secret, facts, lambda: runs.places(name))
+    owner.register_kept(exchange_id, secret, facts, lambda: runs.places.messages(name))
     place = Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
     return HostPlan(owner.data_id, owner.data_secret, owner.host), place
 
@@ -190,24 +189,11 @@ def is_one_process(session: SparkSession) -> bool:
     return local_attempts(master_of(session)) is not None
 
 
-def is_one_host(session: SparkSession) -> bool:
-    """Return True if all executors are on one host, and no others are to come, as far as is known."""
-    if master_of(session).startswith("local"):
-        return True
-    if is_connect(session):
-        return False
-    context = session.sparkContext
-    return not is_dynamic(context_confs(context)) and len(executor_hosts(context)) == 1
+def shares_files(session: SparkSession) -> bool:
+    """Return True if all executors are sure to be on one host, where consumers map the files of producers."""
+    return master_of(session).startswith("local")
 
 
-def executor_hosts(context: SparkContext) -> set[str]:
-    """Return the hosts of the executors that have registered."""
-    # Not ``env().blockManager()``: one of SparkEnv's methods names a class that PySpark does not ship, and
-    # to look a method up there ends the connection to the JVM (tried with 4.3.0).
-    scala = context._jsc.sc()  # noqa: SLF001 - PySpark has no other way to the addresses
-    executors = scala.statusStore().executorList(True)
-    known = [executors.apply(number) for number in range(executors.size())]
-    driver = {str(executor.hostPort()) for executor in known if executor.id() == "driver"}
-    # The store may not have heard of the newest executors; this map has.
-    found = str(scala.getExecutorMemoryStatus().keys().mkString(",")).split(",")
-    return {address.rpartition(":")[0] for address in {*found} - driver}
+def is_inline(session: SparkSession) -> bool:
+    """Return True if consumers may be where they can neither map files nor ask the driver for hosts."""
+    return is_connect(session) and not shares_files(session)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -68,14 +69,23 @@ class Program:
         self.say(rows=[row.asDict() for row in rows])
 
     def numbers(self, rows, rate=None, reducing=True):
-        """Exchange numbers. Answer once rows flow, and again with the outcome."""
+        """Exchange numbers, pipelined. Answer once rows flow, and again with the outcome."""
         source = NumberSequenceSource(0, rows, batch_size=1000, rows_per_second=rate)
         schema = "n long, distinct long, total long"
         reduce = {"reduce": totals, "schema": schema} if reducing else {}
-        out = exchange(source, by="id", num_partitions=2, spark=self._spark, **reduce)
+        out = exchange(
+            source, by="id", num_partitions=2, spark=self._spark, mode="pipelined", **reduce
+        )
         before = last_stats()
         ended = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(before, ended))
+
+        def flows():
+            stats = last_stats()
+            return (
+                stats is not None and (before is None or stats.run != before.run) and stats.rows > 0
+            )
+
+        watch = threading.Thread(target=self._watch, args=(flows, ended))
         watch.start()
         started = time.monotonic()
         answer = {"said": "ended", "error": ""}
@@ -90,45 +100,50 @@ class Program:
         stats = last_stats()
         self.say(**answer, seconds=time.monotonic() - started, run=stats.run, epoch=stats.epoch)
 
-    def keep(self, rows, partitions, kill=False, by="k"):
-        """Keep an exchange of a DataFrame. Answer with its rows by partition, and those of Spark's own way.
+    def keep(self, rows, partitions, does="", by="k"):
+        """Exchange rows of about 200 bytes by the default way.
+
+        Answer once a consumer has a batch, unless ``does`` is empty, and at the end with the rows by
+        partition, those of Spark's own way, and which producers ran again.
 
         Args:
-            rows: number of rows, of about 200 bytes.
+            rows: number of rows.
             partitions: of the result.
-            kill: True to kill one executor once its consumer has a batch.
+            does: "kill" to kill an executor once its consumer has a batch, "wait" to let consumers
+                wait 10 s then.
             by: column that places the rows; None for rows in turn.
         """
         df = self._spark.range(0, rows, 1, 6).selectExpr("id", "id % 97 k", "repeat('x', 180) s")
-        schema = "p int, n long, total long, here string"
-        before = last_stats()
+        folder = Path(tempfile.mkdtemp())
         out = exchange(
             df,
             by=by,
             map=same,
-            reduce=counting(tempfile.mkdtemp() if kill else None),
-            schema=schema,
+            reduce=counting(folder, does),
+            schema="p int, n long, total long, here string",
             map_schema=df.schema,
             num_partitions=partitions,
-            mode="kept",
         )
-        answer = {"error": "", "rows": []}
+        ended = threading.Event()
+        began = (folder / "began").exists
+        watch = threading.Thread(target=self._watch, args=(began if does else ended.is_set, ended))
+        watch.start()
+        answer = {"said": "ended", "error": "", "rows": []}
         try:
             answer["rows"] = [row.asDict() for row in out.collect()]
         except Exception as error:  # noqa: BLE001 - the tests look at it
             answer["error"] = str(error)
-        place = df.repartition(partitions, "k").selectExpr("spark_partition_id() p", "id")
-        own = place.groupBy("p").agg({"id": "count", "*": "count"}).collect()
+        ended.set()
+        watch.join()
         stats = last_stats()
-        is_new = before is None or stats.run != before.run
-        made_again = stats.made_again if is_new else -1
-        self.say(**answer, own={row["p"]: row[1] for row in own}, made_again=made_again)
+        place = df.repartition(partitions, "k").selectExpr("spark_partition_id() p", "id")
+        own = place.groupBy("p").agg({"id": "count"}).collect()
+        self.say(**answer, own={row["p"]: row[1] for row in own}, made_again=stats.made_again)
 
-    def _watch(self, before, ended):
+    def _watch(self, flows, ended):
+        """Answer once rows flow."""
         while not ended.wait(0.1):
-            stats = last_stats()
-            is_new = stats is not None and (before is None or stats.run != before.run)
-            if is_new and stats.rows > 0:
+            if flows():
                 self.say(said="flowing")
                 return
 
@@ -137,35 +152,36 @@ def same(batches):
     yield from batches
 
 
-def counting(folder):
-    """Return a function that counts its rows; with a folder, one of them kills its executor."""
+def counting(folder, does):
+    """Return a function that counts its rows, and does something once it has a batch."""
 
     def count(batches):
         import os
         import signal
-        from pathlib import Path
 
         import pyarrow as pa
         from pyspark import TaskContext
 
+        partition = TaskContext.get().partitionId()
         n = total = 0
         for batch in batches:
+            if n == 0:
+                began = not (folder / "began").exists() and partition == 1
+                if does == "wait":
+                    (folder / "began").touch()
+                    time.sleep(10)
+                if does == "kill" and began:
+                    (folder / "began").touch()
+                    daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
+                    os.kill(int(daemon.partition("PPid:")[2].split()[0]), signal.SIGKILL)
+                    time.sleep(60)
             n += batch.num_rows
             total += sum(batch["id"].to_pylist())
-            if folder is None or TaskContext.get().partitionId() != 1:
-                continue
-            try:
-                Path(folder, "killed").touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")
-            os.kill(int(daemon.partition("PPid:")[2].split()[0]), signal.SIGKILL)
-            time.sleep(60)
-        row = {"p": TaskContext.get().partitionId(), "n": n, "total": total}
+        row = {"p": partition, "n": n, "total": total, "here": str(Path.cwd())}
         schema = pa.schema(
             [("p", pa.int32()), ("n", pa.int64()), ("total", pa.int64()), ("here", pa.string())]
         )
-        yield pa.RecordBatch.from_pylist([row | {"here": str(Path.cwd())}], schema=schema)
+        yield pa.RecordBatch.from_pylist([row], schema=schema)
 
     return count
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
+from headgate.spark.driver.kept_places import KeptPlaces
 from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host
-from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,16 +26,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.spark.tasks.report import TaskReport
-    from headgate.spark.tasks.start_host import HostAddress
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
-#: Most exchanges whose producers' places are kept; the oldest are forgotten.
-_MOST_PLACES: Final = 1000
-#: Most hosts or producers in one message.
-_IN_A_MESSAGE: Final = 500
 #: Seconds between two looks at the files and at the application's end.
 _LOOK: Final = 1.0
 _LOCK: Final = threading.Lock()
@@ -119,8 +114,7 @@ class KeptRuns:
         #: Local directories of executors on this host -> the number of files reported from there.
         self._directories: dict[tuple[str, ...], int] = {}
         self._sweeps = False
-        #: Exchange -> producer -> its newest attempt, and the host that serves it.
-        self._places: dict[str, dict[int, tuple[int, HostAddress]]] = {}
+        self.places = KeptPlaces()
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
@@ -141,16 +135,6 @@ class KeptRuns:
         error = str(text.get()) if text.isDefined() else ""
         return failed(error) if error else DONE
 
-    def places(self, exchange: str) -> list[Message]:
-        """Return PLACES messages with the hosts that serve the producers of an exchange."""
-        with self._lock:
-            found = dict(self._places.get(exchange, {}))
-        servers = list(dict.fromkeys(server for _, server in found.values()))
-        hosts = [[server.host, server.port, server.process] for server in servers]
-        index = {server: number for number, server in enumerate(servers)}
-        placed = [[task, attempt, index[server]] for task, (attempt, server) in found.items()]
-        return _messages(hosts, placed)
-
     def _hear(self, reports: Iterable[TaskReport]) -> None:
         """Take the reports of a task; called in the thread of PySpark's accumulator server."""
         now = time.monotonic()
@@ -170,19 +154,11 @@ class KeptRuns:
             self._began(self, run)
         run.add(report, now)
         if report.server is not None:
-            self._place(report, report.server)
+            self.places.add(report.exchange, report.task, report.attempt, report.server)
         if report.file_bytes and report.host == self._host:
             files = self._directories.get(report.directories, 0)
             self._directories[report.directories] = files + 1
             self._sweep_from_now_on()
-
-    def _place(self, report: TaskReport, server: HostAddress) -> None:
-        """Remember where the output of a producer is: of its newest attempt, as Spark does."""
-        places = self._places.pop(report.exchange, {})
-        self._places[report.exchange] = places
-        places[report.task] = report.attempt, server
-        while len(self._places) > _MOST_PLACES:
-            del self._places[next(iter(self._places))]
 
     def _sweep_from_now_on(self) -> None:
         if not self._sweeps:
@@ -212,20 +188,6 @@ class KeptRuns:
         except OSError as error:
             _LOG.warning("files of kept exchanges stay until their executor ends: %s", error)
             return False
-
-
-def _messages(hosts: list[list[Any]], placed: list[list[int]]) -> list[Message]:
-    """Return the messages with these hosts and producers; the index of a host counts over all."""
-    parts = [(batch, []) for batch in _batches(hosts)] + [([], batch) for batch in _batches(placed)]
-    parts = parts or [([], [])]
-    return [
-        Message("PLACES", fields={"hosts": some, "producers": few, "is_last": number == len(parts)})
-        for number, (some, few) in enumerate(parts, 1)
-    ]
-
-
-def _batches(rows: list[Any]) -> list[list[Any]]:
-    return [rows[at : at + _IN_A_MESSAGE] for at in range(0, len(rows), _IN_A_MESSAGE)]
 
 
 def failed(error: str) -> Outcome:

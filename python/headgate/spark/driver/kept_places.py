@@ -1,0 +1,69 @@
+"""Which host serves what a producer of a kept exchange left."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.spark.wire.messages import Message
+
+if TYPE_CHECKING:
+    from headgate.spark.tasks.start_host import HostAddress
+
+#: Hosts or producers in one message, whose size is limited.
+_IN_A_MESSAGE: Final = 500
+_UNKNOWN: Final = -1
+
+
+class KeptPlaces:
+    """The hosts that serve the producers of an application's kept exchanges.
+
+    It forgets none, because a DataFrame may be read again at any time, so it takes 16 bytes a producer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts: dict[HostAddress, int] = {}
+        #: Exchange -> for each producer, its newest attempt and the number of its host.
+        self._placed: dict[str, tuple[array[int], array[int]]] = {}
+
+    def add(self, exchange: str, producer: int, attempt: int, host: HostAddress) -> None:
+        """Remember the host of a producer's newest attempt, which is the one that Spark reads."""
+        with self._lock:
+            attempts, hosts = self._placed.setdefault(exchange, (array("q"), array("q")))
+            missing = [_UNKNOWN] * (producer + 1 - len(hosts))
+            attempts.extend(missing)
+            hosts.extend(missing)
+            attempts[producer] = attempt
+            hosts[producer] = self._hosts.setdefault(host, len(self._hosts))
+
+    def messages(self, exchange: str) -> list[Message]:
+        """Return PLACES messages with the hosts that serve the producers of an exchange."""
+        with self._lock:
+            known = list(self._hosts)
+            attempts, numbers = self._placed.get(exchange, (array("q"), array("q")))
+            found = [
+                (producer, attempt, number)
+                for producer, (attempt, number) in enumerate(zip(attempts, numbers, strict=True))
+                if number != _UNKNOWN
+            ]
+        index = {number: at for at, number in enumerate(dict.fromkeys(n for _, _, n in found))}
+        hosts = [
+            [known[number].host, known[number].port, known[number].process] for number in index
+        ]
+        return _messages(hosts, [[task, attempt, index[number]] for task, attempt, number in found])
+
+
+def _messages(hosts: list[list[Any]], placed: list[list[int]]) -> list[Message]:
+    """Return the messages with these hosts and producers; the index of a host counts over all."""
+    parts = [(batch, []) for batch in _batches(hosts)] + [([], batch) for batch in _batches(placed)]
+    parts = parts or [([], [])]
+    return [
+        Message("PLACES", fields={"hosts": some, "producers": few, "is_last": number == len(parts)})
+        for number, (some, few) in enumerate(parts, 1)
+    ]
+
+
+def _batches(rows: list[Any]) -> list[list[Any]]:
+    return [rows[at : at + _IN_A_MESSAGE] for at in range(0, len(rows), _IN_A_MESSAGE)]

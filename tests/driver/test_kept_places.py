@@ -1,0 +1,49 @@
+"""The driver's knowledge of hosts, against a plain dictionary."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.spark.driver.kept_places import KeptPlaces
+from headgate.spark.tasks.start_host import HostAddress
+from headgate.spark.wire.messages import decode, encode
+
+HOSTS = [HostAddress("10.0.0.1", 4000 + number, "ab" * 15 + f"0{number}") for number in range(4)]
+
+
+def told(places, exchange):
+    """Return producer -> attempt and host, as a consumer learns them."""
+    hosts, placed, flags = [], [], []
+    for made in places.messages(exchange):
+        message = decode(encode(made))
+        hosts += message["hosts"]
+        placed += message["producers"]
+        flags.append(message["is_last"])
+    assert flags == [False] * (len(flags) - 1) + [True]
+    return {producer: (attempt, HostAddress(*hosts[at])) for producer, attempt, at in placed}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.one_of(st.integers(0, 5), st.integers(0, 1200)),
+            st.integers(0, 2**40),
+            st.sampled_from(HOSTS),
+        )
+    )
+)
+def test_the_newest_report_of_a_producer_counts(reports):
+    places, model = KeptPlaces(), {"a": {}, "b": {}, "c": {}}
+    for exchange, producer, attempt, host in reports:
+        places.add(exchange, producer, attempt, host)
+        model[exchange][producer] = (attempt, host)
+    for exchange, expected in model.items():
+        assert told(places, exchange) == expected
+
+
+def test_many_producers_take_several_messages():
+    places = KeptPlaces()
+    for producer in range(1201):
+        places.add("a", producer, 7, HOSTS[producer % 4])
+    assert len(places.messages("a")) == 4
+    assert len(told(places, "a")) == 1201
