@@ -1,4 +1,4 @@
-"""Where a consumer of a kept exchange finds what producers left: on its own host, or at their hosts."""
+"""Where a consumer of a kept exchange finds what producers left: on its host, or at others (ADR 0023)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the host of this executor, if there is none, and finds its address; in a producer."""
+"""Starts the host of this executor, if there is none, and finds its address; in a producer. ADR 0023."""
 
 from __future__ import annotations
 
