@@ -104,13 +104,13 @@ class Program:
         """Exchange rows of about 200 bytes by the default way.
 
         Answer once a consumer has a batch, unless ``does`` is empty, and at the end with the rows by
-        partition, those of Spark's own way, and which producers ran again.
+        partition, those of Spark's own way, how many producers ran again, and where each one ran.
 
         Args:
             rows: number of rows.
             partitions: of the result.
             does: "kill" to kill an executor once its consumer has a batch, "wait" to let consumers
-                wait 10 s then.
+                wait 10 s then, "linger" for 1 s.
             by: column that places the rows; None for rows in turn.
         """
         df = self._spark.range(0, rows, 1, 6).selectExpr("id", "id % 97 k", "repeat('x', 180) s")
@@ -118,7 +118,7 @@ class Program:
         out = exchange(
             df,
             by=by,
-            map=same,
+            map=noting(folder),
             reduce=counting(folder, does),
             schema="p int, n long, total long, here string",
             map_schema=df.schema,
@@ -138,7 +138,11 @@ class Program:
         stats = last_stats()
         place = df.repartition(partitions, "k").selectExpr("spark_partition_id() p", "id")
         own = place.groupBy("p").agg({"id": "count"}).collect()
-        self.say(**answer, own={row["p"]: row[1] for row in own}, made_again=stats.made_again)
+        ran = {}
+        for note in sorted(folder.glob("ran-*"), key=lambda path: int(path.name.split("-")[2])):
+            ran.setdefault(note.name.split("-")[1], []).append(note.read_text())
+        owned = {row["p"]: row[1] for row in own}
+        self.say(**answer, own=owned, made_again=stats.made_again, ran=ran)
 
     def _watch(self, flows, ended):
         """Answer once rows flow."""
@@ -148,8 +152,17 @@ class Program:
                 return
 
 
-def same(batches):
-    yield from batches
+def noting(folder):
+    """Return a function that yields its input, and notes the directory of its executor at the end."""
+
+    def note(batches):
+        from pyspark import TaskContext
+
+        yield from batches
+        name = f"ran-{TaskContext.get().partitionId()}-{time.monotonic_ns()}"
+        (folder / name).write_text(str(Path.cwd()))
+
+    return note
 
 
 def counting(folder, does):
@@ -167,9 +180,9 @@ def counting(folder, does):
         for batch in batches:
             if n == 0:
                 began = not (folder / "began").exists() and partition == 1
-                if does == "wait":
+                if does in {"wait", "linger"}:
                     (folder / "began").touch()
-                    time.sleep(10)
+                    time.sleep(10 if does == "wait" else 1)
                 if does == "kill" and began:
                     (folder / "began").touch()
                     daemon = Path(f"/proc/{os.getppid()}/status").read_text(encoding="ascii")

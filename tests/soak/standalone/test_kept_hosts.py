@@ -1,8 +1,13 @@
-"""Kept exchanges on separate hosts: consumers get from other hosts what they cannot map."""
+"""Kept exchanges on separate hosts: consumers get from other hosts what they cannot map.
+
+``HEADGATE_TEST_HOST_FAULTS=100 pytest tests/soak/standalone/test_kept_hosts.py`` kills a random process in
+each of a hundred jobs; each is drawn from its number.
+"""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -12,23 +17,36 @@ from standalone_cluster import WORKERS
 from tests.faults.patience import wait_until
 
 ROWS = 300_000
+#: Jobs in which a random process is killed.
+FAULTS = int(os.environ.get("HEADGATE_TEST_HOST_FAULTS", "6"))
+#: Words in the command line of the processes of an executor.
+KINDS = {
+    "server": b"headgate.spark.tasks.host",
+    "worker": b"pyspark.daemon",
+    "executor": b"CoarseGrainedExecutorBackend",
+}
 #: The worker whose link is cut, and for how many seconds.
 CUT, CUT_SECONDS = WORKERS[1], 60.0
 
 pytestmark = [pytest.mark.timeout(420)]
 
 
-def hosts_on(cluster, worker):
-    """Return the ids of the processes of a worker's hosts: two each, one serves and one starts it again."""
+def processes_on(cluster, worker, kind):
+    """Return the ids of the processes of this kind on a worker."""
     found = []
     for pid in cluster.network.pids(worker):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
         except FileNotFoundError:
             continue  # it has ended meanwhile
-        if b"headgate.spark.tasks.host" in words:
+        if KINDS[kind] in words:
             found.append(pid)
     return found
+
+
+def hosts_on(cluster, worker):
+    """Return the ids of the processes of a worker's hosts: two each, one serves and one starts it again."""
+    return processes_on(cluster, worker, "server")
 
 
 def totals(rows):
@@ -93,6 +111,32 @@ def test_a_killed_host_costs_no_producer(cluster, session):
     assert answer["error"] == ""
     assert is_right(answer)
     assert answer["made_again"] == 0
+
+
+@pytest.mark.parametrize("number", range(FAULTS))
+def test_a_kill_at_random_costs_what_was_lost(cluster, session, number):
+    choose = random.Random(number)
+    kind = ("server", "executor", "worker")[number % 3]
+    start_hosts(cluster, session)
+    partitions = choose.choice((3, 6, 12))
+    session.tell("keep", rows=ROWS, partitions=partitions, does="linger")
+    time.sleep(choose.uniform(0.1, 3.0))
+    victims = processes_on(cluster, choose.choice(WORKERS), kind)
+    victim = max(victims)  # the youngest: not the process that starts the others
+    place = Path(f"/proc/{victim}/cwd").readlink()
+    os.kill(victim, signal.SIGKILL)
+    while (answer := session.hear(200))["said"] != "ended":
+        pass
+    assert answer["error"] == ""
+    assert is_right(answer)
+    again = {task: places for task, places in answer["ran"].items() if len(places) > 1}
+    print(f"\nkilled a {kind}: made again {answer['made_again']}, ran again {again}")
+    assert answer["made_again"] <= len(again)
+    if kind == "executor":
+        assert {places[0] for places in again.values()} <= {str(place)}
+    else:
+        # A producer whose worker was killed at its end had not succeeded.
+        assert len(again) <= (kind == "worker")
 
 
 def test_a_job_outlives_or_names_a_worker_that_is_cut_off(cluster, session):
