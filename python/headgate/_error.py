@@ -74,12 +74,6 @@ class HeadgateError(Exception):
             self.add_note(f"caused by:\n{text}")
         return self
 
-    def as_warning(self) -> HeadgateWarning:
-        """Return a warning with the same text and code, for a call that falls back instead."""
-        warning = HeadgateWarning(str(self))
-        warning.code = self.code
-        return warning
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the fields, the notes and the cause as text, because tracebacks do not pickle."""
         return _rebuild, (type(self), self._state())

@@ -303,17 +303,6 @@ OPTIONS: Final[dict[str, Option]] = {
             maximum=100_000,
         ),
         Option(
-            "on_no_slots",
-            "choice",
-            "shuffle",
-            ("exchange",),
-            "What happens if the slots do not suffice for the consumers and one producer. With "
-            "shuffle, the job runs through Spark's own repartition, with a warning; with error, "
-            "the call raises. If slots run short only later, shuffle lets consumers take over "
-            "each other's partitions, and error forbids that: see docs/slots.md.",
-            choices=("shuffle", "error"),
-        ),
-        Option(
             "consumer_timeout",
             "duration",
             "60s",

@@ -6,9 +6,9 @@ module, the Python API and the Spark layer can all use it. The native module rai
 
 The text of an error has four lines::
 
-    [HG-2101] this exchange needs 16 task slots at the same time; the cluster has 8
+    [HG-2101] a pipelined exchange needs a task slot for each partition and one more, here 17; the cluster has 8
       asked   num_partitions=16        have  2 executors x 4 cores
-      do one  num_partitions=7 · spark.executor.instances=4
+      do one  mode="kept" · num_partitions=7 · spark.executor.instances=4
       more    python -m headgate explain HG-2101
 
 A line without content is left out. Codes: 1xxx options and environment, 2xxx scheduling, 3xxx
@@ -77,16 +77,14 @@ class NotEnoughSlots(HeadgateError, RuntimeError):
     """The consumers and one producer cannot run at the same time on this cluster."""
 
     code = "HG-2101"
-    default_remedy = 'a smaller num_partitions · more slots · on_no_slots="shuffle"'
+    default_remedy = 'mode="kept" · a smaller num_partitions · more slots'
 
 
 class SlotsExhausted(HeadgateError, RuntimeError):
     """All slots are held by consumers that wait for producers, so no task can make progress."""
 
     code = "HG-2102"
-    default_remedy = (
-        "a smaller num_partitions for each exchange · more slots · cache one of the inputs"
-    )
+    default_remedy = 'mode="kept" · a smaller num_partitions for each exchange · more slots'
 
 
 class RunStalled(HeadgateError, RuntimeError):

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
-import warnings
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._option_table import TASK_OPTIONS
-from headgate.errors import NotBuiltError, NotEnoughSlots
-from headgate.selectors import PLACED_BY_ORDER
+from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error, partitions_on_connect
-from headgate.spark.portable import portable
 from headgate.spark.progress import latest
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
@@ -31,8 +26,6 @@ if TYPE_CHECKING:
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.tasks.user_function import BatchFunction
 
-_PRODUCER: Final = "headgate.spark.tasks.producer"
-_CONSUMER: Final = "headgate.spark.tasks.consumer"
 _LOG: Final = logging.getLogger("headgate.spark")
 _SHORTEST: Final = (
     "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because no map makes "
@@ -78,9 +71,7 @@ def exchange(
 
     The tasks of a pipelined exchange's DataFrame are the consumers. When an action runs it, they hold
     ``num_partitions`` slots (cores) until the end. The producers run as a Spark job of their own on
-    the other slots, in waves if they do not all fit. If not even one producer fits beside the
-    consumers, the same job runs through Spark's own shuffle, with a
-    :class:`headgate.errors.HeadgateWarning`.
+    the other slots, in waves if they do not all fit.
 
     The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
     raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
@@ -132,8 +123,6 @@ def exchange(
             - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"pipelined"``, see docs/kept.md
             - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by
               default those of the input
-            - ``on_no_slots``: ``"shuffle"`` (default) uses Spark's own shuffle if the slots do not
-              suffice, ``"error"`` raises NotEnoughSlots
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
             - memory of each Python worker: ``memory`` (64 MiB), ``segment_size``,
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
@@ -157,8 +146,8 @@ def exchange(
             source never ends or has no schema; ``parallelism`` or ``watermarks`` with a DataFrame.
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
-        NotEnoughSlots: With ``on_no_slots="error"`` only: the consumers and one producer need more
-            slots than the cluster has.
+        NotEnoughSlots: The consumers of a pipelined exchange and one producer need more slots than the
+            cluster has.
         NotBuiltError: ``mode="pipelined"`` or ``watermarks`` in a session of Spark Connect; or
             ``mode="kept"`` with ``watermarks``, with a source whose enumerator sends events to its
             readers, or on a cluster with a ``by`` that places rows by their order.
@@ -188,6 +177,7 @@ def last_stats() -> ExchangeStats | None:
 
 
 def _plan(request: Request) -> DataFrame:
+    from headgate.spark.pipelined import pipeline  # noqa: PLC0415
     from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
     if is_connect(request.session):
@@ -198,17 +188,7 @@ def _plan(request: Request) -> DataFrame:
         _LOG.info(_SHORTEST, request.by_words, partitions)
         return shuffle(request, partitions, slots.number)
     kept = _kept(request, given or max(1, slots.number), slots.number)
-    if kept is not None:
-        return kept
-    partitions = given or max(1, slots.number // 2)
-    if partitions + 1 > max(slots.number, slots.most):
-        error = _not_enough(partitions, slots, request)
-        if request.options["on_no_slots"] == "error":
-            raise error
-        warnings.warn(error.as_warning(), stacklevel=3)
-        return shuffle(request, partitions, slots.number)
-    readers = request.options["parallelism"] or slots.number - partitions
-    return _pipelined(request, partitions, readers)
+    return pipeline(request, slots) if kept is None else kept
 
 
 def _on_connect(request: Request) -> DataFrame:
@@ -265,64 +245,6 @@ def _slots(request: Request) -> Slots:
     return slots
 
 
-def _pipelined(request: Request, partitions: int, readers: int) -> DataFrame:
-    from headgate.spark.driver import application  # noqa: PLC0415
-    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
-    from headgate.spark.driver.jobs import Plan  # noqa: PLC0415
-    from headgate.spark.tasks.control import Place  # noqa: PLC0415
-    from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
-    from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
-
-    owner = application.of(request.context)
-    exchange_id, secret = os.urandom(16), os.urandom(32)
-    options = request.options
-    common = {
-        "place": Place(
-            owner.host,
-            owner.port,
-            exchange_id,
-            secret,
-            options["consumer_timeout"],
-            options["heartbeat_timeout"],
-        ),
-        "schema": request.wire_schema,
-        "num_partitions": partitions,
-        "options": {name: options[name] for name in TASK_OPTIONS},
-    }
-
-    given = request.source
-    name = "" if given is None else f" {given.name}"
-    words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
-    source = None if given is None else given.plan(readers)
-
-    def producers(run: int, epoch: int) -> DataFrame:
-        task = ProducerTask(
-            **common,
-            run=run,
-            epoch=epoch,
-            map=request.map,
-            by=request.by,
-            source=source,
-            map_option=request.map_option,
-        )
-        df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
-        return df.mapInArrow(portable(task, _PRODUCER, f"{words}: map"), RESULT)
-
-    may_hand_over = options["on_no_slots"] == "shuffle"
-    facts = ExchangeFacts(partitions, may_hand_over, options["heartbeat_timeout"])
-    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
-    plan = Plan(producers, words, options["progress"], source, by_order)
-    owner.register(exchange_id, secret, facts, plan)
-    consumers = request.session.range(0, partitions, 1, partitions)
-    task = ConsumerTask(
-        **common,
-        reduce=request.reduce,
-        batch_bytes=options["batch_bytes"],
-        result=request.result_schema,
-    )
-    return consumers.mapInArrow(portable(task, _CONSUMER, f"{words}: reduce"), request.result)
-
-
 def _without_columns(
     df: DataFrame,
     by: Any,
@@ -353,21 +275,3 @@ def _stripped(function: BatchFunction) -> BatchFunction:
         return function(batch.select([]) for batch in batches)
 
     return stripped
-
-
-def _not_enough(partitions: int, slots: Slots, request: Request) -> NotEnoughSlots:
-    asked = f"num_partitions={partitions} ({request.options.sources['num_partitions']})"
-    remedies = [f"num_partitions={slots.number - 1}"] if slots.number > 1 else []
-    remedies.append(f"a master with at least {partitions + 1} slots")
-    if request.options["on_no_slots"] == "shuffle":
-        remedies.append('on_no_slots="shuffle" applies now: Spark\'s own repartition, same result')
-    else:
-        remedies.append('on_no_slots="shuffle" (Spark\'s own repartition, same result)')
-    return NotEnoughSlots(
-        f"this exchange needs {partitions + 1} task slots at the same time; "
-        f"the cluster has {slots.number}",
-        asked=asked,
-        have=slots.words,
-        remedy=" · ".join(remedies),
-        details={"needed": partitions + 1, "slots": slots.number},
-    )

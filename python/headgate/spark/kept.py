@@ -143,7 +143,7 @@ def _hosts(request: Request, name: str, runs: KeptRuns) -> tuple[HostPlan, Place
     owner = application.of(request.context)
     exchange_id, secret = bytes.fromhex(name), os.urandom(32)
     timeout, heartbeat = (request.options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
-    facts = ExchangeFacts(0, may_hand_over=False, heartbeat_timeout=heartbeat)
+    facts = ExchangeFacts(0, heartbeat)
     owner.register_kept(exchange_id, secret, facts, lambda: runs.places.messages(name))
     place = Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
     return HostPlan(owner.data_id, owner.data_secret, owner.host), place

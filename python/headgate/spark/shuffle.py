@@ -1,6 +1,6 @@
 """The plan through Spark's own shuffle: the shortest way for rows that no Python function makes.
 
-It also serves a pipelined exchange whose consumers do not fit the slots.
+It also serves clients of Spark Connect.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.bounded import BoundedDict
+from headgate.spark.driver.deadlocks import Deadlocks
 from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.epochs import RunState
 from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
@@ -26,7 +27,6 @@ from headgate.spark.driver.members import (
     State,
 )
 from headgate.spark.driver.outcomes import PendingOutcomes
-from headgate.spark.driver.relief import Relief
 from headgate.spark.driver.run import Run
 from headgate.spark.driver.slots import SlotFacts
 from headgate.spark.driver.stalls import Stalls
@@ -57,9 +57,7 @@ class Coordinator:
         #: Tasks that hold a slot and wait for a cached partition.
         self.blocked = 0
         self.formation = Formation(self._new_run)
-        self._relief = Relief(
-            self.formation.owners, lambda x: self.exchanges[x].may_hand_over, self.effects
-        )
+        self._deadlocks = Deadlocks()
         self.stalls = Stalls()
         self.outcomes = PendingOutcomes()
         #: Exchange and stage -> cause, to answer Spark's retries of a failed stage.
@@ -118,7 +116,7 @@ class Coordinator:
         run = self.runs.get(member.run)
         if isinstance(member, Consumer):
             self.formation.drop(member)
-        speaks = member.state in {State.LIVE, State.ENDING} and not _is_leaving(member)
+        speaks = member.state in {State.LIVE, State.ENDING}
         if run is None or run.is_over or not speaks:
             member.state = State.FAILED
         else:
@@ -141,7 +139,7 @@ class Coordinator:
         run = self.runs.get(member.run)
         if isinstance(member, Consumer):
             self.formation.drop(member)
-        if run is not None and not run.is_over and not _is_leaving(member):
+        if run is not None and not run.is_over:
             run.silent(member, cause)
         member.state = State.FAILED
 
@@ -210,13 +208,10 @@ class Coordinator:
             run.epochs.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
-            self._relief.check(runs, self.consumers, self.blocked, slots, now)
+            self._deadlocks.check(runs, self.consumers, self.blocked, slots, now)
         for run in self.runs.values():
             run.waits_for_slots = run.state is RunState.FORMING and 0 < slots.there <= len(held)
             run.tick(now)
-            if run.state is not RunState.FORMING and not run.is_fixed:
-                self.formation.owners.fix(run)
-                run.is_fixed = True
         self._forget(now)
 
     def close(self) -> None:
@@ -251,11 +246,9 @@ class Coordinator:
                 if first.state is State.LOST:
                     # Spark has started it again: there is no need to wait for its status.
                     run.consumer_lost(first, lost(first, ""))
-                run.rejoin(consumer)
+                run.join(consumer)
                 return
-        if not self.formation.arrive(consumer, self.live_runs, now):
-            consumer.leaving = True
-            self._send(consumer, "END")
+        self.formation.arrive(consumer, self.live_runs, now)
 
     def _producer(self, connection: int, exchange_id: bytes, message: Message) -> None:
         fields = (message["stage"], message["partition"], message["attempt"])
@@ -399,7 +392,3 @@ class Coordinator:
 def _count(member: Member, message: Message) -> None:
     for name, value in message.fields.items():
         setattr(member, name, value)
-
-
-def _is_leaving(member: Member) -> bool:
-    return isinstance(member, Consumer) and member.leaving

@@ -34,7 +34,7 @@ class RunState(Enum):
     """The life of a run, in order."""
 
     FORMING = auto()
-    """No producer has a slot yet: consumers may still join, or be handed over."""
+    """No producer has a slot yet: consumers may still join."""
     FLOWING = auto()
     """Consumers are started, producers come and go."""
     SEALED = auto()
@@ -100,8 +100,7 @@ class Epochs:
         self.state = RunState.FLOWING
         for consumer in self._roster.live_consumers:
             consumer.started = True
-            indexes = self._roster.serves[consumer.index]
-            self._roster.send(consumer, "START", {"indexes": indexes})
+            self._roster.send(consumer, "START")
 
     def seal(self, producers: int) -> None:
         """Tell the consumers that there is no further producer.

@@ -104,14 +104,14 @@ class SparkFacts:
         """Return True if a thread of the driver computes, and the stacks of all threads."""
         return driver_threads(self._scala)
 
-    def blocked(self, stages: Iterable[int]) -> int | None:
+    def blocked(self, stages: Iterable[int]) -> int:
         """Return how many tasks wait for a cached partition that one of these stages computes.
 
-        Such a task holds a slot without being a consumer. None when nothing is persisted.
+        Such a task holds a slot without being a consumer.
         """
         persisted = set(self._scala.getPersistentRDDs().keySet().mkString(",").split(",")) - {""}
         if not persisted:
-            return None
+            return 0
         ours: set[str] = set()
         for stage in stages:
             ours |= _rdds(self._stage(stage)) & persisted

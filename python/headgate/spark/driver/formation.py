@@ -47,53 +47,7 @@ class ExchangeFacts:
     """An exchange, as far as the coordinator needs it."""
 
     num_partitions: int
-    may_hand_over: bool
     heartbeat_timeout: float = 10.0
-
-
-class SubpartitionOwners:
-    """The consumer that serves each subpartition; fixed once it was handed over or served.
-
-    Spark may compute the partitions of one result in different runs, for a stage retry or a cache.
-    All of them must give the rows to the same consumer: within a stage always, and within an
-    exchange while anything is persisted, as a cached partition outlives its stage.
-    docs/adr/0003-handing-over-subpartitions.md says why.
-    """
-
-    def __init__(self) -> None:
-        self.is_persisting = False
-        self._by_stage: dict[tuple[bytes, int], dict[int, int]] = defaultdict(dict)
-        self._by_exchange: dict[bytes, dict[int, int]] = defaultdict(dict)
-
-    def persisting(self, anything: bool) -> None:
-        """Record that the application has persisted data, or none."""
-        self.is_persisting = anything
-        if not anything:
-            self._by_exchange.clear()
-
-    def of(self, exchange_id: bytes, stage: int) -> dict[int, int]:
-        """Return index -> index of its consumer, for those that are fixed."""
-        fixed = dict(self._by_exchange.get(exchange_id, {}))
-        fixed.update(self._by_stage.get((exchange_id, stage), {}))
-        return fixed
-
-    def fix(self, run: Run) -> None:
-        """Fix the consumers of all subpartitions of a run."""
-        for kept, served in run.roster.serves.items():
-            for index in served:
-                self._by_stage[run.exchange_id, run.stage][index] = kept
-                if self.is_persisting:
-                    self._by_exchange[run.exchange_id][index] = kept
-
-    def fix_given(self, run: Run, given: Iterable[int], kept: int) -> None:
-        """Fix that these indexes of a run are served by another run's ``kept``."""
-        for index in given:
-            self._by_stage[run.exchange_id, run.stage][index] = kept
-
-    def forget(self, stages: set[int]) -> None:
-        """Drop all stages but these."""
-        for key in [key for key in self._by_stage if key[1] not in stages]:
-            del self._by_stage[key]
 
 
 class Formation:
@@ -104,27 +58,22 @@ class Formation:
     """
 
     def __init__(self, new_run: Callable[[bytes, int, float], Run]) -> None:
-        self.owners = SubpartitionOwners()
         self.waiting: list[Consumer] = []
         self.facts: dict[int, StageFacts] = {}
         self._new_run = new_run
         self._attempts: dict[int, set[int]] = defaultdict(set)
         self._arrived: dict[int, float] = {}
 
-    def arrive(self, consumer: Consumer, runs: Iterable[Run], now: float) -> bool:
-        """Add a consumer; return False if another one serves its subpartition for good."""
+    def arrive(self, consumer: Consumer, runs: Iterable[Run], now: float) -> None:
+        """Add a consumer: to a run that forms, or to those that wait for one."""
         self._attempts[consumer.stage].add(consumer.attempt)
         self._arrived[consumer.stage] = now
         consumer.since = now
-        owners = self.owners.of(consumer.exchange_id, consumer.stage)
-        if owners.get(consumer.index, consumer.index) != consumer.index:
-            return False
         for run in runs:
             if self._fits(consumer, run):
-                run.join(consumer, _adopted(consumer.index, owners))
-                return True
+                run.join(consumer)
+                return
         self.waiting.append(consumer)
-        return True
 
     def drop(self, consumer: Consumer) -> None:
         """Remove a waiting consumer."""
@@ -146,7 +95,6 @@ class Formation:
 
     def forget(self, stages: set[int]) -> None:
         """Drop all stages but these."""
-        self.owners.forget(stages)
         for known in (self._attempts, self._arrived, self.facts):
             for stage in [stage for stage in known if stage not in stages]:
                 del known[stage]
@@ -166,8 +114,7 @@ class Formation:
             if run is None:
                 run = self._new_run(consumer.exchange_id, stage, now)
                 runs.append(run)
-            owners = self.owners.of(consumer.exchange_id, stage)
-            run.join(consumer, _adopted(consumer.index, owners))
+            run.join(consumer)
         return runs
 
     @staticmethod
@@ -176,9 +123,5 @@ class Formation:
             run.state is RunState.FORMING
             and run.exchange_id == consumer.exchange_id
             and run.stage == consumer.stage
-            and consumer.index not in run.roster.indexes
+            and consumer.index not in run.roster.consumers
         )
-
-
-def _adopted(index: int, owners: dict[int, int]) -> list[int]:
-    return [other for other, home in owners.items() if home == index]

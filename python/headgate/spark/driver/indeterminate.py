@@ -40,7 +40,7 @@ class IndeterminateExchanges:
         return Cause(
             errors.IntegrityError.code,
             "a new run could place rows differently, but other partitions of this result are done",
-            asked=f"partitions {', '.join(map(str, sorted(run.roster.indexes)[:8]))} once more",
+            asked=f"partitions {', '.join(map(str, sorted(run.roster.consumers)[:8]))} once more",
             have="rows are placed by the order in which they come",
             remedy="by= a column or columns · an input in a fixed order, as files have"
             " · cache() the input",

@@ -6,7 +6,6 @@ import logging
 import queue
 import threading
 import time
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -151,17 +150,6 @@ class Jobs:
         run.readers = Readers(run, SourceRun(source, run, self._enumerators, self._server.post))
         run.readers.start()
 
-    def warn(self, text: str) -> None:
-        """Warn once per text, as Python's warnings do."""
-        warning = errors.HeadgateWarning(text)
-        warning.code = errors.NotEnoughSlots.code
-        try:
-            warnings.warn(warning, stacklevel=1)
-        except errors.HeadgateWarning:
-            say(
-                logging.WARNING, "%s", text
-            )  # the user made warnings errors; this thread must go on
-
     def tick(self, coordinator: Coordinator) -> None:
         """Pass new stages to the watching thread; show progress."""
         stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
@@ -218,8 +206,7 @@ class Jobs:
         def told() -> None:
             coordinator = self._server.coordinator
             coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
-            coordinator.formation.owners.persisting(blocked is not None)
-            coordinator.blocked = blocked or 0
+            coordinator.blocked = blocked
             for number in active & coordinator.runs.keys():
                 coordinator.runs[number].epochs.jobs.is_active = True
             coordinator.stage_facts(facts)

@@ -97,8 +97,6 @@ class Consumer(Member):
     ready: bool = True
     #: True once rows of an epoch that ended have left it, so that its task must fail.
     yielded: bool = False
-    #: True once it was sent END: another consumer serves its subpartition.
-    leaving: bool = False
 
 
 class LossOfReader(Protocol):
@@ -190,11 +188,4 @@ class Ended:
     cause: Cause | None
 
 
-@dataclass(frozen=True, slots=True)
-class Warn:
-    """Tell the user, on the driver, once."""
-
-    text: str
-
-
-Effect = Send | Submit | Cancel | AskVerdict | Kill | EpochEnded | Ended | Warn
+Effect = Send | Submit | Cancel | AskVerdict | Kill | EpochEnded | Ended

@@ -42,7 +42,7 @@ class PendingOutcomes:
         for other in (*others, *self.consumers.values()):
             theirs = (other.exchange_id, other.stage, other.partition, other.index)
             counts = other.is_present or other.state is State.STOPPED
-            if theirs == key and counts and not other.leaving and other.attempt != consumer.attempt:
+            if theirs == key and counts and other.attempt != consumer.attempt:
                 return other
         return None
 

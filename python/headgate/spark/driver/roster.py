@@ -24,8 +24,6 @@ class Roster:
         self._effects = effects
         self.epoch = 0
         self.consumers: dict[int, Consumer] = {}
-        #: Index of a consumer -> the subpartitions that it reads.
-        self.serves: dict[int, list[int]] = {}
         self.producers: dict[int, Producer] = {}
         #: Second attempts of producers.
         self.parked: list[Producer] = []
@@ -33,19 +31,9 @@ class Roster:
         self.former: list[Producer] = []
 
     @property
-    def indexes(self) -> set[int]:
-        """The subpartitions that consumers of this run read, or would have read."""
-        return {index for served in self.serves.values() for index in served}
-
-    @property
     def wanted(self) -> list[int]:
         """The subpartitions that a producer must fill now."""
-        return sorted(
-            index
-            for kept, served in self.serves.items()
-            if self.consumers[kept].is_present
-            for index in served
-        )
+        return sorted(index for index, consumer in self.consumers.items() if consumer.is_present)
 
     @property
     def members(self) -> Iterable[Member]:
@@ -79,22 +67,6 @@ class Roster:
                 copy.state = State.LIVE
                 return copy
         return None
-
-    def adopt(self, given: Iterable[int], kept: int) -> None:
-        """Let the consumer of ``kept`` serve indexes that were another run's."""
-        self.serves[kept] = sorted({*self.serves[kept], *given})
-
-    def hand_over(self, given: Iterable[int], kept: int) -> None:
-        """Let the consumer of ``kept`` serve the ``given`` indexes too; their own tasks end."""
-        for index in given:
-            self.adopt(self.serves.pop(index), kept)
-            self.leave(index)
-
-    def leave(self, index: int) -> None:
-        """Let the consumer of an index end, as another one serves it."""
-        consumer = self.consumers.pop(index)
-        consumer.leaving = True
-        self.send(consumer, "END")
 
     def begin_epoch(self) -> None:
         """Begin the next epoch: it has the same consumers, and no producer yet."""

@@ -20,7 +20,6 @@ from headgate.spark.driver.roster import Roster
 from headgate.spark.wire.cause import CANCELLED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
     from headgate.spark.driver.readers import Readers
     from headgate.spark.wire.cause import Cause
@@ -58,7 +57,6 @@ class Run:
         self.readers: Readers | None = None
         self.started = now
         self.ended_at = 0.0
-        self.is_fixed = False
         #: Splits that were read to their end, and their total where it is known.
         self.splits_done = 0
         self.splits_total: int | None = None
@@ -93,14 +91,8 @@ class Run:
         """End the run as cancelled; by the first cause if no further epoch was allowed."""
         self.epochs.cancel()
 
-    def join(self, consumer: Consumer, adopted: Iterable[int] = ()) -> None:
-        """Add a consumer while the run forms; ``adopted`` are further indexes that it serves."""
-        consumer.run = self.number
-        self.roster.consumers[consumer.index] = consumer
-        self.roster.serves[consumer.index] = sorted({consumer.index, *adopted})
-
-    def rejoin(self, consumer: Consumer) -> None:
-        """Let a further attempt take the place of a lost consumer, between two epochs."""
+    def join(self, consumer: Consumer) -> None:
+        """Add a consumer while the run forms, or a further attempt of a lost one between epochs."""
         consumer.run = self.number
         self.roster.consumers[consumer.index] = consumer
 
@@ -116,14 +108,6 @@ class Run:
         first = self.roster.consumers.get(consumer.index)
         gone = first is not None and first.state in {State.LOST, State.FAILED}
         return first if gone else None
-
-    def dismiss(self, given: Iterable[int]) -> None:
-        """End the consumers of indexes that another run serves."""
-        for index in given:
-            del self.roster.serves[index]
-            self.roster.leave(index)
-        if not self.roster.consumers:
-            self.epochs.finish()
 
     def tick(self, now: float) -> None:
         """Do what time makes due."""
@@ -192,9 +176,8 @@ class Run:
         if self.is_over or self.roster.consumers.get(consumer.index) is not consumer:
             return
         if self.state is not RunState.SEALED:
-            for index in self.roster.serves[consumer.index]:
-                for producer in self.roster.live_producers:
-                    self.roster.send(producer, "CONSUMER_GONE", {"index": index})
+            for producer in self.roster.live_producers:
+                self.roster.send(producer, "CONSUMER_GONE", {"index": consumer.index})
         if not any(self.epochs.is_awaited(c) for c in self.roster.consumers.values()):
             self.epochs.finish()
 

@@ -26,7 +26,6 @@ from headgate.spark.driver.members import (
     Member,
     Send,
     Submit,
-    Warn,
 )
 from headgate.spark.wire.channel import CoordinatorLink
 from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
@@ -73,9 +72,6 @@ class SparkSide(Protocol):
 
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Handle the end of a run."""
-
-    def warn(self, text: str) -> None:
-        """Warn the user."""
 
     def tick(self, coordinator: Coordinator) -> None:
         """Read the state of the coordinator, in each turn of the loop."""
@@ -349,8 +345,6 @@ class Server:
                 self._side.epoch_ended(runs[run], epoch, cause)
             case Ended(run=run, cause=cause):
                 self._side.ended(runs[run], cause)
-            case Warn(text=text):
-                self._side.warn(text)
 
     def _close(self, number: int, error: HeadgateError | None = None) -> None:
         connection = self._forget(number)

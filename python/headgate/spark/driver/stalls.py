@@ -1,6 +1,6 @@
 """Ends a run that waits although slots are free and nothing runs. No sockets, no Spark.
 
-relief.py handles consumers that hold all slots. Here slots are free, so Spark could start a task at
+deadlocks.py handles consumers that hold all slots. Here slots are free, so Spark could start a task at
 any moment, but does not: its driver waits for an event that never comes.
 """
 

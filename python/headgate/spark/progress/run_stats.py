@@ -26,7 +26,7 @@ class RunStats:
         seconds: from the arrival of the last consumer to the end of the run, or to now; from the
             start of the first task of a kept exchange.
         producers: producer tasks that are done.
-        consumers: consumer tasks; fewer than partitions if some were handed over.
+        consumers: consumer tasks.
         rows: rows sent.
         bytes: bytes of pages sent.
         pages: buffers sent.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import headgate as hg
 from headgate import errors
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.control import Control, Counts
-from headgate.spark.tasks.merge import merge
 from headgate.spark.tasks.task import ConsumerTask, environment, here
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
@@ -36,27 +34,28 @@ def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     for index in indexes:
         with Control(task.place) as control:
             control.send("CONSUMER", {**here().fields(), "index": index})
-            yield from _serve(task, control)
+            yield from _serve(task, control, index)
 
 
-def _serve(task: ConsumerTask, control: Control) -> Iterator[pa.RecordBatch]:
+def _serve(task: ConsumerTask, control: Control, index: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one index; begin again in each epoch until a row was yielded."""
-    while (message := control.receive()).kind != "END":
+    while True:
+        message = control.receive()
         if message.kind == "ABORT":
             raise Cause.from_fields(message.fields).error()
         if message.kind == "START":
             control.bind(message.run, message.epoch)
             try:
-                yield from _resident(task, control, message).read()
+                yield from _resident(task, control, message, index).read()
             except _EpochOver:
                 control.send("READY")
             else:
                 return
 
 
-def _resident(task: ConsumerTask, control: Control, start: Message) -> _Resident:
+def _resident(task: ConsumerTask, control: Control, start: Message, index: int) -> _Resident:
     try:
-        return _Resident(task, control, start)
+        return _Resident(task, control, start, index)
     except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
         raise explain(control, error, None, "consumer") from None
 
@@ -71,16 +70,11 @@ def derived(cause: Cause) -> errors.HeadgateError:
     return cause.error()
 
 
-@dataclass(slots=True)
-class _Gate:
-    gate: Any
-    indexes: list[int]
-
-
 class _Resident:
-    def __init__(self, task: ConsumerTask, control: Control, start: Message) -> None:
+    def __init__(self, task: ConsumerTask, control: Control, start: Message, index: int) -> None:
         self._task = task
         self._control = control
+        self._index = index
         self._counts = Counts()
         self._cause: Cause | None = None
         self._producers: set[int] = set()
@@ -89,19 +83,13 @@ class _Resident:
         self._has_yielded = False
         self._ended: Cause | None = None
         self._environment = environment(task, control, start.run, start.epoch)
-        indexes = start["indexes"]
-        # Each index gets a call of reduce; without reduce one gate may read all of them.
-        groups = [indexes] if task.reduce is None else [[index] for index in indexes]
-        self._gates = [
-            _Gate(self._environment.create_input_gate(sealed=False, schema=task.schema), group)
-            for group in groups
-        ]
+        self._gate = self._environment.create_input_gate(sealed=False, schema=task.schema)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the result; report how it ended."""
         try:
             self._control.listen(self._handle, self._counts)
-            for batch in merge([self._reduce(gate) for gate in self._gates], self._stop):
+            for batch in self._reduce():
                 self._mark_yielded()
                 yield batch
             self._control.progress(self._counts)
@@ -143,9 +131,9 @@ class _Resident:
         fields = message.fields if message.kind == "ABORT" else ended.fields()
         return Cause.from_fields(fields).error()
 
-    def _reduce(self, gate: _Gate) -> Iterator[pa.RecordBatch]:
+    def _reduce(self) -> Iterator[pa.RecordBatch]:
         task = self._task
-        reader = hg.RecordReader(gate.gate, schema=task.schema, batch_bytes=task.batch_bytes)
+        reader = hg.RecordReader(self._gate, schema=task.schema, batch_bytes=task.batch_bytes)
         clock = Clock()
         self._counts.clocks.append(clock)
         source = Source(reader, self._count, clock)
@@ -168,9 +156,7 @@ class _Resident:
         match message.kind:
             case "PARTITION":
                 self._producers.add(message["producer"])
-                for gate in self._gates:
-                    for index in gate.indexes:
-                        gate.gate.add_channel(_address(message, index))
+                self._gate.add_channel(_address(message, self._index))
             case "SEALED":
                 self._seal(message["producers"])
             case "EPOCH_ENDED":
@@ -197,13 +183,11 @@ class _Resident:
             )
             self._stop()
             return
-        for gate in self._gates:
-            gate.gate.seal()
+        self._gate.seal()
 
     def _stop(self) -> None:
         cause = self._cause or self._ended or CANCELLED
-        for gate in self._gates:
-            gate.gate.fail(cause.summary)
+        self._gate.fail(cause.summary)
 
 
 def explain(

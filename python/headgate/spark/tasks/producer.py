@@ -36,9 +36,8 @@ RESULT: str = "partition int, attempt long, rows long, bytes long, pages long"
 def run(task: ProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Send the partition's rows to their consumers; yield one row of totals.
 
-    A producer connects once it has its first batch, because subpartitions can be handed over only
-    before a producer has connected, and its input may be another exchange that still waits for a
-    slot. The reader of a source has no input: it connects at once, and registers with the first
+    A producer connects once it has its first batch, because consumers can join a run only before a
+    producer has connected, and its input may be another exchange that still waits for a slot. The reader of a source has no input: it connects at once, and registers with the first
     batch of its first split.
     """
     import pyarrow as pa  # noqa: PLC0415 - only workers need it

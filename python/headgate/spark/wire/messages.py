@@ -197,8 +197,7 @@ FIELDS: Final[dict[str, Checks]] = {
     "NO_MORE_SPLITS": {},
     "ALIGN": {"ms": _is_ms},
     # coordinator -> consumer
-    "START": {"indexes": _is_indexes},
-    "END": {},
+    "START": {},
     "PARTITION": {"producer": _is_count, "attempt": _is_count, **_PLACE},
     "SEALED": {"producers": _is_count},
     # coordinator -> producer

@@ -1,0 +1,96 @@
+"""Ends a run if consumers that wait for producers hold all slots. No sockets, no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headgate import errors
+from headgate.spark.driver.epochs import RunState
+from headgate.spark.driver.waiting import SERVED, Snapshot, held_by
+from headgate.spark.wire.cause import Cause
+
+if TYPE_CHECKING:
+    from headgate.spark.driver.members import Consumer
+    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.slots import SlotFacts
+
+#: Seconds for which waiting consumers hold all slots before one run fails.
+CIRCLE: Final = 2.0
+
+
+@dataclass(slots=True)
+class Deadlocks:
+    """The time since which waiting consumers hold all slots."""
+
+    _seen: tuple[set[int], int, int] = field(default_factory=lambda: (set(), 0, 0))
+    _since: float = 0.0
+
+    def check(
+        self,
+        runs: list[Run],
+        consumers: list[Consumer],
+        blocked: int,
+        slots: SlotFacts,
+        now: float,
+    ) -> None:
+        """Fail one run if no slot will become free by itself.
+
+        Args:
+            runs: all of them.
+            consumers: all of them.
+            blocked: tasks that wait for a cached partition that a consumer computes.
+            slots: as Spark's scheduler has them.
+            now: seconds on a monotonic clock.
+        """
+        residents = {c.attempt for c in consumers if c.is_present}
+        seen = (residents, blocked, slots.there)
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        held = len(residents) + blocked
+        if self._is_full(slots, held, now) and not _will_move(runs, residents):
+            self._fail_one(runs, consumers, blocked, slots, now)
+
+    def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:
+        """Return True if waiting consumers hold every slot and no further slot will come."""
+        if not held or slots.busy < slots.there or slots.busy > held:
+            return False  # a free slot, or a task of another job, which ends by itself
+        return not slots.to_come or now - self._since >= slots.patience
+
+    def _fail_one(
+        self,
+        runs: list[Run],
+        consumers: list[Consumer],
+        blocked: int,
+        slots: SlotFacts,
+        now: float,
+    ) -> None:
+        stuck = [run for run in runs if run.state not in SERVED]
+        if not stuck or now - self._since < CIRCLE:
+            return
+        seen = Snapshot(stuck, consumers, blocked, slots, [], lambda _: "")
+        late = f"; waited {now - self._since:.0f} s for those" if slots.to_come else ""
+        last = max(stuck, key=lambda run: (run.state is RunState.FORMING, run.number))
+        last.fail(
+            Cause(
+                errors.SlotsExhausted.code,
+                f"all {slots.there} slots are held by consumers that wait for a producer",
+                asked=f"{slots.busy} tasks of {len(stuck)} runs at the same time, and one producer",
+                have=f"{held_by(last, seen)}{late}",
+                remedy=errors.SlotsExhausted.default_remedy,
+            )
+        )
+        self._since = now
+
+
+def _will_move(runs: list[Run], residents: set[int]) -> bool:
+    """Return True if a slot becomes free by itself."""
+    for run in runs:
+        if run.state in SERVED and any(
+            consumer.is_present for consumer in run.roster.consumers.values()
+        ):
+            return True
+        # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
+        if any(p.is_present and p.attempt not in residents for p in run.roster.producers.values()):
+            return True
+    return False

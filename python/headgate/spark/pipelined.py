@@ -1,0 +1,103 @@
+"""The plan of a pipelined exchange: its consumers are the result's tasks, its producers a job of their own."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._option_table import TASK_OPTIONS
+from headgate.errors import NotEnoughSlots
+from headgate.selectors import PLACED_BY_ORDER
+from headgate.spark.portable import portable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headgate.spark.driver.slots import Slots
+    from headgate.spark.request import Request
+
+_PRODUCER: Final = "headgate.spark.tasks.producer"
+_CONSUMER: Final = "headgate.spark.tasks.consumer"
+
+
+def pipeline(request: Request, slots: Slots) -> DataFrame:
+    """Return the DataFrame of a pipelined exchange.
+
+    Args:
+        request: the call of exchange().
+        slots: of the application. By default half of them get consumers; the others read a source.
+
+    Raises:
+        NotEnoughSlots: The consumers and one producer cannot run at the same time.
+    """
+    partitions = request.options["num_partitions"] or max(1, slots.number // 2)
+    if partitions + 1 > max(slots.number, slots.most):
+        raise _not_enough(partitions, slots, request)
+    return _plan(request, partitions, request.options["parallelism"] or slots.number - partitions)
+
+
+def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
+    from headgate.spark.driver import application  # noqa: PLC0415
+    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.driver.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.tasks.control import Place  # noqa: PLC0415
+    from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
+    from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
+
+    owner = application.of(request.context)
+    exchange_id, secret = os.urandom(16), os.urandom(32)
+    options = request.options
+    heartbeat = options["heartbeat_timeout"]
+    common: dict[str, Any] = {
+        "place": Place(
+            owner.host, owner.port, exchange_id, secret, options["consumer_timeout"], heartbeat
+        ),
+        "schema": request.wire_schema,
+        "num_partitions": partitions,
+        "options": {name: options[name] for name in TASK_OPTIONS},
+    }
+    given = request.source
+    name = "" if given is None else f" {given.name}"
+    words = f"headgate {exchange_id.hex()[:4]}{name} by={request.by_words} -> {partitions}"
+    source = None if given is None else given.plan(readers)
+
+    def producers(run: int, epoch: int) -> DataFrame:
+        task = ProducerTask(
+            **common,
+            run=run,
+            epoch=epoch,
+            map=request.map,
+            by=request.by,
+            source=source,
+            map_option=request.map_option,
+        )
+        df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
+        return df.mapInArrow(portable(task, _PRODUCER, f"{words}: map"), RESULT)
+
+    by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
+    plan = Plan(producers, words, options["progress"], source, by_order)
+    owner.register(exchange_id, secret, ExchangeFacts(partitions, heartbeat), plan)
+    consumers = request.session.range(0, partitions, 1, partitions)
+    task = ConsumerTask(
+        **common,
+        reduce=request.reduce,
+        batch_bytes=options["batch_bytes"],
+        result=request.result_schema,
+    )
+    return consumers.mapInArrow(portable(task, _CONSUMER, f"{words}: reduce"), request.result)
+
+
+def _not_enough(partitions: int, slots: Slots, request: Request) -> NotEnoughSlots:
+    asked = f"num_partitions={partitions} ({request.options.sources['num_partitions']})"
+    remedies = [f"num_partitions={slots.number - 1}"] if slots.number > 1 else []
+    remedies.append(f"a master with at least {partitions + 1} slots")
+    if request.options["mode"] == "pipelined":
+        remedies.insert(0, 'mode="kept"')
+    return NotEnoughSlots(
+        f"a pipelined exchange needs a task slot for each partition and one more, here {partitions + 1}; "
+        f"the cluster has {slots.number}",
+        asked=asked,
+        have=slots.words,
+        remedy=" · ".join(remedies),
+        details={"needed": partitions + 1, "slots": slots.number},
+    )
