@@ -125,13 +125,6 @@ def test_a_cause_given_as_text_is_shown_once():
     assert pickle.loads(pickle.dumps(error)).__notes__ == error.__notes__
 
 
-def test_a_warning_has_the_text_and_the_code():
-    warning = raised("HG-2101").as_warning()
-    assert isinstance(warning, UserWarning)
-    assert warning.code == "HG-2101"
-    assert str(warning) == str(raised("HG-2101"))
-
-
 @pytest.mark.parametrize("code", [2101, "2101", "HG-2101", "hg-2101", "hg2101"])
 def test_codes_are_read_in_any_spelling(code):
     assert type(from_code(code, "what")) is errors.NotEnoughSlots

@@ -148,7 +148,7 @@ def test_an_unknown_option_gets_close_matches():
 
 def test_an_option_of_another_call_is_unknown():
     with pytest.raises(OptionError, match="is no option of ShuffleEnvironment"):
-        resolve("environment", {"on_no_slots": "error"}, environ={})
+        resolve("environment", {"mode": "kept"}, environ={})
 
 
 @pytest.mark.parametrize("key", ["spark.headgate.segment_size", "spark.headgate.segmentsize"])
@@ -212,8 +212,8 @@ def test_sparks_local_directories_are_found(environ, paths):
         ("buffer_debloat_enabled", "yes", "buffer_debloat_enabled='yes' is neither true nor false"),
         ("num_partitions", True, "num_partitions=True is not a whole number"),
         ("num_partitions", 1.5, "num_partitions=1.5 is not a whole number"),
-        ("on_no_slots", "eror", "on_no_slots='eror' is not one of its values"),
-        ("on_no_slots", 7, "on_no_slots=7 is not one of its values"),
+        ("mode", "kepd", "mode='kepd' is not one of its values"),
+        ("mode", 7, "mode=7 is not one of its values"),
     ],
 )
 def test_a_wrong_value_names_option_value_and_limit(name, raw, said):
@@ -227,8 +227,8 @@ def test_a_wrong_value_names_option_value_and_limit(name, raw, said):
 
 
 def test_a_misspelt_choice_gets_the_close_one():
-    with pytest.raises(OptionError, match=r'do one {2}on_no_slots="error"\n'):
-        parse(OPTIONS["on_no_slots"], "eror")
+    with pytest.raises(OptionError, match=r'do one {2}mode="kept"\n'):
+        parse(OPTIONS["mode"], "kepd")
 
 
 @pytest.mark.parametrize("raw", ["127.0.0.1", ":80", "host:", "host:x", "host:70000", 80])

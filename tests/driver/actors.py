@@ -11,7 +11,6 @@ from headgate.spark.driver.members import (
     Kill,
     Send,
     Submit,
-    Warn,
 )
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
@@ -25,17 +24,17 @@ PLACE = {"host": "h", "port": 9, "partition_id": "aa" * 16, "process_id": "bb" *
 class Theatre:
     """Simulates workers and Spark around a coordinator, and records the effects it asks for."""
 
-    def __init__(self, slots=4, partitions=2, may_hand_over=True, retries=None):
+    def __init__(self, slots=4, partitions=2, retries=None):
         self.coordinator = Coordinator(retries or Retries())
         self.coordinator.slots = slots
         for exchange in (EXCHANGE, OTHER):
-            self.coordinator.exchanges[exchange] = ExchangeFacts(partitions, may_hand_over)
+            self.coordinator.exchanges[exchange] = ExchangeFacts(partitions)
         self.now = 100.0
         self.connections = 0
         self.attempts = 0
         self.sent = {}
         self.known = {}
-        self.submitted, self.cancelled, self.asked, self.ended, self.warned = [], [], [], [], []
+        self.submitted, self.cancelled, self.asked, self.ended = [], [], [], []
         self.killed, self.epochs = [], []
 
     def settle(self):
@@ -60,8 +59,6 @@ class Theatre:
                     self.epochs.append((runs[run], epoch, cause))
                 case Ended(run=run, cause=cause):
                     self.ended.append((runs[run], cause))
-                case Warn(text=text):
-                    self.warned.append(text)
 
     def wait(self, seconds):
         """Advance the clock."""

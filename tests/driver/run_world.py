@@ -80,7 +80,7 @@ class World:
         self.producers_count = self.random.randint(0, 4)
         self.slots = self.consumers_count + self.random.randint(1, 3)
         self.coordinator.slots = self.slots
-        self.coordinator.exchanges[EXCHANGE] = ExchangeFacts(self.consumers_count, False)
+        self.coordinator.exchanges[EXCHANGE] = ExchangeFacts(self.consumers_count)
         self.faults = self.random.randint(0, max_faults)
         self.stops = self.random.random() < 0.1
         self.now = 100.0
@@ -332,8 +332,6 @@ class World:
                 self.say(task, "YIELDED" if task.yielded else "READY")
             case "ABORT":
                 self.end(task, "FAILED", f"[{message['code']}] {message['summary']}")
-            case "END":
-                self.end(task, "SUCCESS")
             case "OK":
                 self.end(task, "SUCCESS")
 

@@ -45,9 +45,9 @@ def test_messages_pass_both_ways_once_both_have_proved_themselves():
     assert worker.established
     assert coordinator.established
     assert coordinator.exchange_id == EXCHANGE
-    worker.send(Message("END"))
+    worker.send(Message("READY"))
     worker.send(Message("WAIT"))
-    assert [m.kind for m in coordinator.receive(drain(worker))] == ["END", "WAIT"]
+    assert [m.kind for m in coordinator.receive(drain(worker))] == ["READY", "WAIT"]
     coordinator.send(Message("GO", 3, 0, {"wanted": [1]}))
     assert worker.receive(drain(coordinator)) == [Message("GO", 3, 0, {"wanted": [1]})]
 
@@ -58,10 +58,10 @@ def test_one_byte_at_a_time():
     for sender, receiver in ((worker, coordinator), (coordinator, worker)) * 2:
         for byte in drain(sender):
             got += receiver.receive(bytes([byte]))
-    worker.send(Message("END"))
+    worker.send(Message("READY"))
     for byte in drain(worker):
         got += coordinator.receive(bytes([byte]))
-    assert [m.kind for m in got] == ["END"]
+    assert [m.kind for m in got] == ["READY"]
 
 
 def test_truncated_at_each_byte_nothing_is_established():
@@ -181,19 +181,19 @@ def test_an_altered_frame_is_refused(position):
 
 def test_a_repeated_a_dropped_and_a_reflected_frame_are_refused():
     worker, coordinator = established()
-    worker.send(Message("END"))
+    worker.send(Message("READY"))
     frame = drain(worker)
     coordinator.receive(frame)
     with pytest.raises(ProtocolError, match="altered, dropped or repeated"):
         coordinator.receive(frame)
     worker, coordinator = established()
-    worker.send(Message("END"))
+    worker.send(Message("READY"))
     drain(worker)
-    worker.send(Message("END"))
+    worker.send(Message("READY"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(worker))
     worker, coordinator = established()
-    coordinator.send(Message("END"))
+    coordinator.send(Message("READY"))
     with pytest.raises(ProtocolError):
         coordinator.receive(drain(coordinator))
 

@@ -63,7 +63,7 @@ def serve(timeout=TIMEOUT, partitions=2):
     """Serve a coordinator on a socket, without Spark."""
     side = Side()
     server = Server("127.0.0.1", {EXCHANGE: control_key(SECRET, EXCHANGE)}.get, lambda _: side)
-    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(partitions, True, timeout)
+    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(partitions, timeout)
     server.start()
     try:
         yield server, side

@@ -1,7 +1,4 @@
-"""Small parts of the driver: slots, schemas, user functions, merging, the hash of Spark's shuffle."""
-
-import threading
-import time
+"""Small parts of the driver: slots, schemas, user functions, the hash of Spark's shuffle."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +9,6 @@ from headgate.spark.driver.jobs import job_cause
 from headgate.spark.driver.slots import from_master, local_attempts
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.shuffle import keys_of_partitions, murmur3
-from headgate.spark.tasks.merge import merge
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 
 
@@ -170,51 +166,6 @@ def wrapping(batches):
 def test_an_error_of_the_input_is_not_the_users(function):
     with pytest.raises(ConnectionError, match="the peer is gone"):
         list(apply("map", function, Source(failing_source(), id)))
-
-
-def test_merging_yields_all_of_several_and_one_in_the_callers_thread():
-    sources = [iter([batch(i)] * 20) for i in range(3)]
-    merged = [b.column(0)[0].as_py() for b in merge(sources, lambda: None)]
-    assert sorted(merged) == [0] * 20 + [1] * 20 + [2] * 20
-    here = threading.current_thread()
-
-    def one():
-        assert threading.current_thread() is here
-        yield batch(1)
-
-    assert len(list(merge([one()], lambda: None))) == 1
-
-
-def test_merging_raises_the_first_error_and_stops_the_others():
-    stopped = threading.Event()
-
-    def slow():
-        yield batch(1)
-        stopped.wait(10)
-
-    def bad():
-        time.sleep(0.05)
-        raise ValueError("first")
-        yield
-
-    with pytest.raises(ValueError, match="first"):
-        list(merge([slow(), bad()], stopped.set))
-    assert stopped.is_set()
-
-
-def test_leaving_a_merge_early_stops_its_threads():
-    before = threading.active_count()
-    stopped = threading.Event()
-
-    def endless():
-        while not stopped.is_set():
-            yield batch(1)
-
-    merged = merge([endless(), endless()], stopped.set)
-    next(merged)
-    merged.close()
-    assert stopped.is_set()
-    assert threading.active_count() == before
 
 
 def test_the_hash_of_an_int_is_sparks():

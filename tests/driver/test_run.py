@@ -15,7 +15,6 @@ def theatre():
 def test_consumers_are_started_by_the_first_producer_and_told_where_each_one_is(theatre):
     (first, second), run, _ = started(theatre)
     assert theatre.kinds(first) == theatre.kinds(second) == ["START", "PARTITION"]
-    assert [theatre.sent[c][0]["indexes"] for c in (first, second)] == [[0], [1]]
     late = theatre.producer(run, 1)
     assert theatre.last(late)["wanted"] == [0, 1]
     theatre.say(late, "REGISTERED", {**PLACE, "port": 10}, run.number)

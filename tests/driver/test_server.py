@@ -61,7 +61,7 @@ def server(side):
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
     before = ours()
     server = Server("127.0.0.1", keys.get, lambda _: side)
-    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(2, may_hand_over=True)
+    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(2)
     server.start()
     yield server
     server.stop()
@@ -155,16 +155,16 @@ def test_what_handling_a_message_raises_reaches_the_main_thread(server, side):
 
     def handle(message):
         heard.append(message)
-        if message.kind == "END":
+        if message.kind == "OK":
             raise MemoryError("no segment is left")
 
     control.listen(handle, Counts())
     wait_until(lambda: server.coordinator.members, "the member is known")
     (member,) = server.coordinator.members.values()
-    server.post(lambda: server.coordinator._send(member, "END"))
-    assert control.await_message("END") is not None
+    server.post(lambda: server.coordinator._send(member, "OK"))
+    assert control.await_message("OK") is not None
     assert isinstance(control.error, MemoryError)
-    assert [m.kind for m in heard] == ["END", "ABORT"]
+    assert [m.kind for m in heard] == ["OK", "ABORT"]
     server.post(lambda: server.coordinator._send(member, "WAIT"))
     assert control.await_message("WAIT") is not None
     control.close()

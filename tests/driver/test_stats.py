@@ -248,7 +248,7 @@ def test_a_percentage_only_where_the_total_is_known(run):
 
 
 def test_it_says_so_when_consumers_hold_all_slots():
-    theatre = Theatre(slots=2, may_hand_over=False)
+    theatre = Theatre(slots=2)
     theatre.stage(1, 2)
     theatre.consumer(0)
     theatre.consumer(1)

@@ -5,7 +5,7 @@ import logging
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, Theatre
 
-from headgate.spark.driver.relief import CIRCLE
+from headgate.spark.driver.deadlocks import CIRCLE
 from headgate.spark.driver.slots import SlotFacts
 from headgate.spark.driver.waiting import EVERY, WORRYING, Snapshot, StageTasks, Waiting
 
@@ -79,7 +79,7 @@ def test_a_queue_behind_other_jobs_is_named_every_ten_seconds_with_its_numbers()
 
 
 def test_long_waiting_is_a_warning():
-    theatre, _ = one_run(may_hand_over=False)
+    theatre, _ = one_run()
     say(theatre, there=4, busy=4)
     log = Log(theatre, StageTasks(1, 2), StageTasks(17, 2))
     levels = [level for level, _ in log.after(WORRYING + 2 * EVERY)]
@@ -127,7 +127,7 @@ def test_in_a_chain_each_run_says_whom_it_waits_for():
 
 
 def test_producers_of_other_runs_and_slots_that_may_come_are_named():
-    theatre, first = one_run(slots=6, may_hand_over=False)
+    theatre, first = one_run(slots=6)
     theatre.producer(first, 0)
     theatre.stage(3, 2)
     theatre.consumer(0, stage=3, exchange=OTHER)
@@ -150,7 +150,7 @@ def test_a_slot_that_spark_leaves_free_is_said_to_be_free():
 
 
 def test_however_many_run_and_wait_the_log_stays_short():
-    theatre = Theatre(slots=100, partitions=1, may_hand_over=False)
+    theatre = Theatre(slots=100, partitions=1)
     for stage in range(1, 21):
         theatre.stage(stage, 1)
         theatre.consumer(0, stage=stage)
@@ -164,7 +164,7 @@ def test_however_many_run_and_wait_the_log_stays_short():
 
 
 def test_a_circle_is_broken_within_ten_seconds_by_failing_one_run_with_the_numbers():
-    theatre = Theatre(slots=4, may_hand_over=False)
+    theatre = Theatre(slots=4)
     theatre.stage(1, 2)
     theatre.stage(2, 2)
     for stage, exchange in ((1, EXCHANGE), (2, OTHER)):
@@ -185,7 +185,7 @@ def test_a_circle_is_broken_within_ten_seconds_by_failing_one_run_with_the_numbe
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_a_queue_is_never_broken(partitions):
-    theatre = Theatre(slots=4, partitions=partitions, may_hand_over=False)
+    theatre = Theatre(slots=4, partitions=partitions)
     theatre.stage(1, partitions)
     for index in range(partitions):
         theatre.consumer(index)
@@ -195,7 +195,7 @@ def test_a_queue_is_never_broken(partitions):
 
 
 def test_consumers_on_the_slots_that_are_left_are_a_circle_once_no_more_come():
-    theatre, run = one_run(may_hand_over=False)
+    theatre, run = one_run()
     say(theatre, there=2, busy=2, to_come=2, words="2 executors x 2 cores asked for")
     theatre.wait(PATIENCE - 1)
     assert not theatre.ended
@@ -207,7 +207,7 @@ def test_consumers_on_the_slots_that_are_left_are_a_circle_once_no_more_come():
 
 
 def test_slots_that_come_in_time_end_the_waiting():
-    theatre, _ = one_run(may_hand_over=False)
+    theatre, _ = one_run()
     say(theatre, there=2, busy=2, to_come=2)
     theatre.wait(PATIENCE - 1)
     say(theatre, there=4, busy=2)
@@ -216,7 +216,7 @@ def test_slots_that_come_in_time_end_the_waiting():
 
 
 def test_each_new_slot_is_patiently_waited_for_again():
-    theatre, _ = one_run(slots=8, may_hand_over=False)
+    theatre, _ = one_run(slots=8)
     theatre.consumer(0, stage=2, exchange=OTHER)
     say(theatre, there=2, busy=2, to_come=4)
     theatre.wait(PATIENCE - 1)
@@ -227,17 +227,8 @@ def test_each_new_slot_is_patiently_waited_for_again():
     assert theatre.ended
 
 
-def test_where_it_is_allowed_a_run_hands_over_rather_than_fails():
-    theatre, run = one_run()
-    say(theatre, there=2, busy=2, to_come=2)
-    theatre.wait(PATIENCE + 1)
-    assert not theatre.ended
-    assert sorted(run.roster.consumers) == [0]
-    assert len(theatre.warned) == 1
-
-
 def test_an_application_that_has_lost_all_executors_waits_for_spark():
-    theatre, run = one_run(may_hand_over=False)
+    theatre, run = one_run()
     for connection in (1, 2):
         theatre.hang_up(connection)
     say(theatre, there=0, busy=0, to_come=4)
@@ -247,7 +238,7 @@ def test_an_application_that_has_lost_all_executors_waits_for_spark():
 
 
 def test_a_task_that_spark_knows_and_we_do_not_is_no_circle():
-    theatre = Theatre(slots=2, may_hand_over=False)
+    theatre = Theatre(slots=2)
     theatre.stage(1, 2)
     theatre.consumer(0)
     theatre.consumer(1)

@@ -1,10 +1,10 @@
-"""Arguments that exchange() refuses, and Spark's own shuffle if there are too few slots."""
+"""Arguments that exchange() refuses, and the plan through Spark's own shuffle."""
 
 import pyarrow as pa
 import pytest
+from tests.spark.plans import through_sparks_shuffle
 
 from headgate.errors import (
-    HeadgateWarning,
     NotEnoughSlots,
     OptionError,
     UnknownColumnError,
@@ -58,7 +58,7 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"num_partitions": 10_000}, "8000"),
         ({"memory": "none"}, "memory"),
         ({"batch_bytes": "2g"}, "batch_bytes"),
-        ({"on_no_slots": "shufle"}, "shuffle"),
+        ({"mode": "kepd"}, "kept"),
         ({"schema": "a long"}, "without map and reduce"),
         ({"map": 3}, "not a function"),
         ({"map": same, "schema": "no schema at all!"}, "is not a schema in Spark's DDL"),
@@ -103,30 +103,14 @@ def test_batch_bytes_joins_small_pages(numbers):
     assert row["largest"] > 4096 // 8, "a batch is no larger than a page"
 
 
-def test_with_too_few_slots_the_job_uses_sparks_shuffle_and_warns(numbers):
-    with pytest.warns(HeadgateWarning) as caught:
-        out = exchange(numbers, by="k", num_partitions=4)
-    (warning,) = caught
-    assert warning.message.code == "HG-2101"
-    assert "needs 5 task slots at the same time; the cluster has 4" in str(warning.message)
-    assert "num_partitions=3" in str(warning.message)
-    assert warning.filename == __file__
-    assert out.rdd.getNumPartitions() == 4
-    expected = numbers.repartition(4, "k")
-    place = "spark_partition_id() as p"
-    assert out.selectExpr(place, "*").exceptAll(expected.selectExpr(place, "*")).count() == 0
-    assert out.count() == 20_000
-
-
-def test_with_on_no_slots_error_too_few_slots_raise(numbers):
-    with pytest.raises(NotEnoughSlots) as caught:
-        exchange(numbers, by="k", num_partitions=50, on_no_slots="error")
+def test_a_pipelined_exchange_with_too_few_slots_is_refused(numbers):
+    with pytest.raises(NotEnoughSlots, match="here 51; the cluster has 4") as caught:
+        exchange(numbers, by="k", num_partitions=50, mode="pipelined")
     assert caught.value.details == {"needed": 51, "slots": 4}
-    assert 'on_no_slots="shuffle"' in caught.value.remedy
+    assert caught.value.remedy.startswith('mode="kept" · num_partitions=3')
 
 
-@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(numbers):
+def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(spark, numbers):
     from headgate import BroadcastSelector, RoundRobinSelector
 
     def doubled(batches):
@@ -144,7 +128,8 @@ def test_sparks_shuffle_gives_the_same_result_for_all_kinds_of_by(numbers):
     everything = 20_000 * 19_999
 
     def sums(by):
-        out = exchange(
+        out = through_sparks_shuffle(
+            spark,
             numbers,
             by=by,
             map=doubled,

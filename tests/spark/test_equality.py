@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from tests.spark.masters import COMPARED
+from tests.spark.plans import through_sparks_shuffle
 
 import headgate as hg
 from headgate import BroadcastSelector, HashSelector, RoundRobinSelector
@@ -47,6 +48,13 @@ ROWS = 300
 
 #: Tests that place rows by their values, which both modes can.
 both_modes = pytest.mark.parametrize("mode", COMPARED, indirect=True)
+
+
+def exchanged(spark, df, **options):
+    return exchange(df, **options)
+
+
+both_ways = pytest.mark.parametrize("way", [exchanged, through_sparks_shuffle])
 
 
 @pytest.fixture(scope="module")
@@ -161,26 +169,25 @@ def test_selectors_and_functions(spark):
     assert out.count() == 1000
 
 
-@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_flinks_selectors_with_slots_and_without(spark):
+@both_ways
+def test_flinks_selectors(spark, way):
     df = spark.range(0, 1000, 1, 4)
     groups = key_groups(pa.array(range(1000)), 128).to_pylist()
-    for partitions in (2, 5):  # two fit the slots, five do not
-        for by in (
-            hg.RebalanceSelector(),
-            hg.RescaleSelector(),
-            hg.ShuffleSelector(seed=3),
-            hg.ShuffleSelector(by_rows=True),
-        ):
-            out = placed(exchange(df, by=by, num_partitions=partitions))
-            assert sum(map(len, out.values())) == 1000
-        for by in (hg.GlobalSelector(), hg.ForwardSelector()):
-            out = placed(exchange(df, by=by, num_partitions=partitions))
-            assert {partition for partition, rows in out.items() if rows} == {0}
-            assert len(out[0]) == 1000
-        out = exchange(df, by=hg.KeyGroupSelector("id"), num_partitions=partitions)
-        for row in out.selectExpr("id", "spark_partition_id() as p").collect():
-            assert row["p"] == operator_index(groups[row["id"]], partitions, 128)
+    for by in (
+        hg.RebalanceSelector(),
+        hg.RescaleSelector(),
+        hg.ShuffleSelector(seed=3),
+        hg.ShuffleSelector(by_rows=True),
+    ):
+        out = placed(way(spark, df, by=by, num_partitions=2))
+        assert sum(map(len, out.values())) == 1000
+    for by in (hg.GlobalSelector(), hg.ForwardSelector()):
+        out = placed(way(spark, df, by=by, num_partitions=2))
+        assert {partition for partition, rows in out.items() if rows} == {0}
+        assert len(out[0]) == 1000
+    out = way(spark, df, by=hg.KeyGroupSelector("id"), num_partitions=2)
+    for row in out.selectExpr("id", "spark_partition_id() as p").collect():
+        assert row["p"] == operator_index(groups[row["id"]], 2, 128)
 
 
 @both_modes

@@ -21,10 +21,10 @@ from tests.driver.source_actors import (
     read_at_once,
     wait_for,
 )
+from tests.spark.plans import through_sparks_shuffle
 
 from headgate import RoundRobinSelector
 from headgate.errors import (
-    HeadgateWarning,
     OptionError,
     UnknownColumnError,
     UnsupportedTypeError,
@@ -267,27 +267,25 @@ def test_arrow_types_that_spark_replaces(spark):
     assert ids(mapped) == [0, 1, 2]
 
 
-@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
-def test_with_too_few_slots_the_splits_are_planned_for_sparks_shuffle(spark, folder):
-    with pytest.warns(HeadgateWarning):
-        out = exchange(FileSource(folder), by="k", num_partitions=4, spark=spark)
+def test_the_splits_are_planned_for_sparks_shuffle(spark, folder):
+    out = through_sparks_shuffle(spark, FileSource(folder), by="k", num_partitions=4)
     assert same_rows(out, spark.read.parquet(folder).repartition(4, "k"))
 
     def ten(batches):
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"n": [10 * i for i in batch["id"].to_pylist()]})
 
-    out = exchange(
-        Parts(3), by="n", map=ten, schema="n long", num_partitions=5, parallelism=2, spark=spark
+    source = Parts(3)
+    out = through_sparks_shuffle(
+        spark, source, by="n", map=ten, schema="n long", num_partitions=5, parallelism=2
     )
     assert out.rdd.getNumPartitions() == 5
     assert sorted(row["n"] for row in out.collect()) == [10 * n for n in all_ids(3)]
 
 
-@pytest.mark.filterwarnings("ignore::headgate.errors.HeadgateWarning")
 def test_sparks_shuffle_refuses_a_source_whose_readers_send_events(spark):
     source = Parts(2, enumerator=GreetingEnumerator, reader=GreetingReader)
-    out = exchange(source, by="id", num_partitions=4, spark=spark)
+    out = through_sparks_shuffle(spark, source, by="id", num_partitions=4)
     with pytest.raises(Exception, match=r"HG-2201.*send events to its enumerator"):
         out.collect()
 

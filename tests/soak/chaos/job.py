@@ -36,7 +36,6 @@ def build(spark, plan, folder, mutation=None):
         map=_mapper(plan.pace_ms / 1000, marks["producer"]),
         reduce=_reducer(plan.reduce, plan.drag_ms / 1000, marks["consumer"], mutation),
         num_partitions=plan.consumers,
-        on_no_slots="shuffle" if plan.hand_over else "error",
         memory="8m",
         segment_size="16k",
     ).withColumn("p", spark_partition_id())
@@ -123,15 +122,14 @@ def wrong_rows(plan, table, home):
     keys = np.array_equal(table["k"].to_numpy(), ids * _FACTOR % KEYS)
     if not (keys and pc.all(pc.equal(table["s"], texts)).as_py()):
         return "a row has the key or payload of another row"
-    return _misplaced(plan, table, home)
+    return _misplaced(table, home)
 
 
-def _misplaced(plan, table, home):
+def _misplaced(table, home):
     pairs = set(zip(table["k"].to_pylist(), table["p"].to_pylist(), strict=True))
     if len(pairs) != len({key for key, _ in pairs}):
         return "a key came out of more than one partition"
-    # If consumers may be handed over, the partition of a sibling is right as well.
     moved = [key for key, place in pairs if place != home[key]]
-    if moved and not plan.hand_over:
+    if moved:
         return f"keys in wrong partitions: {sorted(moved)[:8]}"
     return ""

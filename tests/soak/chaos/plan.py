@@ -80,7 +80,6 @@ class Plan:
         reduce: ``none``; ``early``, which yields each batch at once; ``late``, after the last one.
         drag_ms: ms that a consumer waits before each batch.
         shuffle: True if a shuffle by Spark follows.
-        hand_over: True if a consumer may serve the rows of another one when slots are short.
         kind: kind of the fault.
         victim: ``producer``, ``consumer``, ``executor``, or ``daemon``: the process that is hit, or
             whose connection is.
@@ -102,7 +101,6 @@ class Plan:
     reduce: str
     drag_ms: int
     shuffle: bool
-    hand_over: bool
     kind: str
     victim: str
     which: float
@@ -165,7 +163,6 @@ def make_plan(seed, kind=None):
         reduce=choose.choice(("none", "early", "late")),
         drag_ms=choose.choice((0, 0, 0, 5)),
         shuffle=choose.random() < 0.3,
-        hand_over=choose.random() < 0.5,
         kind=kind,
         victim=victim,
         which=choose.random(),

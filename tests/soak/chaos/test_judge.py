@@ -9,7 +9,7 @@ from tests.soak.chaos.job import _reducer, wrong_rows
 from tests.soak.chaos.judge import misfit, said
 from tests.soak.chaos.plan import KEYS, KINDS, make_plan
 
-PLAN = replace(make_plan(0), producers=2, batches=5, batch_rows=100, hand_over=False, width=2)
+PLAN = replace(make_plan(0), producers=2, batches=5, batch_rows=100, width=2)
 HOME = {key: key % PLAN.consumers for key in range(KEYS)}
 
 
@@ -47,10 +47,9 @@ def test_a_changed_value_and_a_moved_row_are_seen(column):
     assert wrong_rows(PLAN, spoiled, HOME)
 
 
-def test_a_key_may_move_as_a_whole_where_consumers_may_be_handed_over():
+def test_a_key_that_moved_as_a_whole_is_seen():
     moved = rows(list(range(PLAN.rows))).set_column(3, "p", pa.array([0] * PLAN.rows, pa.int32()))
     assert "wrong partitions" in wrong_rows(PLAN, moved, HOME)
-    assert not wrong_rows(replace(PLAN, hand_over=True), moved, HOME)
 
 
 @pytest.mark.parametrize("manner", ["none", "early", "late"])

@@ -29,7 +29,7 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         slots = SlotCounter(context).count()
         eventually(lambda: executors() == 1)
         # As many consumers as the only executor has slots.
-        first = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
+        first = outcome(exchange(numbers, by="k", num_partitions=2).collect)
         peak = executors()
         eventually(lambda: executors() == 1)
 
@@ -49,7 +49,7 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         thread = threading.Thread(target=watch)
         thread.start()
         second = outcome(
-            exchange(numbers, by="k", num_partitions=2, reduce=stay, on_no_slots="error").collect
+            exchange(numbers, by="k", num_partitions=2, reduce=stay).collect
         )
         went = gone.exists()
         ended.set()

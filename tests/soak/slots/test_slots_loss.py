@@ -1,4 +1,4 @@
-"""Slots lost for good: a run that does not fit fails within seconds, or hands over and succeeds."""
+"""Slots lost for good: a run that does not fit fails within seconds; kept, it succeeds."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path)
         """
         eventually(lambda: executors() == 2)
         # A run in the slots of two executors.
-        before = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
+        before = outcome(exchange(numbers, by="k", num_partitions=2).collect)
         # One executor is killed, and Spark does not replace it.
         assert scala.killExecutor(scala.getExecutorIds().head())
         eventually(lambda: executors() == 1)
-        error = outcome(exchange(numbers, by="k", num_partitions=2, on_no_slots="error").collect)
-        handed = outcome(exchange(numbers, by="k", num_partitions=2).collect)
+        error = outcome(exchange(numbers, by="k", num_partitions=2).collect)
+        kept = outcome(exchange(numbers, by="k", num_partitions=2, mode="kept").collect)
         fits = outcome(exchange(numbers, by="k", num_partitions=1).collect)
-        tell(before=before, error=error, handed=handed, fits=fits, executors=executors(), said=said)
+        tell(before=before, error=error, kept=kept, fits=fits, executors=executors(), said=said)
         """,
         CLUSTER,
         tmp_path,
@@ -34,7 +34,7 @@ def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path)
     assert "[HG-2102] all 2 slots are held by consumers" in told["error"]["error"]
     assert "2 of 2 slots held: its own consumers 2; 2 more may come" in told["error"]["error"]
     assert "num_partitions" in told["error"]["error"]
-    assert told["handed"]["right"], told["handed"]
+    assert told["kept"]["right"], told["kept"]
     assert told["fits"]["right"], told["fits"]
     waits = [line for line in told["said"] if " waits 1" in line]
     assert waits
@@ -90,7 +90,7 @@ def test_an_executor_that_goes_in_the_middle_of_a_run(how, tmp_path):
     result = told["result"]
     print(how, "->", "the right rows" if result["right"] else "HG-2102")
     assert len(told["gone"]) == 1
-    # A run that has begun hands over no partition. Its two consumers hold both slots.
+    # Its two consumers hold both slots.
     assert (result["right"] and how == "decommissioned") or "[HG-2102]" in result["error"]
     assert told["verdict"] < 120
     assert told["after"]["right"], told["after"]

@@ -42,7 +42,7 @@ def test_a_run_waits_for_tasks_of_another_job_and_logs_it(spark, numbers, caplog
     others.start()
     scheduler = context._jsc.sc().taskScheduler()
     eventually(lambda: scheduler.rootPool().runningTasks() == 3)
-    out = exchange(numbers, by="k", num_partitions=1, on_no_slots="error")
+    out = exchange(numbers, by="k", num_partitions=1)
     action = Action(spark, lambda _: None, out.count)
     said = eventually(lambda: [r.getMessage() for r in caplog.records if "waits" in r.getMessage()])
     context.cancelJobGroup("others")
@@ -58,7 +58,7 @@ def test_a_run_waits_for_tasks_of_another_job_and_logs_it(spark, numbers, caplog
 def test_a_chain_of_as_many_exchanges_as_slots_fails_with_the_slot_counts(spark, numbers):
     out = numbers
     for _ in range(4):
-        out = exchange(out, by="k", num_partitions=1, on_no_slots="error")
+        out = exchange(out, by="k", num_partitions=1)
     action = Action(spark, lambda _: None, out.count)
     action.join()
     assert "HG-2102" in action.error

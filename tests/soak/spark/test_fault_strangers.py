@@ -41,7 +41,7 @@ def serving():
     keys[OTHER] = control_key(SECRET, OTHER)
     server = Server("127.0.0.1", keys.get, lambda _: side)
     for exchange_id in keys:
-        server.coordinator.exchanges[exchange_id] = ExchangeFacts(2, may_hand_over=True)
+        server.coordinator.exchanges[exchange_id] = ExchangeFacts(2)
     server.start()
     try:
         yield server, side

@@ -1,4 +1,7 @@
-"""Ends a run if consumers that wait for producers hold all slots. No sockets, no Spark."""
+"""Ends a run if consumers that wait for producers hold all slots. No sockets, no Spark.
+
+Until kept exchanges it freed slots instead: ADR 0003.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,12 @@
+"""Plans that no call of exchange() on this master makes."""
+
+from headgate.spark.request import check
+from headgate.spark.shuffle import shuffle
+from headgate.spark.source_input import is_table, source_input
+
+
+def through_sparks_shuffle(spark, data, **options):
+    """Plan an exchange as for a client of Spark Connect: Spark's shuffle moves what ``map`` returns."""
+    data = data if is_table(data) else source_input(data, None)
+    given = [options.pop(name, None) for name in ("by", "map", "reduce", "schema")]
+    return shuffle(check(data, spark, *given, options), options["num_partitions"], 4)
