@@ -78,7 +78,7 @@ LEAVES = {
     "headgate.spark.wire": {"headgate._native", "headgate.errors", "headgate.source.api"},
 }
 
-#: Packages of the Spark layer -> modules they must not import, as tasks run in workers only.
+#: Parts of the Spark layer -> modules they must not import; tasks run in workers only.
 APART = {
     "headgate.spark.tasks": ("headgate.spark.driver", "headgate.spark.progress"),
     "headgate.spark.driver": (
@@ -86,6 +86,30 @@ APART = {
         "headgate.spark.tasks.control",
         "headgate.spark.tasks.producer",
         "headgate.spark.tasks.source_tasks",
+    ),
+    # State machines: what they ask of Spark are plain effects.
+    "headgate.spark.driver.runs": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.kept",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+        "headgate.spark.driver.waits",
+    ),
+    "headgate.spark.driver.waits": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.kept",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+    ),
+    "headgate.spark.driver.coordinator": (
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.server",
+    ),
+    "headgate.spark.driver.kept": (
+        "headgate.spark.driver.coordinator",
+        "headgate.spark.driver.runs",
+        "headgate.spark.driver.scheduler",
+        "headgate.spark.driver.waits",
     ),
 }
 
@@ -348,7 +372,7 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         python_only_imports_downwards,
         10,
         "python/headgate/spark/tasks/producer.py",
-        "from headgate.spark.driver import run\n",
+        "from headgate.spark.driver.runs import run\n",
     ),
     (
         the_wheel_needs_pyarrow_only,
@@ -359,7 +383,7 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
     (
         the_wheel_needs_pyarrow_only,
         20,
-        "python/headgate/spark/driver/run.py",
+        "python/headgate/spark/driver/runs/run.py",
         "import numpy as np\n",
     ),
     (

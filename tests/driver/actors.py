@@ -1,9 +1,9 @@
 """A coordinator with a simulated clock, and workers that are plain numbers."""
 
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.formation import ExchangeFacts, StageFacts
-from headgate.spark.driver.members import (
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
+from headgate.spark.driver.runs.members import (
     AskVerdict,
     Cancel,
     Ended,

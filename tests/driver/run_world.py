@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.formation import ExchangeFacts, StageFacts
-from headgate.spark.driver.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
+from headgate.spark.driver.runs.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 

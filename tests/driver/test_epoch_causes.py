@@ -4,8 +4,8 @@ import pytest
 from tests.driver.actors import Theatre, flows, job_over, ready, started
 
 from headgate.errors import ProtocolError
-from headgate.spark.driver.epoch_causes import GRACE, Retries
-from headgate.spark.driver.epoch_jobs import PATIENCE
+from headgate.spark.driver.runs.epoch_causes import GRACE, Retries
+from headgate.spark.driver.runs.epoch_jobs import PATIENCE
 from headgate.spark.wire.cause import Cause
 
 GONE = "Python worker exited unexpectedly (crashed)"

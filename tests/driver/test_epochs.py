@@ -3,8 +3,8 @@
 import pytest
 from tests.driver.actors import EXCHANGE, PLACE, TOTALS, Theatre, flows, job_over, ready, started
 
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.epochs import RunState
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.epochs import RunState
 
 GONE = "Python worker exited unexpectedly (crashed)"
 #: As in local[n].

@@ -18,7 +18,7 @@ from tests.faults import facts
 from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError
-from headgate.spark.driver.formation import ExchangeFacts
+from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.tasks.worker_connection import WorkerConnection

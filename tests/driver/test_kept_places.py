@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.spark.driver.kept_places import KeptPlaces
+from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.tasks.start_host import HostAddress
 from headgate.spark.wire.messages import decode, encode
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from tests.faults.patience import wait_until
 
-from headgate.spark.driver import kept_runs
-from headgate.spark.driver.kept_runs import DONE, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept import runs as kept_runs
+from headgate.spark.driver.kept.runs import DONE, KeptRuns, Outcome, failed
 from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.tasks.report import TaskReport, host
 

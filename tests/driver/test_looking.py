@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from headgate.spark.driver import jobs as module
-from headgate.spark.driver.jobs import Jobs
-from headgate.spark.driver.outcomes import PendingOutcomes
+from headgate.spark.driver.runs.outcomes import PendingOutcomes
+from headgate.spark.driver.scheduler import jobs as module
+from headgate.spark.driver.scheduler.jobs import Jobs
 
 
 class Facts:

@@ -5,8 +5,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headgate.errors import UnknownColumnError, UnsupportedTypeError
-from headgate.spark.driver.jobs import job_cause
-from headgate.spark.driver.slots import from_master, local_attempts
+from headgate.spark.driver.scheduler.jobs import job_cause
+from headgate.spark.driver.scheduler.slots import from_master, local_attempts
 from headgate.spark.schema import arrow_schema, key_columns
 from headgate.spark.shuffle import keys_of_partitions, murmur3
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error

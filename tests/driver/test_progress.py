@@ -13,7 +13,7 @@ from tests.driver.screens import FakeDisplay, FakeTerminal
 from tests.faults.leftovers import our_threads
 from tests.faults.patience import wait_until
 
-from headgate.spark.driver.jobs import Plan
+from headgate.spark.driver.scheduler.jobs import Plan
 from headgate.spark.progress.display import Progress, Screen
 from headgate.spark.progress.stats import snapshot
 from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import headgate.spark
-from headgate.spark.driver.rows import rdd_of
+from headgate.spark.driver.scheduler.rows import rdd_of
 
 #: Limit in seconds for calls that take milliseconds.
 LIMIT = 10.0
@@ -59,7 +59,7 @@ def test_no_other_file_reads_the_property():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "rdd" and _is_of_python(node.value)
     }
-    assert readers == {"driver/rows.py"}
+    assert readers == {"driver/scheduler/rows.py"}
 
 
 def _is_of_python(value):

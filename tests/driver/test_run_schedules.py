@@ -5,7 +5,7 @@ import os
 import pytest
 from tests.driver.run_world import World
 
-from headgate.spark.driver.epoch_causes import Retries
+from headgate.spark.driver.runs.epoch_causes import Retries
 
 #: Number of schedules per test; HEADGATE_TEST_SCHEDULES=200000 runs more.
 COUNT = int(os.environ.get("HEADGATE_TEST_SCHEDULES", "3000"))

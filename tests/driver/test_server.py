@@ -10,7 +10,7 @@ from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver import server as server_module
-from headgate.spark.driver.formation import ExchangeFacts
+from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.wire.channel import WorkerLink, control_key

@@ -4,7 +4,7 @@ import pytest
 from tests.driver.actors import PLACE, Theatre
 
 from headgate.errors import ProtocolError
-from headgate.spark.driver.readers import Readers
+from headgate.spark.driver.runs.readers import Readers
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 GONE = "Python worker exited unexpectedly (crashed)"

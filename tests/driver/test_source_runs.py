@@ -9,8 +9,8 @@ from tests.driver.test_source_readers import Play
 
 from headgate.source import SourceEvent, WatermarkStrategy
 from headgate.source.coordination import CoordinatorThread
-from headgate.spark.driver.readers import Readers
-from headgate.spark.driver.source_runs import SourceRun
+from headgate.spark.driver.runs.readers import Readers
+from headgate.spark.driver.scheduler.source_runs import SourceRun
 from headgate.spark.tasks.task import SourcePlan
 from headgate.spark.wire.messages import MAX_BYTES
 from headgate.spark.wire.source_messages import assigned, event_fields, event_of

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, Theatre, job_over, started
 
-from headgate.spark.driver.slots import SlotFacts
-from headgate.spark.driver.stalls import STALLED, Evidence, JobThread
-from headgate.spark.driver.waiting import Snapshot, StageTasks
+from headgate.spark.driver.waits.stalls import STALLED, Evidence, JobThread
+from headgate.spark.driver.waits.waiting import SlotFacts, Snapshot, StageTasks
 
 LOOK = 0.5
 PLANNING = {1: JobThread("Spark's driver to plan the input of its producers", "  in __get__")}

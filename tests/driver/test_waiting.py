@@ -5,9 +5,15 @@ import logging
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, Theatre
 
-from headgate.spark.driver.deadlocks import CIRCLE
-from headgate.spark.driver.slots import SlotFacts
-from headgate.spark.driver.waiting import EVERY, WORRYING, Snapshot, StageTasks, Waiting
+from headgate.spark.driver.waits.deadlocks import CIRCLE
+from headgate.spark.driver.waits.waiting import (
+    EVERY,
+    WORRYING,
+    SlotFacts,
+    Snapshot,
+    StageTasks,
+    Waiting,
+)
 
 PATIENCE = 20.0
 

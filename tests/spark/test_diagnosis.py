@@ -126,7 +126,7 @@ def test_values_in_a_headgate_error_are_bounded():
 @pytest.fixture
 def causes(monkeypatch):
     """The causes of the runs that end in this test, in order."""
-    from headgate.spark.driver.jobs import Jobs
+    from headgate.spark.driver.scheduler.jobs import Jobs
 
     seen, ended = [], Jobs.ended
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions
 from tests.spark.masters import COMPARED
 
 from headgate.spark import exchange
-from headgate.spark.driver.rows import rdd_of
+from headgate.spark.driver.scheduler.rows import rdd_of
 
 ROWS = 100
 

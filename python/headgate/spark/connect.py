@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
-from headgate.spark.driver.slots import from_master
+from headgate.spark.driver.scheduler.slots import from_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.driver.slots import Slots
+    from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.tasks.user_function import BatchFunction
 
@@ -235,7 +235,7 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
 
 
 def _slots(request: Request) -> Slots:
-    from headgate.spark.driver.slots import SlotCounter  # noqa: PLC0415
+    from headgate.spark.driver.scheduler.slots import SlotCounter  # noqa: PLC0415
 
     counter = SlotCounter(request.context)
     slots, deadline = counter.count(), time.monotonic() + _FIRST_EXECUTOR_WAIT

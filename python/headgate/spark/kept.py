@@ -18,7 +18,7 @@ from headgate._option_table import TASK_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
-from headgate.spark.driver.slots import local_attempts
+from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.portable import portable
 from headgate.spark.progress import latest
 from headgate.spark.progress.stats import kept_snapshot
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
-    from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
+    from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
     from headgate.spark.request import Request
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
@@ -128,7 +128,7 @@ def keep(request: Request, partitions: int, source: PlannedSource | None) -> Dat
 
 
 def _runs(session: SparkSession) -> KeptRuns:
-    from headgate.spark.driver import kept_runs  # noqa: PLC0415 - not on Spark Connect
+    from headgate.spark.driver.kept import runs as kept_runs  # noqa: PLC0415 - not on Spark Connect
 
     return kept_runs.of(session, _began)
 
@@ -136,7 +136,7 @@ def _runs(session: SparkSession) -> KeptRuns:
 def _hosts(request: Request, name: str, runs: KeptRuns) -> tuple[HostPlan, Place]:
     """Return what tasks need to start hosts, and to ask the driver for them."""
     from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
-    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
     from headgate.spark.tasks.worker_connection import Place  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from headgate.spark.portable import portable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.spark.driver.slots import Slots
+    from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.request import Request
 
 _PRODUCER: Final = "headgate.spark.tasks.producer"
@@ -38,8 +38,8 @@ def pipeline(request: Request, slots: Slots) -> DataFrame:
 
 def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
     from headgate.spark.driver import application  # noqa: PLC0415
-    from headgate.spark.driver.formation import ExchangeFacts  # noqa: PLC0415
-    from headgate.spark.driver.jobs import Plan  # noqa: PLC0415
+    from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
+    from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
     from headgate.spark.tasks.control import Place  # noqa: PLC0415
     from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415

@@ -25,7 +25,7 @@ DYNAMIC = {
 def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
     told = drive(
         """
-        from headgate.spark.driver.slots import SlotCounter
+        from headgate.spark.driver.scheduler.slots import SlotCounter
         slots = SlotCounter(context).count()
         eventually(lambda: executors() == 1)
         # As many consumers as the only executor has slots.

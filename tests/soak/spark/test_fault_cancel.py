@@ -11,7 +11,7 @@ from tests.spark.masters import in_executors
 from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executors
 
 from headgate.spark import exchange, last_stats
-from headgate.spark.driver.jobs import Jobs
+from headgate.spark.driver.scheduler.jobs import Jobs
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

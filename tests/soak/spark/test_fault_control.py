@@ -13,8 +13,8 @@ from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executor
 from headgate.errors import ProtocolError
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver import application
-from headgate.spark.driver.epoch_causes import GRACE
-from headgate.spark.driver.jobs import tag
+from headgate.spark.driver.runs.epoch_causes import GRACE
+from headgate.spark.driver.scheduler.jobs import tag
 from headgate.spark.wire.cause import Cause
 
 #: Minimum bytes on a task's control connection: to the coordinator, and back.

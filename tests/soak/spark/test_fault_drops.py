@@ -12,9 +12,10 @@ from pyspark import cloudpickle
 from tests.spark.outcomes import RIGHT, once, outcome_of, rounds, wait_for
 
 from headgate.spark import exchange, last_stats
-from headgate.spark.driver import application, jobs
+from headgate.spark.driver import application
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.facts import SparkFacts
+from headgate.spark.driver.scheduler import jobs
+from headgate.spark.driver.scheduler.facts import SparkFacts
 from headgate.spark.progress import display
 
 # Executors cannot import the tests.

@@ -12,7 +12,7 @@ from tests.spark.outcomes import rounds, wait_for, wait_for_executors
 
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.jobs import Jobs
+from headgate.spark.driver.scheduler.jobs import Jobs
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

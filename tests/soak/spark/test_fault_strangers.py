@@ -18,7 +18,7 @@ from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, Pro
 from headgate.spark import exchange
 from headgate.spark.driver import server as server_module
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.formation import ExchangeFacts
+from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.tasks.control import Control
 from headgate.spark.tasks.worker_connection import Place

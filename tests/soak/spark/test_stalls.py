@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from headgate import explain
 from headgate.spark import exchange
-from headgate.spark.driver import jobs, stalls
+from headgate.spark.driver.scheduler import jobs, stalls
 
 # Workers cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

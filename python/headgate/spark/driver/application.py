@@ -9,10 +9,10 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.confs import context_confs
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.jobs import Jobs, Plan
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.scheduler.jobs import Jobs, Plan
+from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
-from headgate.spark.driver.slots import local_attempts
 from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from headgate._native import ControlKey
-    from headgate.spark.driver.formation import ExchangeFacts
+    from headgate.spark.driver.runs.formation import ExchangeFacts
     from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")

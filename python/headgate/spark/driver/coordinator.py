@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError, ProtocolError
-from headgate.spark.driver.bounded import BoundedDict
-from headgate.spark.driver.deadlocks import Deadlocks
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.formation import ExchangeFacts, Formation, StageFacts
-from headgate.spark.driver.indeterminate import IndeterminateExchanges
-from headgate.spark.driver.losses import OURS, is_cancel, is_gone, lost, silent
-from headgate.spark.driver.members import (
+from headgate.spark.driver.runs.bounded import BoundedDict
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.epochs import RunState
+from headgate.spark.driver.runs.formation import ExchangeFacts, Formation, StageFacts
+from headgate.spark.driver.runs.indeterminate import IndeterminateExchanges
+from headgate.spark.driver.runs.losses import OURS, is_cancel, is_gone, lost, silent
+from headgate.spark.driver.runs.members import (
     Consumer,
     Effect,
     Ended,
@@ -26,10 +25,11 @@ from headgate.spark.driver.members import (
     Send,
     State,
 )
-from headgate.spark.driver.outcomes import PendingOutcomes
-from headgate.spark.driver.run import Run
-from headgate.spark.driver.slots import SlotFacts
-from headgate.spark.driver.stalls import Stalls
+from headgate.spark.driver.runs.outcomes import PendingOutcomes
+from headgate.spark.driver.runs.run import Run
+from headgate.spark.driver.waits.deadlocks import Deadlocks
+from headgate.spark.driver.waits.stalls import Stalls
+from headgate.spark.driver.waits.waiting import SlotFacts
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 

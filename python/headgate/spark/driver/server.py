@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
-from headgate.spark.driver.epoch_causes import Retries
 from headgate.spark.driver.logs import say
-from headgate.spark.driver.members import (
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.members import (
     AskVerdict,
     Cancel,
     Effect,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headgate._native import ControlKey
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 

@@ -13,7 +13,7 @@ from headgate.spark.progress.surfaces import Log, Shown, of_this_process
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.surfaces import Surface
 
     #: Run number -> the run and its drawn state.

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.members import State
+from headgate.spark.driver.runs.epochs import RunState
+from headgate.spark.driver.runs.members import State
 from headgate.spark.progress.render import html, text
 from headgate.spark.progress.run_stats import RunStats
 from headgate.spark.progress.task_stats import TaskStats, stages
@@ -16,9 +16,9 @@ from headgate.spark.progress.verdict import kept_verdict, verdict
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.spark.driver.kept_runs import KeptRun, KeptRuns
-    from headgate.spark.driver.members import Member
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.runs.members import Member
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.progress.task_stats import Role
     from headgate.spark.tasks.report import TaskReport
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.members import Consumer, State
+from headgate.spark.driver.runs.members import Consumer, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate import errors
-from headgate.spark.driver.bounded import BoundedDict
+from headgate.spark.driver.runs.bounded import BoundedDict
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.members import Consumer
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.members import Consumer
+    from headgate.spark.driver.runs.run import Run
 
 
 class IndeterminateExchanges:

@@ -10,13 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.epochs import RunState
+from headgate.spark.driver.runs.epochs import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.spark.driver.members import Consumer
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.members import Consumer
+    from headgate.spark.driver.runs.run import Run
 
 #: Seconds without a new consumer after which a run is formed from those that wait.
 QUIET: Final = 1.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.epoch_causes import EpochCauses, Retries
-from headgate.spark.driver.epoch_jobs import EpochJobs
-from headgate.spark.driver.members import (
+from headgate.spark.driver.runs.epoch_causes import EpochCauses, Retries
+from headgate.spark.driver.runs.epoch_jobs import EpochJobs
+from headgate.spark.driver.runs.members import (
     Cancel,
     Consumer,
     Effect,
@@ -24,7 +24,7 @@ from headgate.spark.driver.members import (
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.roster import Roster
+    from headgate.spark.driver.runs.roster import Roster
 
 #: Seconds that the producers have to end once no consumer needs rows; then their job is cancelled.
 FINISH_GRACE: Final = 2.0

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
-from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.facts import SparkFacts, is_gone
 from headgate.spark.driver.logs import say
-from headgate.spark.driver.losses import OURS
-from headgate.spark.driver.members import ENDED
-from headgate.spark.driver.readers import Readers
-from headgate.spark.driver.rows import rdd_of
-from headgate.spark.driver.stalls import Evidence, JobThread
-from headgate.spark.driver.task_sets import run_with_action_of
-from headgate.spark.driver.threads import python_stack
-from headgate.spark.driver.waiting import Snapshot, Waiting
+from headgate.spark.driver.runs.epochs import RunState
+from headgate.spark.driver.runs.losses import OURS
+from headgate.spark.driver.runs.members import ENDED
+from headgate.spark.driver.runs.readers import Readers
+from headgate.spark.driver.scheduler.facts import SparkFacts, is_gone
+from headgate.spark.driver.scheduler.rows import rdd_of
+from headgate.spark.driver.scheduler.task_sets import run_with_action_of
+from headgate.spark.driver.scheduler.threads import python_stack
+from headgate.spark.driver.waits.stalls import Evidence, JobThread
+from headgate.spark.driver.waits.waiting import Snapshot, Waiting
 from headgate.spark.progress import latest
 from headgate.spark.progress.display import Progress
 from headgate.spark.progress.stats import snapshot
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from headgate.source.coordination import CoordinatorThread
     from headgate.spark.driver.coordinator import Coordinator
-    from headgate.spark.driver.members import Consumer, Member
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.members import Consumer, Member
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.server import Server
     from headgate.spark.tasks.task import SourcePlan
 
@@ -143,7 +143,7 @@ class Jobs:
 
     def _enumerate(self, run: Run, source: SourcePlan) -> None:
         from headgate.source.coordination import CoordinatorThread  # noqa: PLC0415 - sources only
-        from headgate.spark.driver.source_runs import SourceRun  # noqa: PLC0415 - sources only
+        from headgate.spark.driver.scheduler.source_runs import SourceRun  # noqa: PLC0415 - sources only
 
         if self._enumerators is None:
             self._enumerators = CoordinatorThread()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
-from headgate.spark.driver.kept_places import KeptPlaces
+from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host
 

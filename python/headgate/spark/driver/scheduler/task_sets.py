@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.driver.losses import OURS
-from headgate.spark.driver.waiting import StageTasks
+from headgate.spark.driver.runs.losses import OURS
+from headgate.spark.driver.waits.waiting import StageTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import context_confs
+from headgate.spark.driver.waits.waiting import SlotFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,32 +42,6 @@ class Slots:
     number: int
     words: str
     most: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SlotFacts:
-    """The slots of one moment, as Spark's scheduler has them.
-
-    Attributes:
-        there: slots that run a task or may take one; of a leaving executor those with a task.
-        busy: running tasks of all jobs.
-        to_come: further slots, of executors that Spark requests or may request.
-        patience: seconds to wait for those.
-        words: the origin of the slots, for error texts.
-        locality_wait: seconds that a task waits for a slot near its data, on each level.
-    """
-
-    there: int
-    busy: int
-    to_come: int = 0
-    patience: float = 0.0
-    words: str = ""
-    locality_wait: float = 0.0
-
-    @property
-    def free(self) -> int:
-        """Slots without a task."""
-        return max(0, self.there - self.busy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate import errors
 from headgate.errors import ProtocolError
-from headgate.spark.driver.losses import is_gone
-from headgate.spark.driver.members import Producer, State
+from headgate.spark.driver.runs.losses import is_gone
+from headgate.spark.driver.runs.members import Producer, State
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headgate.spark.driver.roster import Roster
+    from headgate.spark.driver.runs.roster import Roster
     from headgate.spark.wire.messages import Message
 
 #: Most splits that an error names, and most characters of each.

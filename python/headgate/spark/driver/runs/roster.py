@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark.driver.members import Consumer, Effect, Member, Producer, Send, State
+from headgate.spark.driver.runs.members import Consumer, Effect, Member, Producer, Send, State
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.spark.driver.epoch_causes import Retries
-from headgate.spark.driver.epochs import Epochs, RunState
-from headgate.spark.driver.losses import is_gone, unproven
-from headgate.spark.driver.members import (
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.epochs import Epochs, RunState
+from headgate.spark.driver.runs.losses import is_gone, unproven
+from headgate.spark.driver.runs.members import (
     ENDED,
     AskVerdict,
     Consumer,
@@ -16,12 +16,11 @@ from headgate.spark.driver.members import (
     Producer,
     State,
 )
-from headgate.spark.driver.roster import Roster
+from headgate.spark.driver.runs.roster import Roster
 from headgate.spark.wire.cause import CANCELLED
 
 if TYPE_CHECKING:
-
-    from headgate.spark.driver.readers import Readers
+    from headgate.spark.driver.runs.readers import Readers
     from headgate.spark.wire.cause import Cause
 
 

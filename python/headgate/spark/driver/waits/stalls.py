@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.waiting import (
+from headgate.spark.driver.runs.epochs import RunState
+from headgate.spark.driver.waits.waiting import (
     SERVED,
     Snapshot,
     has_no_producer,
@@ -24,9 +24,9 @@ from headgate.spark.wire.cause import Cause
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.driver.members import Consumer
-    from headgate.spark.driver.run import Run
-    from headgate.spark.driver.slots import SlotFacts
+    from headgate.spark.driver.runs.members import Consumer
+    from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.waits.waiting import SlotFacts
 
 #: Seconds without any movement after which a run fails.
 STALLED: Final = 60.0

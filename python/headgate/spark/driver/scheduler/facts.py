@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark.driver.formation import StageFacts
-from headgate.spark.driver.slots import SlotCounter
-from headgate.spark.driver.task_sets import stage_tasks
-from headgate.spark.driver.threads import driver_threads
+from headgate.spark.driver.runs.formation import StageFacts
+from headgate.spark.driver.scheduler.slots import SlotCounter
+from headgate.spark.driver.scheduler.task_sets import stage_tasks
+from headgate.spark.driver.scheduler.threads import driver_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark import RDD, SparkContext
 
-    from headgate.spark.driver.slots import SlotFacts
-    from headgate.spark.driver.waiting import StageTasks
+    from headgate.spark.driver.waits.waiting import SlotFacts, StageTasks
 
 _MAX_TASKS = 20_000
 

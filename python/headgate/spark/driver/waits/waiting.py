@@ -7,14 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.spark.driver.epochs import RunState
+from headgate.spark.driver.runs.epochs import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headgate.spark.driver.members import Consumer
-    from headgate.spark.driver.run import Run
-    from headgate.spark.driver.slots import SlotFacts
+    from headgate.spark.driver.runs.members import Consumer
+    from headgate.spark.driver.runs.run import Run
 
 #: Seconds between two reports of waiting runs.
 EVERY: Final = 10.0
@@ -26,6 +25,32 @@ MAX_STAGES: Final = 3
 _MAX_NAME: Final = 60
 #: States in which a run needs no further slot.
 SERVED: Final = frozenset({RunState.SEALED, RunState.FINISHING, RunState.OVER})
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFacts:
+    """The slots of one moment, as Spark's scheduler has them.
+
+    Attributes:
+        there: slots that run a task or may take one; of a leaving executor those with a task.
+        busy: running tasks of all jobs.
+        to_come: further slots, of executors that Spark requests or may request.
+        patience: seconds to wait for those.
+        words: the origin of the slots, for error texts.
+        locality_wait: seconds that a task waits for a slot near its data, on each level.
+    """
+
+    there: int
+    busy: int
+    to_come: int = 0
+    patience: float = 0.0
+    words: str = ""
+    locality_wait: float = 0.0
+
+    @property
+    def free(self) -> int:
+        """Slots without a task."""
+        return max(0, self.there - self.busy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.driver.epochs import RunState
-from headgate.spark.driver.waiting import SERVED, Snapshot, held_by
+from headgate.spark.driver.runs.epochs import RunState
+from headgate.spark.driver.waits.waiting import SERVED, Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.members import Consumer
-    from headgate.spark.driver.run import Run
-    from headgate.spark.driver.slots import SlotFacts
+    from headgate.spark.driver.runs.members import Consumer
+    from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.waits.waiting import SlotFacts
 
 #: Seconds for which waiting consumers hold all slots before one run fails.
 CIRCLE: Final = 2.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.members import Member
+    from headgate.spark.driver.runs.members import Member
     from headgate.spark.wire.cause import Cause
 
 #: Seconds that an unconfirmed cause waits for a better one: which process was lost, and why.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.errors import HeadgateError
     from headgate.source import SourceEvent
     from headgate.source.coordination import CoordinatorThread
-    from headgate.spark.driver.run import Run
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.tasks.task import SourcePlan
 
 

@@ -1,0 +1,1 @@
+"""Why a run waits: log lines, deadlocks and stalls. No sockets, no Spark."""
