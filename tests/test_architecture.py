@@ -375,6 +375,12 @@ RULES: list[tuple[Callable[[Path], Findings], int, str, str | dict[str, str]]] =
         "from headgate.spark.driver.runs import run\n",
     ),
     (
+        python_only_imports_downwards,
+        10,
+        "python/headgate/spark/driver/runs/run.py",
+        "from headgate.spark.driver.scheduler import slots\n",
+    ),
+    (
         the_wheel_needs_pyarrow_only,
         20,
         "python/headgate/reader.py",

@@ -12,6 +12,7 @@ from headgate.spark.driver.runs.members import (
     Send,
     Submit,
 )
+from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -25,7 +26,7 @@ class Theatre:
     """Simulates workers and Spark around a coordinator, and records the effects it asks for."""
 
     def __init__(self, slots=4, partitions=2, retries=None):
-        self.coordinator = Coordinator(retries or Retries())
+        self.coordinator = Coordinator(retries or Retries(), Timing())
         self.coordinator.slots = slots
         for exchange in (EXCHANGE, OTHER):
             self.coordinator.exchanges[exchange] = ExchangeFacts(partitions)

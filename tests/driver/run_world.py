@@ -13,6 +13,7 @@ from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.runs.members import AskVerdict, Cancel, EpochEnded, Kill, Send, Submit
+from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -75,7 +76,7 @@ class World:
     def __init__(self, seed, retries=Retries(4, 4), max_faults=3):  # noqa: B008 - frozen
         self.random = random.Random(seed)
         self.retries = retries
-        self.coordinator = Coordinator(retries)
+        self.coordinator = Coordinator(retries, Timing())
         self.consumers_count = self.random.randint(1, 3)
         self.producers_count = self.random.randint(0, 4)
         self.slots = self.consumers_count + self.random.randint(1, 3)

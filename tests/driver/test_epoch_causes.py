@@ -4,9 +4,11 @@ import pytest
 from tests.driver.actors import Theatre, flows, job_over, ready, started
 
 from headgate.errors import ProtocolError
-from headgate.spark.driver.runs.epoch_causes import GRACE, Retries
-from headgate.spark.driver.runs.epoch_jobs import PATIENCE
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.cause import Cause
+
+GRACE, PATIENCE = Timing().better_cause, Timing().keep_job
 
 GONE = "Python worker exited unexpectedly (crashed)"
 #: As in local[n].

@@ -18,8 +18,10 @@ from tests.faults import facts
 from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError
+from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.tasks.worker_connection import WorkerConnection
 from headgate.spark.wire.channel import control_key
@@ -62,7 +64,8 @@ with serve(timeout=2.0) as (server, side):
 def serve(timeout=TIMEOUT, partitions=2):
     """Serve a coordinator on a socket, without Spark."""
     side = Side()
-    server = Server("127.0.0.1", {EXCHANGE: control_key(SECRET, EXCHANGE)}.get, lambda _: side)
+    keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
+    server = Server("127.0.0.1", keys.get, lambda _: side, Retries(), Timing())
     server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(partitions, timeout)
     server.start()
     try:

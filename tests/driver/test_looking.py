@@ -9,6 +9,7 @@ pytest.importorskip("pyspark")
 from headgate.spark.driver.runs.outcomes import PendingOutcomes
 from headgate.spark.driver.scheduler import jobs as module
 from headgate.spark.driver.scheduler.jobs import Jobs
+from headgate.spark.driver.timing import Timing
 
 
 class Facts:
@@ -25,19 +26,19 @@ class Facts:
         return 4
 
     def blocked(self, stages):
-        return None
+        return 0
 
 
 @pytest.fixture
 def jobs(monkeypatch):
     monkeypatch.setattr(module, "SparkFacts", Facts)
     monkeypatch.setattr(module, "is_gone", lambda context: False)
-    server = SimpleNamespace(post=lambda action: None)
+    server = SimpleNamespace(post=lambda action: None, timing=Timing())
     return Jobs(server, SimpleNamespace(), {}, lambda: None)
 
 
 def coordinator(*stages):
-    return SimpleNamespace(stages=set(stages), live_runs=[], outcomes=PendingOutcomes())
+    return SimpleNamespace(stages=set(stages), live_runs=[], outcomes=PendingOutcomes(Timing()))
 
 
 def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):

@@ -10,8 +10,10 @@ from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
 from headgate.spark.driver import server as server_module
+from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control, Counts, Place
 from headgate.spark.wire.channel import WorkerLink, control_key
 
@@ -22,7 +24,7 @@ class Side:
     """Records the coordinator's requests to Spark."""
 
     def __init__(self):
-        self.submitted, self.cancelled, self.asked, self.results, self.texts = [], [], [], [], []
+        self.submitted, self.cancelled, self.asked, self.results = [], [], [], []
         self.killed = []
         self.epochs = []
 
@@ -44,9 +46,6 @@ class Side:
     def ended(self, run, cause):
         self.results.append((run, cause))
 
-    def warn(self, text):
-        self.texts.append(text)
-
     def tick(self, coordinator):
         coordinator.slots = 4
 
@@ -57,10 +56,15 @@ def side():
 
 
 @pytest.fixture
-def server(side):
+def timing():
+    return Timing()
+
+
+@pytest.fixture
+def server(side, timing):
     keys = {EXCHANGE: control_key(SECRET, EXCHANGE)}
     before = ours()
-    server = Server("127.0.0.1", keys.get, lambda _: side)
+    server = Server("127.0.0.1", keys.get, lambda _: side, Retries(), timing)
     server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(2)
     server.start()
     yield server
@@ -187,9 +191,9 @@ def test_a_message_out_of_turn_closes_the_connection(server):
     control.close()
 
 
+@pytest.mark.parametrize("timing", [Timing(handshake=0.3)])
 def test_silent_peers_are_limited_in_number_and_time(server, monkeypatch):
     monkeypatch.setattr(server_module, "MAX_PENDING", 4)
-    monkeypatch.setattr(server_module, "HANDSHAKE", 0.3)
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
     wait_until(lambda: len(server._connections) <= 4, "connections above the limit were closed")
     control = consumer(server, 0, 1)

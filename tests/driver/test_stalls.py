@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, Theatre, job_over, started
 
-from headgate.spark.driver.waits.stalls import STALLED, Evidence, JobThread
+from headgate.spark.driver.timing import Timing
+from headgate.spark.driver.waits.stalls import Evidence, JobThread
 from headgate.spark.driver.waits.waiting import SlotFacts, Snapshot, StageTasks
+
+STALLED = Timing().stall
 
 LOOK = 0.5
 PLANNING = {1: JobThread("Spark's driver to plan the input of its producers", "  in __get__")}

@@ -5,10 +5,8 @@ import logging
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, Theatre
 
-from headgate.spark.driver.waits.deadlocks import CIRCLE
+from headgate.spark.driver.timing import Timing
 from headgate.spark.driver.waits.waiting import (
-    EVERY,
-    WORRYING,
     SlotFacts,
     Snapshot,
     StageTasks,
@@ -16,6 +14,7 @@ from headgate.spark.driver.waits.waiting import (
 )
 
 PATIENCE = 20.0
+CIRCLE, EVERY, WORRYING = Timing().deadlock, Timing().report, Timing().worrying
 
 
 def say(theatre, **facts):
@@ -36,7 +35,7 @@ class Log:
     def __init__(self, theatre, *stages):
         self.theatre = theatre
         self.stages = list(stages)
-        self.waiting = Waiting()
+        self.waiting = Waiting(Timing())
 
     def lines(self):
         """Return the lines that are due now."""

@@ -138,7 +138,7 @@ def test_the_handler_of_the_logs_raises(spark, numbers, full_disk):
     assert full_disk.asked
 
 
-BOOKS = ("stages", "job_is_active", "slots", "blocked", "task", "kill")
+BOOKS = ("stages", "slots", "blocked", "task", "kill")
 
 
 @pytest.fixture

@@ -18,8 +18,10 @@ from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, Pro
 from headgate.spark import exchange
 from headgate.spark.driver import server as server_module
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
 from headgate.spark.tasks.worker_connection import Place
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
@@ -36,10 +38,10 @@ REJECTION = b"HDGT\x05\x02\0\0\0\0"
 
 
 @contextlib.contextmanager
-def serving():
+def serving(timing=Timing()):  # noqa: B008 - frozen
     side, keys = Side(), {EXCHANGE: control_key(SECRET, EXCHANGE)}
     keys[OTHER] = control_key(SECRET, OTHER)
-    server = Server("127.0.0.1", keys.get, lambda _: side)
+    server = Server("127.0.0.1", keys.get, lambda _: side, Retries(), timing)
     for exchange_id in keys:
         server.coordinator.exchanges[exchange_id] = ExchangeFacts(2)
     server.start()
@@ -116,15 +118,15 @@ def test_half_open_connections_leave_a_run_untouched(server, data):
         control.close()
 
 
-def test_a_handshake_of_a_byte_at_a_time_has_a_deadline(server, monkeypatch):
-    monkeypatch.setattr(server_module, "HANDSHAKE", 1.0)
-    sock = dial(server.port)
-    started, sent = time.monotonic(), 0
-    with sock, contextlib.suppress(OSError):
-        while time.monotonic() - started < 30 and not select.select([sock], [], [], 0.2)[0]:
-            sock.sendall(HELLO[sent : sent + 1])
-            sent += 1
-        assert sock.recv(100) == b""
+def test_a_handshake_of_a_byte_at_a_time_has_a_deadline():
+    with serving(Timing(handshake=1.0)) as (server, _):
+        sock = dial(server.port)
+        started, sent = time.monotonic(), 0
+        with sock, contextlib.suppress(OSError):
+            while time.monotonic() - started < 30 and not select.select([sock], [], [], 0.2)[0]:
+                sock.sendall(HELLO[sent : sent + 1])
+                sent += 1
+            assert sock.recv(100) == b""
     assert sent < len(HELLO)
     assert seconds_since(started) < 10
 

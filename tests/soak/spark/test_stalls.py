@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from pyspark import cloudpickle
@@ -11,7 +12,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from headgate import explain
 from headgate.spark import exchange
-from headgate.spark.driver.scheduler import jobs, stalls
+from headgate.spark.driver import application
+from headgate.spark.driver.scheduler import jobs
 
 # Workers cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -22,8 +24,12 @@ SLOW = 14.0
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(stalls, "STALLED", SHORT)
+def soon(spark):
+    stalls = application.of(spark.sparkContext)._server.coordinator.stalls
+    before = stalls.timing
+    stalls.timing = replace(before, stall=SHORT)
+    yield
+    stalls.timing = before
 
 
 @pytest.fixture

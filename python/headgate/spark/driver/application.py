@@ -13,6 +13,7 @@ from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.scheduler.jobs import Jobs, Plan
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Application:
             return self._jobs
 
         retries = _retries(context)
-        self._server = Server(bind_host, self._keys.get, make_side, retries, self._places_of)
+        self._server = Server(
+            bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
+        )
         self.port = self._server.port
         self._server.start()
         self._jobs.start()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.runs.bounded import BoundedDict
-from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.formation import ExchangeFacts, Formation, StageFacts
 from headgate.spark.driver.runs.indeterminate import IndeterminateExchanges
@@ -37,16 +36,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from headgate.spark.driver.runs.epoch_causes import Retries
+    from headgate.spark.driver.timing import Timing
+
 
 class Coordinator:
     """All runs of one Spark application.
 
     Args:
         retries: how often to try again.
+        timing: how long to wait.
     """
 
-    def __init__(self, retries: Retries = Retries()) -> None:  # noqa: B008 - frozen
+    def __init__(self, retries: Retries, timing: Timing) -> None:
         self._retries = retries
+        self._timing = timing
         self.effects: list[Effect] = []
         self.exchanges: dict[bytes, ExchangeFacts] = {}
         self.runs: dict[int, Run] = {}
@@ -56,10 +60,10 @@ class Coordinator:
         self.slot_facts: SlotFacts | None = None
         #: Tasks that hold a slot and wait for a cached partition.
         self.blocked = 0
-        self.formation = Formation(self._new_run)
-        self._deadlocks = Deadlocks()
-        self.stalls = Stalls()
-        self.outcomes = PendingOutcomes()
+        self.formation = Formation(self._new_run, timing)
+        self._deadlocks = Deadlocks(timing)
+        self.stalls = Stalls(timing)
+        self.outcomes = PendingOutcomes(timing)
         #: Exchange and stage -> cause, to answer Spark's retries of a failed stage.
         self._failed = BoundedDict[Cause]()
         self.indeterminate = IndeterminateExchanges()
@@ -378,7 +382,8 @@ class Coordinator:
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
         self._numbers += 1
-        return Run(self._numbers, exchange_id, stage, self.effects, now, self._retries)
+        retries, timing = self._retries, self._timing
+        return Run(self._numbers, exchange_id, stage, self.effects, now, retries, timing)
 
     def _abort(self, member: Member, cause: Cause) -> None:
         self._send(member, "ABORT", cause.fields())

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Protocol
 from headgate.errors import HeadgateError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.logs import say
-from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.members import (
     AskVerdict,
     Cancel,
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headgate._native import ControlKey
+    from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.timing import Timing
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
-#: Seconds for the handshake of a connection; its worker may be stopped meanwhile.
-HANDSHAKE: Final = 12.0
 #: Most connections before their handshake; further ones close the oldest.
 MAX_PENDING: Final = 64
 #: Most bytes that are queued for one worker.
@@ -98,6 +97,7 @@ class Server:
         keys: returns the control key of an exchange, None for an unknown one.
         make_side: makes the Spark side of this server.
         retries: how often to try again.
+        timing: how long to wait.
         places: returns the PLACES messages of a kept exchange.
     """
 
@@ -106,10 +106,12 @@ class Server:
         bind_host: str,
         keys: Callable[[bytes], ControlKey | None],
         make_side: Callable[[Server], SparkSide],
-        retries: Retries = Retries(),  # noqa: B008 - frozen
+        retries: Retries,
+        timing: Timing,
         places: Callable[[bytes], Iterable[Message]] = lambda _: (),
     ) -> None:
-        self.coordinator = Coordinator(retries)
+        self.timing = timing
+        self.coordinator = Coordinator(retries, timing)
         self._keys = keys
         self._places = places
         self._connections: dict[int, _Connection] = {}
@@ -297,7 +299,7 @@ class Server:
         for number, connection in list(self._connections.items()):
             waited = self._clock - connection.since
             if not connection.link.established:
-                if waited > HANDSHAKE:
+                if waited > self.timing.handshake:
                     self._close(number)
             elif (silence := self._silence(connection, waited)) is not None:
                 host = connection.host

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.members import Member
+    from headgate.spark.driver.timing import Timing
     from headgate.spark.wire.cause import Cause
-
-#: Seconds that an unconfirmed cause waits for a better one: which process was lost, and why.
-GRACE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +33,12 @@ class EpochCauses:
 
     Args:
         retries: how often to try again.
+        timing: how long to wait.
     """
 
-    def __init__(self, retries: Retries) -> None:
+    def __init__(self, retries: Retries, timing: Timing) -> None:
         self.retries = retries
+        self._timing = timing
         self.causes: list[Cause] = []
         #: Why no further epoch helps, in words; empty while one may begin.
         self.refusal = ""
@@ -96,7 +96,7 @@ class EpochCauses:
     def is_explained(self, now: float) -> bool:
         """Return True if the last cause is confirmed, or has waited long enough for a better one."""
         if self._is_unconfirmed and not self._deadline:
-            self._deadline = now + GRACE
+            self._deadline = now + self._timing.better_cause
         return not self._is_unconfirmed or now >= self._deadline
 
     @property

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-#: Seconds before the job of an epoch with an unconfirmed cause is cancelled. Afterwards Spark reports
-#: each task as killed, also one whose process was lost before.
-PATIENCE: Final = 0.5
-#: Seconds between two cancellations: Spark may submit a job after its tag was cancelled.
-_AGAIN: Final = 1.0
+if TYPE_CHECKING:
+    from headgate.spark.driver.timing import Timing
 
 
 class EpochJobs:
     """The jobs that have not ended, and those to cancel."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         #: Epochs whose jobs have not ended.
         self.left: set[int] = set()
-        #: True once Spark has run a task of the newest job.
-        self.is_active = False
         #: True once the job of the epoch that ended last was cancelled.
         self.was_cancelled = False
         self._due: float | None = None
@@ -33,7 +29,7 @@ class EpochJobs:
 
     def epoch_ended(self) -> None:
         """Let the newest job be cancelled: its epoch has ended."""
-        self.is_active = self.was_cancelled = False
+        self.was_cancelled = False
         self._due = None
 
     def to_cancel(self, current: int | None, now: float, *, is_unconfirmed: bool) -> list[int]:
@@ -48,9 +44,9 @@ class EpochJobs:
         if not stale:
             return []
         if self._due is None:
-            self._due = now + PATIENCE if is_unconfirmed else now
+            self._due = now + self._timing.keep_job if is_unconfirmed else now
         if now < self._due:
             return []
-        self._due = now + _AGAIN
+        self._due = now + self._timing.cancel_again
         self.was_cancelled = True
         return stale

@@ -7,7 +7,7 @@ attempt of their task. Then a new producer job begins the next epoch (docs/adr/0
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.spark.driver.runs.epoch_causes import EpochCauses, Retries
 from headgate.spark.driver.runs.epoch_jobs import EpochJobs
@@ -25,9 +25,7 @@ from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.roster import Roster
-
-#: Seconds that the producers have to end once no consumer needs rows; then their job is cancelled.
-FINISH_GRACE: Final = 2.0
+    from headgate.spark.driver.timing import Timing
 
 
 class RunState(Enum):
@@ -55,15 +53,19 @@ class Epochs:
         roster: the members of the run.
         effects: the list to append effects to.
         retries: how often to try again.
+        timing: how long to wait.
     """
 
-    def __init__(self, run: int, roster: Roster, effects: list[Effect], retries: Retries) -> None:
+    def __init__(
+        self, run: int, roster: Roster, effects: list[Effect], retries: Retries, timing: Timing
+    ) -> None:
+        self._timing = timing
         self._run = run
         self._roster = roster
         self._effects = effects
         self.state = RunState.FORMING
-        self.causes = EpochCauses(retries)
-        self.jobs = EpochJobs()
+        self.causes = EpochCauses(retries, timing)
+        self.jobs = EpochJobs(timing)
         #: Why the run failed; None before its end and after a good one.
         self.cause: Cause | None = None
         self._deadline = 0.0
@@ -174,7 +176,7 @@ class Epochs:
         if self.state is RunState.RECOVERING:
             self._recover(now)
         if self.state is RunState.FINISHING:
-            self._deadline = self._deadline or now + FINISH_GRACE
+            self._deadline = self._deadline or now + self._timing.finish
             if now >= self._deadline:
                 self._end(None)
         current = None if self.is_over else self._roster.epoch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.spark.driver.runs.epochs import RunState
 
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
     from headgate.spark.driver.runs.members import Consumer
     from headgate.spark.driver.runs.run import Run
-
-#: Seconds without a new consumer after which a run is formed from those that wait.
-QUIET: Final = 1.0
+    from headgate.spark.driver.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +53,11 @@ class Formation:
 
     Args:
         new_run: makes an empty run for an exchange and a stage.
+        timing: how long to wait.
     """
 
-    def __init__(self, new_run: Callable[[bytes, int, float], Run]) -> None:
+    def __init__(self, new_run: Callable[[bytes, int, float], Run], timing: Timing) -> None:
+        self._timing = timing
         self.waiting: list[Consumer] = []
         self.facts: dict[int, StageFacts] = {}
         self._new_run = new_run
@@ -105,7 +105,7 @@ class Formation:
             others = max(0, facts.completed - ended)
             if len(self._attempts[stage]) + others >= facts.num_tasks:
                 return True
-        return now - self._arrived[stage] >= QUIET
+        return now - self._arrived[stage] >= self._timing.quiet
 
     def _group(self, waiting: list[Consumer], stage: int, now: float) -> list[Run]:
         runs: list[Run] = []

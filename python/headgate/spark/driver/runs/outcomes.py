@@ -5,15 +5,14 @@ No sockets, no Spark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.spark.driver.runs.members import Consumer, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: Seconds that Spark is asked for the outcome of a task that stopped early.
-PATIENCE: Final = 60.0
+    from headgate.spark.driver.timing import Timing
 
 
 class PendingOutcomes:
@@ -21,9 +20,13 @@ class PendingOutcomes:
 
     A consumer that stops early says nothing more, whether a LIMIT has enough rows or a function above
     the consumer is about to fail.
+
+    Args:
+        timing: how long to wait.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
+        self._timing = timing
         #: Task attempt -> consumer whose outcome Spark is asked for.
         self.consumers: dict[int, Consumer] = {}
         #: Second attempt -> task attempt of the first one.
@@ -77,6 +80,6 @@ class PendingOutcomes:
         waited_for = set(self._copies.values())
         answered = set(failed)
         for attempt, consumer in list(self.consumers.items()):
-            is_old = now - consumer.since > PATIENCE and attempt not in waited_for
+            is_old = now - consumer.since > self._timing.outcome and attempt not in waited_for
             if is_old or (consumer.exchange_id, consumer.stage) in answered:
                 del self.consumers[attempt]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.epochs import Epochs, RunState
 from headgate.spark.driver.runs.losses import is_gone, unproven
 from headgate.spark.driver.runs.members import (
@@ -20,7 +19,9 @@ from headgate.spark.driver.runs.roster import Roster
 from headgate.spark.wire.cause import CANCELLED
 
 if TYPE_CHECKING:
+    from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.readers import Readers
+    from headgate.spark.driver.timing import Timing
     from headgate.spark.wire.cause import Cause
 
 
@@ -34,6 +35,7 @@ class Run:
         effects: the list to append effects to.
         now: seconds on a monotonic clock.
         retries: how often to try again.
+        timing: how long to wait.
     """
 
     def __init__(
@@ -43,7 +45,8 @@ class Run:
         stage: int,
         effects: list[Effect],
         now: float,
-        retries: Retries = Retries(),  # noqa: B008 - frozen
+        retries: Retries,
+        timing: Timing,
     ) -> None:
         self.number = number
         self.exchange_id = exchange_id
@@ -51,7 +54,7 @@ class Run:
         self._effects = effects
         self._retries = retries
         self.roster = Roster(number, effects)
-        self.epochs = Epochs(number, self.roster, effects, retries)
+        self.epochs = Epochs(number, self.roster, effects, retries, timing)
         #: The readers of a source, if the producers are such; None where they have an input.
         self.readers: Readers | None = None
         self.started = now

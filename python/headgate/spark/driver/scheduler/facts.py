@@ -58,17 +58,6 @@ class SparkFacts:
                     return str(task.status()), str(said.get()) if said.isDefined() else ""
         return "", ""
 
-    def job_is_active(self, tag: str) -> bool:
-        """Return True once a task of a job with this tag has started."""
-        tracker = self._scala.statusTracker()
-        for job in tracker.getJobIdsForTag(tag):
-            info = tracker.getJobInfo(job)
-            for stage in info.get().stageIds() if info.isDefined() else ():
-                data = self._stage(stage)
-                if data is not None and data.numActiveTasks() + data.numCompleteTasks() > 0:
-                    return True
-        return False
-
     @staticmethod
     def is_repeatable(rows: RDD[Any], *, by_order: bool) -> bool:
         """Return True if every row gets the same place when the rows are computed again.

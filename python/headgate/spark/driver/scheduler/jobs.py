@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 #: Seconds between two looks at Spark while consumers wait, and while none does.
 _LOOK: Final = 0.25
 _IDLE: Final = 1.0
-#: Seconds that Spark's status of a task is waited for.
-VERDICT: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Jobs:
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
         self._progress = Progress(plans)
-        self._waiting = Waiting()
+        self._waiting = Waiting(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
         self._forming: list[Run] = []
@@ -122,7 +120,7 @@ class Jobs:
 
     def ask_verdict(self, member: Member) -> None:
         """Ask Spark for the status of a task."""
-        deadline = time.monotonic() + VERDICT
+        deadline = time.monotonic() + self._server.timing.verdict
         self._asked.put(lambda: self._verdicts.append((member, deadline)))
 
     def kill(self, member: Member, reason: str) -> None:
@@ -198,17 +196,12 @@ class Jobs:
         self._answer_verdicts()
         self._report_outcomes()
         facts = self._facts.stages(self._stages)
-        active = {
-            run.number for run in self._forming if self._facts.job_is_active(tag(run, run.epoch))
-        }
         slots, blocked = self._facts.slots(), self._facts.blocked({r.stage for r in self._forming})
 
         def told() -> None:
             coordinator = self._server.coordinator
             coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
             coordinator.blocked = blocked
-            for number in active & coordinator.runs.keys():
-                coordinator.runs[number].epochs.jobs.is_active = True
             coordinator.stage_facts(facts)
             seen = coordinator.live_runs, coordinator.consumers, coordinator.blocked
             if coordinator.stalls.look(*seen, slots, time.monotonic()):

@@ -6,7 +6,7 @@ Until kept exchanges it freed slots instead: ADR 0003.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate import errors
 from headgate.spark.driver.runs.epochs import RunState
@@ -16,16 +16,15 @@ from headgate.spark.wire.cause import Cause
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.members import Consumer
     from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.timing import Timing
     from headgate.spark.driver.waits.waiting import SlotFacts
-
-#: Seconds for which waiting consumers hold all slots before one run fails.
-CIRCLE: Final = 2.0
 
 
 @dataclass(slots=True)
 class Deadlocks:
     """The time since which waiting consumers hold all slots."""
 
+    timing: Timing
     _seen: tuple[set[int], int, int] = field(default_factory=lambda: (set(), 0, 0))
     _since: float = 0.0
 
@@ -69,7 +68,7 @@ class Deadlocks:
         now: float,
     ) -> None:
         stuck = [run for run in runs if run.state not in SERVED]
-        if not stuck or now - self._since < CIRCLE:
+        if not stuck or now - self._since < self.timing.deadlock:
             return
         seen = Snapshot(stuck, consumers, blocked, slots, [], lambda _: "")
         late = f"; waited {now - self._since:.0f} s for those" if slots.to_come else ""

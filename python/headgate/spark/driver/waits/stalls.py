@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
     from headgate.spark.driver.runs.members import Consumer
     from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.timing import Timing
     from headgate.spark.driver.waits.waiting import SlotFacts
 
-#: Seconds without any movement after which a run fails.
-STALLED: Final = 60.0
 #: Looks at the driver's threads in those seconds.
 _SAMPLES: Final = 6
 #: Most seconds that one look counts for: a driver that was stopped has seen nothing meanwhile.
@@ -65,6 +64,7 @@ class JobThread:
 class Stalls:
     """The time for which nothing has moved, summed over the looks at Spark's slots."""
 
+    timing: Timing
     _quiet: float = 0.0
     _looked: float | None = None
     _sampled: float = 0.0
@@ -103,7 +103,7 @@ class Stalls:
             self._restart(moving)
             return False
         self._quiet += step
-        if self._quiet - self._sampled < limit(slots) / _SAMPLES:
+        if self._quiet - self._sampled < self._limit(slots) / _SAMPLES:
             return False
         self._sampled = self._quiet
         return True
@@ -117,7 +117,7 @@ class Stalls:
             return
         self._stacks = evidence.stacks
         self._samples += 1
-        if self._quiet < limit(evidence.seen.slots) or self._samples < _SAMPLES:
+        if self._quiet < self._limit(evidence.seen.slots) or self._samples < _SAMPLES:
             return
         stalled = [run for run in evidence.seen.runs if stands_still(run)]
         if not stalled:
@@ -127,17 +127,16 @@ class Stalls:
         run.fail(_cause(run, evidence, self._quiet))
         self._restart(None)
 
+    def _limit(self, slots: SlotFacts) -> float:
+        """Return the seconds without movement after which a run fails.
+
+        A task set may wait for a place near its data on each of three levels.
+        """
+        return max(self.timing.stall, 3 * slots.locality_wait)
+
     def _restart(self, moving: object) -> None:
         self._quiet = self._sampled = 0.0
         self._moving, self._stacks, self._samples = moving, None, 0
-
-
-def limit(slots: SlotFacts) -> float:
-    """Return the seconds without movement after which a run fails.
-
-    A task set may wait for a place near its data on each of three levels.
-    """
-    return max(STALLED, 3 * slots.locality_wait)
 
 
 def stands_still(run: Run) -> bool:

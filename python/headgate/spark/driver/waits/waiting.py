@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
     from headgate.spark.driver.runs.members import Consumer
     from headgate.spark.driver.runs.run import Run
+    from headgate.spark.driver.timing import Timing
 
-#: Seconds between two reports of waiting runs.
-EVERY: Final = 10.0
-#: Seconds after which a report is a warning.
-WORRYING: Final = 30.0
 #: Most runs in one report, and most stages of other jobs in one line.
 MAX_RUNS: Final = 3
 MAX_STAGES: Final = 3
@@ -103,6 +100,7 @@ class Snapshot:
 class Waiting:
     """The time since which each run has waited."""
 
+    timing: Timing
     _since: dict[int, float] = field(default_factory=dict)
     _said: float = 0.0
 
@@ -110,8 +108,9 @@ class Waiting:
         """Update the waiting runs; return True if a report is due."""
         waiting = {run.number for run in runs if has_no_producer(run)}
         self._since = {number: self._since.get(number, now) for number in sorted(waiting)}
+        every = self.timing.report
         longest = now - min(self._since.values(), default=now)
-        if longest < EVERY or now - self._said < EVERY:
+        if longest < every or now - self._said < every:
             return False
         self._said = now
         return True
@@ -121,9 +120,13 @@ class Waiting:
         found = []
         for run in seen.runs:
             waited = now - self._since.get(run.number, now)
-            words = waits_for(run, seen) if waited >= EVERY and has_no_producer(run) else ""
+            words = (
+                waits_for(run, seen)
+                if waited >= self.timing.report and has_no_producer(run)
+                else ""
+            )
             if words:
-                level = logging.WARNING if waited >= WORRYING else logging.INFO
+                level = logging.WARNING if waited >= self.timing.worrying else logging.INFO
                 text = f"run {run.number} ({seen.name(run)}) waits {waited:.0f} s for {words}"
                 found.append((level, text))
         if len(found) > MAX_RUNS:
