@@ -42,18 +42,17 @@ class Watch:
         busy = residents if self.busy is None else self.busy
         slots = SlotFacts(self.there, busy, **self.facts)
         coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
-        seen = coordinator.live_runs, coordinator.consumers, coordinator.blocked
-        if coordinator.stalls.look(*seen, slots, self.theatre.now):
+        seen = Snapshot(
+            coordinator.live_runs,
+            coordinator.consumers,
+            coordinator.blocked,
+            slots,
+            self.stages,
+            lambda run: f"exchange {run.exchange_id.hex()[:4]}",
+            self.excluded,
+        )
+        if coordinator.stalls.look(seen, self.theatre.now):
             self.samples += 1
-            seen = Snapshot(
-                coordinator.live_runs,
-                coordinator.consumers,
-                coordinator.blocked,
-                slots,
-                self.stages,
-                lambda run: f"exchange {run.exchange_id.hex()[:4]}",
-                self.excluded,
-            )
             coordinator.stalls.judge(Evidence(seen, self.computes, self.stacks, self.jobs))
         self.theatre.settle()
 

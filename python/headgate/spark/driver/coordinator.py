@@ -28,7 +28,7 @@ from headgate.spark.driver.runs.outcomes import PendingOutcomes
 from headgate.spark.driver.runs.run import Run
 from headgate.spark.driver.waits.deadlocks import Deadlocks
 from headgate.spark.driver.waits.stalls import Stalls
-from headgate.spark.driver.waits.waiting import SlotFacts
+from headgate.spark.driver.waits.waiting import SlotFacts, Snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
@@ -212,7 +212,7 @@ class Coordinator:
             run.epochs.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
-            self._deadlocks.check(runs, self.consumers, self.blocked, slots, now)
+            self._deadlocks.check(Snapshot(runs, self.consumers, self.blocked, slots), now)
         for run in self.runs.values():
             run.waits_for_slots = run.state is RunState.FORMING and 0 < slots.there <= len(held)
             run.tick(now)

@@ -203,8 +203,9 @@ class Jobs:
             coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
             coordinator.blocked = blocked
             coordinator.stage_facts(facts)
-            seen = coordinator.live_runs, coordinator.consumers, coordinator.blocked
-            if coordinator.stalls.look(*seen, slots, time.monotonic()):
+            consumers = coordinator.consumers
+            seen = Snapshot(coordinator.live_runs, consumers, coordinator.blocked, slots)
+            if coordinator.stalls.look(seen, time.monotonic()):
                 self._asked.put(self._examine_stall)
 
         self._server.post(told)

@@ -5,7 +5,7 @@ Until kept exchanges it freed slots instead: ADR 0003.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headgate import errors
@@ -14,8 +14,6 @@ from headgate.spark.driver.waits.waiting import SERVED, Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
-    from headgate.spark.driver.runs.members import Consumer
-    from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
     from headgate.spark.driver.waits.waiting import SlotFacts
 
@@ -25,33 +23,22 @@ class Deadlocks:
     """The time since which waiting consumers hold all slots."""
 
     timing: Timing
-    _seen: tuple[set[int], int, int] = field(default_factory=lambda: (set(), 0, 0))
+    _holders: tuple[set[int], int, int] = field(default_factory=lambda: (set(), 0, 0))
     _since: float = 0.0
 
-    def check(
-        self,
-        runs: list[Run],
-        consumers: list[Consumer],
-        blocked: int,
-        slots: SlotFacts,
-        now: float,
-    ) -> None:
+    def check(self, seen: Snapshot, now: float) -> None:
         """Fail one run if no slot will become free by itself.
 
         Args:
-            runs: all of them.
-            consumers: all of them.
-            blocked: tasks that wait for a cached partition that a consumer computes.
-            slots: as Spark's scheduler has them.
+            seen: all runs and consumers, and the slots.
             now: seconds on a monotonic clock.
         """
-        residents = {c.attempt for c in consumers if c.is_present}
-        seen = (residents, blocked, slots.there)
-        if seen != self._seen:
-            self._seen, self._since = seen, now
-        held = len(residents) + blocked
-        if self._is_full(slots, held, now) and not _will_move(runs, residents):
-            self._fail_one(runs, consumers, blocked, slots, now)
+        holders = (seen.residents, seen.blocked, seen.slots.there)
+        if holders != self._holders:
+            self._holders, self._since = holders, now
+        held = len(seen.residents) + seen.blocked
+        if self._is_full(seen.slots, held, now) and not _will_move(seen):
+            self._fail_one(seen, now)
 
     def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:
         """Return True if waiting consumers hold every slot and no further slot will come."""
@@ -59,18 +46,10 @@ class Deadlocks:
             return False  # a free slot, or a task of another job, which ends by itself
         return not slots.to_come or now - self._since >= slots.patience
 
-    def _fail_one(
-        self,
-        runs: list[Run],
-        consumers: list[Consumer],
-        blocked: int,
-        slots: SlotFacts,
-        now: float,
-    ) -> None:
-        stuck = [run for run in runs if run.state not in SERVED]
+    def _fail_one(self, seen: Snapshot, now: float) -> None:
+        stuck, slots = [run for run in seen.runs if run.state not in SERVED], seen.slots
         if not stuck or now - self._since < self.timing.deadlock:
             return
-        seen = Snapshot(stuck, consumers, blocked, slots, [], lambda _: "")
         late = f"; waited {now - self._since:.0f} s for those" if slots.to_come else ""
         last = max(stuck, key=lambda run: (run.state is RunState.FORMING, run.number))
         last.fail(
@@ -78,21 +57,22 @@ class Deadlocks:
                 errors.SlotsExhausted.code,
                 f"all {slots.there} slots are held by consumers that wait for a producer",
                 asked=f"{slots.busy} tasks of {len(stuck)} runs at the same time, and one producer",
-                have=f"{held_by(last, seen)}{late}",
+                have=f"{held_by(last, replace(seen, runs=stuck))}{late}",
                 remedy=errors.SlotsExhausted.default_remedy,
             )
         )
         self._since = now
 
 
-def _will_move(runs: list[Run], residents: set[int]) -> bool:
+def _will_move(seen: Snapshot) -> bool:
     """Return True if a slot becomes free by itself."""
-    for run in runs:
+    for run in seen.runs:
         if run.state in SERVED and any(
             consumer.is_present for consumer in run.roster.consumers.values()
         ):
             return True
         # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
-        if any(p.is_present and p.attempt not in residents for p in run.roster.producers.values()):
+        producers = run.roster.producers.values()
+        if any(p.is_present and p.attempt not in seen.residents for p in producers):
             return True
     return False

@@ -24,7 +24,6 @@ from headgate.spark.wire.cause import Cause
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.spark.driver.runs.members import Consumer
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
     from headgate.spark.driver.waits.waiting import SlotFacts
@@ -72,30 +71,26 @@ class Stalls:
     _stacks: str | None = None
     _samples: int = 0
 
-    def look(
-        self,
-        runs: list[Run],
-        consumers: list[Consumer],
-        blocked: int,
-        slots: SlotFacts,
-        now: float,
-    ) -> bool:
+    def look(self, seen: Snapshot, now: float) -> bool:
         """Take a look at Spark's slots into account; return True when evidence is due.
 
         Args:
-            runs: all of them.
-            consumers: all of them.
-            blocked: tasks that wait for a cached partition that a consumer computes.
-            slots: just read from Spark's scheduler.
+            seen: the runs that have not ended, and the slots, just read from Spark's scheduler.
             now: seconds on a monotonic clock.
         """
-        residents = {c.attempt for c in consumers if c.is_present}
+        runs, slots, residents = seen.runs, seen.slots, seen.residents
         step = 0.0 if self._looked is None else min(_MAX_STEP, now - self._looked)
         self._looked = now
-        moving = (residents, blocked, slots.there, slots.busy, [_position(run) for run in runs])
+        moving = (
+            residents,
+            seen.blocked,
+            slots.there,
+            slots.busy,
+            [_position(run) for run in runs],
+        )
         is_idle = (
             slots.free > 0
-            and slots.busy <= len(residents) + blocked
+            and slots.busy <= len(residents) + seen.blocked
             and any(stands_still(run) for run in runs)
             and not any(is_at_work(run, residents) for run in runs)
         )

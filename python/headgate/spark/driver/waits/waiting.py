@@ -78,11 +78,11 @@ class Snapshot:
     """The runs, consumers, slots and stages of one moment.
 
     Attributes:
-        runs: all that have not ended.
+        runs: all, or those that have not ended.
         consumers: all of them.
         blocked: tasks that wait for a cached partition that a consumer computes.
         slots: as Spark's scheduler has them.
-        stages: those of all jobs.
+        stages: those of all jobs; empty if nobody names them.
         name: returns the description of a run.
         excluded: ids of the executors that Spark gives no task to.
     """
@@ -91,9 +91,14 @@ class Snapshot:
     consumers: list[Consumer]
     blocked: int
     slots: SlotFacts
-    stages: list[StageTasks]
-    name: Callable[[Run], str]
+    stages: list[StageTasks] = field(default_factory=list)
+    name: Callable[[Run], str] = str
     excluded: tuple[str, ...] = ()
+
+    @property
+    def residents(self) -> set[int]:
+        """The task attempts that hold a slot as consumers."""
+        return {consumer.attempt for consumer in self.consumers if consumer.is_present}
 
 
 @dataclass(slots=True)
