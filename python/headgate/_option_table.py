@@ -281,6 +281,16 @@ OPTIONS: Final[dict[str, Option]] = {
             choices=("auto", "kept", "pipelined"),
         ),
         Option(
+            "read",
+            "choice",
+            "spark",
+            ("exchange",),
+            "Who reads a DataFrame that is only a scan of Parquet files. With auto the Python workers do, "
+            "without the JVM, if it is sure that they read the same rows; the log says why if they do not: "
+            "see docs/sources.md. With spark always Spark does.",
+            choices=("spark", "auto"),
+        ),
+        Option(
             "num_partitions",
             "int",
             None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import NotBuiltError
@@ -11,7 +12,13 @@ from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error, partitions_on_connect
 from headgate.spark.progress import latest
 from headgate.spark.request import Request, check
-from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
+from headgate.spark.source_input import (
+    SourceInput,
+    is_table,
+    refuse_for_table,
+    session_of,
+    source_input,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,6 +42,7 @@ _CONNECT: Final = (
     "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because a Spark Connect "
     "session has no driver here that could coordinate an exchange"
 )
+_NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 #: Longest wait, in seconds, for the first executor of an application that has just started.
 _FIRST_EXECUTOR_WAIT: Final = 1.5
 
@@ -121,6 +129,9 @@ def exchange(
             environment (``HEADGATE_SEGMENT_SIZE``).
 
             - ``mode``: ``"auto"`` (default), ``"kept"`` or ``"pipelined"``, see docs/kept.md
+            - ``read``: ``"spark"`` (default), or ``"auto"``: if the DataFrame is only a scan of
+              Parquet files whose rows are the same for sure, the workers read them without the JVM,
+              see docs/sources.md
             - ``map_schema``: the columns that ``map`` returns, if there is also a ``reduce``; by
               default those of the input
             - ``progress``: ``"auto"`` (default), ``"log"`` or ``"off"``
@@ -182,6 +193,8 @@ def _plan(request: Request) -> DataFrame:
 
     if is_connect(request.session):
         return _on_connect(request)
+    if request.options["read"] == "auto" and request.df is not None:
+        request = _read_by_workers(request, request.df)
     slots, given = _slots(request), request.options["num_partitions"]
     if request.options["mode"] == "auto" and is_shortest(request):
         partitions = given or max(1, slots.number)
@@ -191,11 +204,27 @@ def _plan(request: Request) -> DataFrame:
     return pipeline(request, slots) if kept is None else kept
 
 
+def _read_by_workers(request: Request, df: DataFrame) -> Request:
+    """Return the request with a source instead of its DataFrame, if that has the same rows for sure."""
+    from headgate.spark.scans.plan import Unsure  # noqa: PLC0415
+    from headgate.spark.scans.source import source_of  # noqa: PLC0415
+
+    try:
+        source = source_of(df)
+    except Unsure as reason:
+        _LOG.info("exchange by %s: Spark reads the input: %s", request.by_words, reason)
+        return request
+    _LOG.info("exchange by %s: the workers read the input, %s", request.by_words, source.name)
+    return replace(request, df=None, source=SourceInput(source, "parquet", df.schema, None))
+
+
 def _on_connect(request: Request) -> DataFrame:
     from headgate.spark.shuffle import is_shortest, shuffle  # noqa: PLC0415
 
     if request.options["mode"] == "pipelined":
         raise connect_error('exchange(mode="pipelined")', "session")
+    if request.options["read"] == "auto" and request.df is not None:
+        _LOG.info("exchange by %s: Spark reads the input: %s", request.by_words, _NO_PLAN)
     if request.source is not None and request.source.watermarks is not None:
         raise connect_error("exchange() with watermarks", "session")
     partitions = request.options["num_partitions"] or partitions_on_connect(request.session)

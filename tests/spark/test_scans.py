@@ -1,0 +1,266 @@
+"""``read="auto"``: workers read a scan of files only if they get Spark's own rows; else Spark reads it."""
+
+import datetime as dt
+import logging
+import sys
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+
+from headgate.spark import exchange
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ROWS = 60
+NOON = dt.datetime(2026, 3, 29, 12, 30, 15, 123456)  # noqa: DTZ001 - a zone is added where one is tested
+#: Column -> its type, and values; every seventh row is null.
+COLUMNS = {
+    "flag": (pa.bool_(), [True, False]),
+    "i8": (pa.int8(), [0, -128, 127]),
+    "i16": (pa.int16(), [0, -(2**15), 2**15 - 1]),
+    "i32": (pa.int32(), [0, -(2**31), 2**31 - 1]),
+    "i64": (pa.int64(), [0, -(2**63), 2**63 - 1]),
+    "f32": (pa.float32(), [0.0, -0.0, 1.5, float("inf"), float("nan")]),
+    "f64": (pa.float64(), [0.0, -0.0, 1.5, float("-inf"), float("nan")]),
+    "text": (pa.string(), ["", "a", "Zürich", "\U0001f30a", "x" * 500]),
+    "large": (pa.large_string(), ["", "b"]),
+    "raw": (pa.binary(), [b"", b"\0\xff"]),
+    "day": (pa.date32(), [dt.date(1582, 10, 15), dt.date(1970, 1, 1), dt.date(9999, 12, 31)]),
+    "at": (pa.timestamp("us", "UTC"), [NOON, NOON.replace(year=1970)]),
+    "at_ms": (pa.timestamp("ms", "Asia/Tokyo"), [NOON.replace(microsecond=5000)]),
+    "local": (pa.timestamp("us"), [NOON, NOON.replace(hour=2)]),
+    "price": (pa.decimal128(12, 2), [Decimal("0.00"), Decimal("-9999999999.99")]),
+    "wide": (pa.decimal128(38, 10), [Decimal("0.0000000001"), Decimal(-1)]),
+}
+
+
+def column(kind, values):
+    return pa.array([None if n % 7 == 6 else values[n % len(values)] for n in range(ROWS)], kind)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two files with all types, and one that lacks half of the columns."""
+    path = tmp_path_factory.mktemp("scan")
+    table = pa.table({name: column(*about) for name, about in COLUMNS.items()})
+    table = table.append_column("id", pa.array(range(ROWS), pa.int64()))
+    for number in range(2):
+        pq.write_table(table, path / f"{number}.parquet", row_group_size=13)
+    pq.write_table(table.select(["id", *list(COLUMNS)[::2]]), path / "2.parquet")
+    return str(path)
+
+
+@pytest.fixture
+def said(caplog):
+    """Return what the log says of who reads."""
+    caplog.set_level(logging.INFO, "headgate.spark")
+
+    def read_by():
+        (line,) = [r.getMessage() for r in caplog.records if "read" in r.getMessage()[:60]]
+        caplog.clear()
+        return line
+
+    return read_by
+
+
+def same(batches):
+    yield from batches
+
+
+def rows(df):
+    """Return rows with their partitions as text, in which NaN and -0.0 can be compared."""
+    return sorted(repr(tuple(row)) for row in df.selectExpr("spark_partition_id()", "*").collect())
+
+
+def by_workers(df, said, by="id"):
+    out = exchange(df, by=by, map=same, num_partitions=3, read="auto", mode="kept")
+    assert "the workers read the input" in said()
+    assert rows(out) == rows(df.repartition(3, by))
+    return out
+
+
+def by_spark(df, said, by="id"):
+    """Check that Spark reads the input; return why."""
+    out = exchange(df, by=by, map=same, num_partitions=3, read="auto", mode="kept")
+    line = said()
+    assert ": Spark reads the input: " in line
+    assert rows(out) == rows(df.repartition(3, by))
+    return line
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_each_type_is_read_as_spark_reads_it(spark, folder, said, name):
+    by_workers(spark.read.schema("id long").parquet(folder).select("id"), said)
+    by_workers(spark.read.parquet(f"{folder}/0.parquet").select("id", name), said)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+def test_times_do_not_depend_on_the_sessions_zone(spark, folder, said, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        by_workers(
+            spark.read.parquet(f"{folder}/1.parquet").select("id", "at", "at_ms", "local"), said
+        )
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_a_column_that_a_file_lacks_is_null(spark, folder, said):
+    df = spark.read.parquet(f"{folder}/0.parquet")
+    whole = spark.read.schema(df.schema).parquet(folder)
+    by_workers(whole, said)
+    by_workers(whole.where("text is null or i8 = 0"), said)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "i32 = 0",
+        "0 < i32",
+        "i64 >= 9223372036854775807",
+        "i8 <> 127",
+        "not (i16 > 0 or text = 'a')",
+        "text in ('a', 'Zürich')",
+        "text > 'Z' and day <= date'1970-01-01'",
+        "day is null or text is not null and id < 30",
+        "i32 = 0 and (i64 < 5 or i8 is null)",
+    ],
+)
+def test_a_filter_keeps_the_same_rows(spark, folder, said, condition):
+    df = spark.read.parquet(f"{folder}/0.parquet").where(condition).select("text", "id")
+    by_workers(df, said)
+    assert 0 < df.count() < ROWS
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda df: df.selectExpr("id", "i32 % 7 as i"), "it computes a column, by Alias"),
+        (lambda df: df.select(df.id, df.i32.alias("other")), "it computes a column, by Alias"),
+        (lambda df: df.where("f64 > 0").select("id"), "compares 'f64' of type double"),
+        (lambda df: df.where("price = 0").select("id"), "compares 'price' of type decimal"),
+        (lambda df: df.where("at > timestamp'2020-01-01'").select("id"), "of type timestamp"),
+        (lambda df: df.where("text like 'a%'").select("id"), "its filter has StartsWith"),
+        (lambda df: df.where("i32 <=> null").select("id"), "LocalRelation|IsNull|workers"),
+        (lambda df: df.where("length(text) > 1").select("id"), "it computes|its filter has|Length"),
+        (lambda df: df.limit(5).select("id"), "its plan has GlobalLimit"),
+        (lambda df: df.distinct().select("id"), "its plan has"),
+        (lambda df: df.repartition(3).select("id"), "its plan has Repartition"),
+        (lambda df: df.select("id", "_metadata.file_name"), "computes a column|plan has"),
+        (lambda df: df.union(df).select("id"), "more than one table"),
+    ],
+)
+def test_what_is_more_than_a_scan_stays_with_spark(spark, folder, said, change, why):
+    import re
+
+    df = change(spark.read.parquet(f"{folder}/0.parquet"))
+    out = exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept")
+    assert re.search(why, said())
+    assert out.count() == df.count()
+
+
+def test_other_tables_stay_with_spark(spark, folder, said, tmp_path):
+    assert "it is Range, not a scan" in by_spark(spark.range(10), said)
+    (tmp_path / "a.csv").write_text("1\n2\n")
+    text = spark.read.schema("id long").csv(str(tmp_path / "a.csv"))
+    assert "by CSVFileFormat, not Parquet" in by_spark(text, said)
+    cached = spark.read.parquet(f"{folder}/0.parquet").select("id").cache()
+    try:
+        assert "it is InMemoryRelation" in by_spark(cached, said)
+    finally:
+        cached.unpersist(blocking=True)
+
+
+def test_folders_with_columns_options_and_confs_stay_with_spark(spark, folder, said, tmp_path):
+    spark.range(9).selectExpr("id", "id % 3 as k").write.partitionBy("k").parquet(
+        str(tmp_path / "p")
+    )
+    why = by_spark(spark.read.parquet(str(tmp_path / "p")), said)
+    assert "the names of its folders have columns" in why
+    globbed = spark.read.option("pathGlobFilter", "0*").parquet(folder).select("id")
+    assert "has the option pathglobfilter" in by_spark(globbed, said)
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    try:
+        why = by_spark(spark.read.parquet(folder).select("id"), said)
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+    assert "spark.sql.files.ignoreCorruptFiles is true" in why
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "why"),
+    [
+        ({"x": pa.array([[1]])}, {}, "has the nested type"),
+        ({"x": pa.array([2**40], pa.uint64())}, {}, r"column 'x' is uint64"),
+        ({"x": pa.array([1], pa.uint8())}, {}, "column 'x' is uint8"),
+        ({"x": pa.array([1], pa.duration("us"))}, {}, "column 'x' is duration"),
+        ({"x": pa.array(["a"]).dictionary_encode()}, {}, "column 'x' is dictionary"),
+        (
+            {"x": pa.array([NOON], pa.timestamp("ns"))},
+            {"use_deprecated_int96_timestamps": True},
+            "column 'x' is timestamp",
+        ),
+        ({"x": pa.array([dt.date(1500, 1, 1)])}, {}, "before the Gregorian calendar"),
+        (
+            {"x": pa.array([dt.date(2000, 1, 1)])},
+            {"write_statistics": False},
+            "before the Gregorian calendar",
+        ),
+    ],
+)
+def test_columns_that_may_be_read_otherwise_stay_with_spark(
+    spark, said, tmp_path, data, options, why
+):
+    pq.write_table(
+        pa.table({"id": pa.array([1], pa.int64()), **data}), tmp_path / "a.parquet", **options
+    )
+    df = spark.read.parquet(str(tmp_path))
+    exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept")
+    assert why in said()
+
+
+def test_a_column_spelt_otherwise_in_a_file_stays_with_spark(spark, said, tmp_path):
+    pq.write_table(pa.table({"id": [1], "User": ["a"]}), tmp_path / "a.parquet")
+    df = spark.read.schema("id long, user string").parquet(str(tmp_path))
+    assert "has the columns User for 'user'" in by_spark(df, said)
+
+
+def test_a_file_of_another_type_than_the_table_stays_with_spark(spark, said, tmp_path):
+    pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
+    df = spark.read.schema("id long").parquet(str(tmp_path))
+    assert "column 'id' is int32" in by_spark(df, said)
+
+
+def test_old_days_that_spark_wrote_are_read(spark, said, tmp_path):
+    spark.sql("select 1L as id, date'0900-02-03' as d").write.parquet(str(tmp_path / "t"))
+    by_workers(spark.read.parquet(str(tmp_path / "t")), said)
+
+
+def test_without_the_option_spark_reads(spark, folder, caplog):
+    caplog.set_level(logging.INFO, "headgate.spark")
+    exchange(spark.read.parquet(folder).select("id"), by="id", map=same)
+    assert not [r for r in caplog.records if "read" in r.getMessage()[:60]]
+
+
+def test_map_and_reduce_get_what_the_workers_read(spark, folder, said):
+    def doubled(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"n": [2 * n for n in batch["id"].to_pylist()]})
+
+    out = exchange(
+        spark.read.parquet(folder).where("id < 5").select("id"),
+        by="n",
+        map=doubled,
+        map_schema="n long",
+        reduce=same,
+        schema="n long",
+        read="auto",
+        mode="kept",
+    )
+    assert "the workers read" in said()
+    assert sorted(row["n"] for row in out.collect()) == sorted([0, 2, 4, 6, 8] * 3)
