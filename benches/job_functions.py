@@ -230,11 +230,13 @@ def nearest(batches: Batches) -> Batches:
         distances = ((points[:, None, :] - CENTROIDS[None, :, :]) ** 2).sum(axis=2)
         mine = distances.argmin(axis=1)
         count = np.bincount(mine, minlength=len(CENTROIDS))
+        # In hundredths, so that sums do not depend on how the points are cut into batches.
+        whole = np.rint(points * 100)
         yield columns(
             centroid=np.arange(len(CENTROIDS)),
             points=count,
-            x=np.bincount(mine, points[:, 0], minlength=len(CENTROIDS)).astype(np.int64),
-            y=np.bincount(mine, points[:, 1], minlength=len(CENTROIDS)).astype(np.int64),
+            x=np.bincount(mine, whole[:, 0], minlength=len(CENTROIDS)).astype(np.int64),
+            y=np.bincount(mine, whole[:, 1], minlength=len(CENTROIDS)).astype(np.int64),
         )
 
 
