@@ -13,8 +13,8 @@ from tests.spark.outcomes import outcome_of, rounds, wait_for, wait_for_executor
 from headgate.errors import ProtocolError
 from headgate.spark import exchange, last_stats
 from headgate.spark.driver import application
-from headgate.spark.driver.runs.epoch_causes import GRACE
 from headgate.spark.driver.scheduler.jobs import tag
+from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.cause import Cause
 
 #: Minimum bytes on a task's control connection: to the coordinator, and back.
@@ -108,7 +108,7 @@ def test_a_job_that_is_cancelled_as_its_epoch_is_over_cancels_no_run():
     theatre.hang_up(theatre.producer(run, 0))
     text = f"Stage cancelled: Job 1 cancelled part of cancelled job tags {tag(run, 0)}"
     theatre.verdict("KILLED", text)
-    theatre.wait(2 * GRACE)
+    theatre.wait(2 * Timing().better_cause)
     assert not run.is_over
     assert not run.roster.asks_spark
 
