@@ -267,7 +267,7 @@ def test_frames_of_one_session_are_refused_in_another():
             data = bytes(source.output())
             source.written(len(data))
             sink.receive(data)
-        worker.send(Message("END"))
+        worker.send(Message("READY"))
     frames = [bytes(worker.output()) for worker, _ in pairs]
     with pytest.raises(ProtocolError):
         pairs[0][1].receive(frames[1])
