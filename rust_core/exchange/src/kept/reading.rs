@@ -128,16 +128,15 @@ impl Reading {
                 self.damaged(format!("{len} bytes at offset {offset} exceed the {all} there are"))
             })?,
             Place::File(path) => {
-                let name = path.display().to_string();
-                let io = |source: io::Error| ExchangeError::KeptFile {
-                    path: name.clone(),
-                    source: Arc::new(source),
-                };
                 match self.mapped.as_ref().and_then(|mapped| in_mapping(mapped, block)) {
                     Some(bytes) => bytes,
                     None => {
-                        let file = File::open(path).map_err(io)?;
-                        self.read_file(&file, block).map_err(io)?
+                        let name = path.display().to_string();
+                        let read = File::open(path).and_then(|file| self.read_file(&file, block));
+                        read.map_err(|source| ExchangeError::KeptFile {
+                            path: name,
+                            source: Arc::new(source),
+                        })?
                     }
                 }
             }
