@@ -241,6 +241,12 @@ def test_old_days_that_spark_wrote_are_read(spark, said, tmp_path):
     by_workers(spark.read.parquet(str(tmp_path / "t")), said)
 
 
+def test_columns_that_are_not_read_may_have_any_type(spark, said, tmp_path):
+    rows_of_spark = spark.sql("select 1L as id, interval '1' month as m")
+    rows_of_spark.write.parquet(str(tmp_path / "t"))
+    by_workers(spark.read.parquet(str(tmp_path / "t")).select("id"), said)
+
+
 def test_without_the_option_spark_reads(spark, folder, caplog):
     caplog.set_level(logging.INFO, "headgate.spark")
     exchange(spark.read.parquet(folder).select("id"), by="id", map=same)

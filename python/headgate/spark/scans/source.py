@@ -23,7 +23,7 @@ _CONFS: Final = {
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.fieldId.read.enabled": "false",
 }
-#: Confs that say what Spark makes of days before the Gregorian calendar, in files of others.
+#: Conf that says what Spark makes of days before the Gregorian calendar, in files of others.
 _REBASING: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 
 
@@ -34,26 +34,28 @@ def source_of(df: DataFrame) -> FileSource:
         Unsure: It may not, or the DataFrame is more than a scan of Parquet files.
         UnsupportedTypeError: A column has a type that cannot be sent.
     """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - pyspark only where Spark is
+
     from headgate.source.files import FileSource  # noqa: PLC0415 - imports pyarrow
 
     session = df.sparkSession
     plan: Any = df._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - no public way
-    if int(plan.collectLeaves().size()) != 1:
+    leaves = plan.collectLeaves()
+    if int(leaves.size()) != 1:
         raise Unsure("it reads more than one table")
-    leaf = plan.collectLeaves().apply(0)
-    names = [str(name) for name in leaf.schema().fieldNames()]
-    scan = scan_of(json.loads(plan.toJSON()), names)
+    leaf = leaves.apply(0)
+    table = StructType.fromJson(json.loads(leaf.schema().json()))
+    scan = scan_of(json.loads(plan.toJSON()), table.names)
     _check_relation(leaf)
-    for name, value in _CONFS.items():
-        if str(session.conf.get(name, value)).lower() != value:
-            raise Unsure(f"{name} is {session.conf.get(name)}")
+    for name, only in _CONFS.items():
+        if (value := str(session.conf.get(name, only))).lower() != only:
+            raise Unsure(f"{name} is {value}")
     if str(session.conf.get(_REBASING, "EXCEPTION")).upper() == "LEGACY":
         raise Unsure(f"{_REBASING} is LEGACY")
     zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    whole = arrow_schema(_schema_of(leaf), zone)
-    needed = [field for field in whole if field.name in {*scan.columns, *scan.filtered}]
+    read = {*scan.columns, *scan.filtered}
+    schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
     paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
-    schema = whole.empty_table().select([field.name for field in needed]).schema
     check(paths, schema)
     return FileSource(paths, columns=scan.columns, filter=scan.filter, schema=schema)
 
@@ -72,9 +74,3 @@ def _check_relation(leaf: Any) -> None:
     others = sorted({*options} - {*_KNOWN, ""})
     if others:
         raise Unsure(f"spark.read has the option {others[0]}")
-
-
-def _schema_of(leaf: Any) -> Any:
-    from pyspark.sql.types import _parse_datatype_json_string  # noqa: PLC0415
-
-    return _parse_datatype_json_string(leaf.schema().json())
