@@ -85,10 +85,11 @@ def exchange(
     raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
     columns that do not fit the schema; ``python -m headgate explain HG-4003`` explains it.
 
-    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A pipelined
-    one starts again as a whole, up to ``spark.task.maxFailures`` times in all (4 by default). ``map`` and ``reduce`` are called again
-    then, and must return the same rows for the same input. In ``local[n]`` Spark retries no task, so
-    the job fails if a task of a kept exchange, or a pipelined consumer, was lost.
+    If a worker or an executor is lost, Spark runs the lost tasks of a kept exchange again. A
+    pipelined one starts again as a whole, up to ``spark.task.maxFailures`` times in all (4 by
+    default). ``map`` and ``reduce`` are called again then, and must return the same rows for the same
+    input. In ``local[n]`` Spark retries no task, so the job fails if a task of a kept exchange, or a
+    pipelined consumer, was lost.
 
     Args:
         df: A DataFrame. In a session of Spark Connect, Spark's own shuffle moves its rows unless the

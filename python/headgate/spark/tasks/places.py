@@ -33,7 +33,8 @@ class Places:
     def __init__(self, exchange: str, driver: Place | None) -> None:
         self._exchange = exchange
         self._driver = driver
-        self._found: dict[int, Path] = {}
+        #: Producer -> its indexes on this host; None before a look.
+        self._found: dict[int, Path] | None = None
         #: Producer -> its attempt, and host, port and process that serve it.
         self._served: dict[int, tuple[int, str, int, bytes]] | None = None
 
@@ -47,7 +48,8 @@ class Places:
         number, producer = row["subpartition"], row["producer"]
         if row["pages"] is not None:
             return KeptSubpartition(number, 0, row["file"], row["pages"])
-        if producer not in self._found:
+        # One look is enough if the driver knows the hosts of all producers: most may be elsewhere.
+        if self._found is None or (self._driver is None and producer not in self._found):
             self._found = find(self._exchange, local_directories())
         cause: PartitionNotFoundError | None = None
         try:
