@@ -75,8 +75,7 @@ class Application:
     def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
         """Register an exchange, before any of its tasks can run."""
         self._plans[exchange_id] = plan
-        self._server.coordinator.exchanges[exchange_id] = facts
-        self._keys[exchange_id] = control_key(secret, exchange_id)
+        self._admit(exchange_id, secret, facts)
 
     def register_kept(
         self,
@@ -87,6 +86,10 @@ class Application:
     ) -> None:
         """Register a kept exchange, whose consumers ask for the PLACES of its producers."""
         self._places[exchange_id] = places
+        self._admit(exchange_id, secret, facts)
+
+    def _admit(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts) -> None:
+        """Let tasks that know the secret of an exchange connect."""
         self._server.coordinator.exchanges[exchange_id] = facts
         self._keys[exchange_id] = control_key(secret, exchange_id)
 

@@ -84,6 +84,10 @@ class Coordinator:
         """The stages with consumers."""
         return {c.stage for c in self.consumers if c.is_present}
 
+    def snapshot(self, slots: SlotFacts) -> Snapshot:
+        """Return the runs that have not ended and the consumers, beside slots that were just read."""
+        return Snapshot(self.live_runs, self.consumers, self.blocked, slots)
+
     def take_effects(self) -> list[Effect]:
         """Return the effects since the last call, and those that they cause in turn."""
         effects, self.effects[:] = list(self.effects), []
@@ -202,7 +206,7 @@ class Coordinator:
             self.runs[number].job_finished(epoch, error, partitions)
 
     def tick(self, now: float) -> None:
-        """Form runs, free slots, and do what is due."""
+        """Form runs, end one if none can go on, and do what is due."""
         held = {c.attempt for c in self.consumers if c.is_present}
         # Until Spark has answered, count only our own tasks.
         slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)

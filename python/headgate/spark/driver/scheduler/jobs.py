@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
@@ -89,7 +89,8 @@ class Jobs:
         self._waiting = Waiting(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
-        self._forming: list[Run] = []
+        #: Stages of the runs that form.
+        self._forming: set[int] = set()
         self._awaited_outcomes: list[Consumer] = []
         self._verdicts: list[tuple[Member, float]] = []
         self._closing = False
@@ -154,7 +155,8 @@ class Jobs:
         is_new, self._stages = bool(stages - self._stages), stages
         if is_new:
             self._asked.put(_nothing)  # look at once
-        self._forming = [r for r in coordinator.live_runs if r.state is RunState.FORMING]
+        forming = (run for run in coordinator.live_runs if run.state is RunState.FORMING)
+        self._forming = {run.stage for run in forming}
         self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
         self._progress.show(coordinator.live_runs, now)
@@ -196,16 +198,14 @@ class Jobs:
         self._answer_verdicts()
         self._report_outcomes()
         facts = self._facts.stages(self._stages)
-        slots, blocked = self._facts.slots(), self._facts.blocked({r.stage for r in self._forming})
+        slots, blocked = self._facts.slots(), self._facts.blocked(self._forming)
 
         def told() -> None:
             coordinator = self._server.coordinator
             coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
             coordinator.blocked = blocked
             coordinator.stage_facts(facts)
-            consumers = coordinator.consumers
-            seen = Snapshot(coordinator.live_runs, consumers, coordinator.blocked, slots)
-            if coordinator.stalls.look(seen, time.monotonic()):
+            if coordinator.stalls.look(coordinator.snapshot(slots), time.monotonic()):
                 self._asked.put(self._examine_stall)
 
         self._server.post(told)
@@ -241,13 +241,8 @@ class Jobs:
         )
 
         def seen() -> Snapshot:
-            coordinator = self._server.coordinator
-            runs, consumers, blocked = (
-                coordinator.live_runs,
-                coordinator.consumers,
-                coordinator.blocked,
-            )
-            return Snapshot(runs, consumers, blocked, slots, stages, self._name, excluded)
+            seen = self._server.coordinator.snapshot(slots)
+            return replace(seen, stages=stages, name=self._name, excluded=excluded)
 
         return seen
 

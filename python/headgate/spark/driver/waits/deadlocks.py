@@ -14,6 +14,7 @@ from headgate.spark.driver.waits.waiting import SERVED, Snapshot, held_by
 from headgate.spark.wire.cause import Cause
 
 if TYPE_CHECKING:
+    from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
     from headgate.spark.driver.waits.waiting import SlotFacts
 
@@ -33,11 +34,12 @@ class Deadlocks:
             seen: all runs and consumers, and the slots.
             now: seconds on a monotonic clock.
         """
-        holders = (seen.residents, seen.blocked, seen.slots.there)
+        residents = seen.residents
+        holders = (residents, seen.blocked, seen.slots.there)
         if holders != self._holders:
             self._holders, self._since = holders, now
-        held = len(seen.residents) + seen.blocked
-        if self._is_full(seen.slots, held, now) and not _will_move(seen):
+        held = len(residents) + seen.blocked
+        if self._is_full(seen.slots, held, now) and not _will_move(seen.runs, residents):
             self._fail_one(seen, now)
 
     def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:
@@ -64,15 +66,15 @@ class Deadlocks:
         self._since = now
 
 
-def _will_move(seen: Snapshot) -> bool:
+def _will_move(runs: list[Run], residents: set[int]) -> bool:
     """Return True if a slot becomes free by itself."""
-    for run in seen.runs:
+    for run in runs:
         if run.state in SERVED and any(
             consumer.is_present for consumer in run.roster.consumers.values()
         ):
             return True
         # A producer in a task that is a consumer too (an exchange of an exchange) frees nothing.
         producers = run.roster.producers.values()
-        if any(p.is_present and p.attempt not in seen.residents for p in producers):
+        if any(p.is_present and p.attempt not in residents for p in producers):
             return True
     return False
