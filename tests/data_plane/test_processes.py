@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import pickle
 import signal
 import subprocess
@@ -45,7 +46,14 @@ class Child:
         )
 
     def line(self, timeout=20):
-        return Task(self.process.stdout.readline).result(timeout).strip()
+        return Task(self._read_line).result(timeout).strip()
+
+    def _read_line(self):
+        # By single bytes: what a buffered `readline` read ahead, `communicate` would miss.
+        line = b""
+        while (byte := os.read(self.process.stdout.fileno(), 1)) not in (b"", b"\n"):
+            line += byte
+        return line.decode()
 
     def end(self, timeout=20):
         """Wait for the exit; return its code, the rest of the output, and the errors."""
@@ -102,6 +110,13 @@ env.close()
 
 def address_of(child):
     return pickle.loads(bytes.fromhex(child.line()))
+
+
+def test_a_line_that_came_with_the_one_before_is_not_lost():
+    with Child("say('one\\ntwo\\nthree')") as child:
+        child.process.wait(20)
+        assert [child.line(), child.line()] == ["one", "two"]
+        assert child.end() == (0, "three\n", "")
 
 
 def test_rows_from_another_process(environment):
