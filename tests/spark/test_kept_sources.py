@@ -31,20 +31,15 @@ from headgate.spark import exchange, last_stats, write
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.usefixtures("auto")
+pytestmark = [
+    pytest.mark.usefixtures("mode"),
+    pytest.mark.parametrize("mode", ["auto"], indirect=True),
+]
 
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(
     lambda batch: batch.column("id").cast(pa.timestamp("ms"))
 )
 ENDED = ("done", "failed", "cancelled")
-
-
-@pytest.fixture
-def auto(spark):
-    before = spark.conf.get("spark.headgate.mode")
-    spark.conf.set("spark.headgate.mode", "auto")
-    yield
-    spark.conf.set("spark.headgate.mode", before)
 
 
 @pytest.fixture

@@ -12,15 +12,10 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = pytest.mark.usefixtures("auto")
-
-
-@pytest.fixture
-def auto(spark):
-    before = spark.conf.get("spark.headgate.mode")
-    spark.conf.set("spark.headgate.mode", "auto")
-    yield
-    spark.conf.set("spark.headgate.mode", before)
+pytestmark = [
+    pytest.mark.usefixtures("mode"),
+    pytest.mark.parametrize("mode", ["auto"], indirect=True),
+]
 
 
 def same(batches):

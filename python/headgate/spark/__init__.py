@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
+from headgate.spark.inputs import Input
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
@@ -14,6 +15,7 @@ from headgate.spark.write import write
 
 __all__ = [
     "ExchangeStats",
+    "Input",
     "StageStats",
     "TaskStats",
     "Verdict",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error, partitions_on_connect
+from headgate.spark.inputs import requests_of
 from headgate.spark.progress import latest
 from headgate.spark.request import Request, check
 from headgate.spark.source_input import (
@@ -21,7 +22,7 @@ from headgate.spark.source_input import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.driver.scheduler.slots import Slots
+    from headgate.spark.inputs import Input
     from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.user_function import BatchFunction
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -48,7 +51,9 @@ _FIRST_EXECUTOR_WAIT: Final = 1.5
 
 
 def exchange(
-    df: DataFrame | Source[pa.RecordBatch, Any, Any],
+    df: DataFrame
+    | Source[pa.RecordBatch, Any, Any]
+    | Sequence[DataFrame | Source[pa.RecordBatch, Any, Any] | Input],
     by: str | Iterable[str] | Callable[[pa.RecordBatch], Any] | Any | None = None,
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
@@ -97,7 +102,10 @@ def exchange(
             whose records are ``pyarrow.RecordBatch``: the producers then read it themselves,
             without the JVM. The call lists its splits, and each task reads the same ones in each
             attempt. If the exchange is pipelined, each action lists them anew, and each producer
-            asks the driver for the next split when it is done with the last one.
+            asks the driver for the next split when it is done with the last one. Or a list of
+            DataFrames, sources and :class:`headgate.spark.Input`: ``reduce`` then gets an iterator
+            of batches for each, as in ``reduce=lambda trades, quotes: ...``, once per partition, and
+            rows with the same key are in the same partition. Such an exchange is kept.
         by: Which partition each row goes to:
 
             - a column name or several, of the rows that ``map`` returns: the partition in which
@@ -167,6 +175,12 @@ def exchange(
             raises it.
     """
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
+    if isinstance(df, (list, tuple)):
+        if watermarks is not None:
+            raise NotBuiltError(
+                "several inputs cannot have watermarks", asked="watermarks=", remedy="one input"
+            )
+        return _plan_several(requests_of(df, by, map, reduce, schema, spark, given))
     if not is_table(df):
         session = session_of(spark)
         data = source_input(df, watermarks)
@@ -203,6 +217,27 @@ def _plan(request: Request) -> DataFrame:
         return shuffle(request, partitions, slots.number)
     kept = _kept(request, given or max(1, slots.number), slots.number)
     return pipeline(request, slots) if kept is None else kept
+
+
+def _plan_several(requests: list[Request]) -> DataFrame:
+    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
+    from headgate.spark.source_tables import planned  # noqa: PLC0415
+
+    session, on_connect = requests[0].session, is_connect(requests[0].session)
+    slots = partitions_on_connect(session) if on_connect else max(1, _slots(requests[0]).number)
+    sources: list[PlannedSource | None] = []
+    for number, request in enumerate(requests):
+        why = why_not(request)
+        if not on_connect and request.options["read"] == "auto" and request.df is not None:
+            requests[number] = _read_by_workers(request, request.df)
+        source, takes_events = None, False
+        if requests[number].source is not None:
+            source, takes_events = planned(requests[number], slots)
+        if why or takes_events:
+            why = why or "its enumerator takes events of its readers, which a plan has not"
+            raise NotBuiltError(f"input {number} cannot be one of several", asked=why)
+        sources.append(source)
+    return keep(requests, requests[0].options["num_partitions"] or slots, sources)
 
 
 def _read_by_workers(request: Request, df: DataFrame) -> Request:
@@ -254,14 +289,14 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
             "this exchange cannot be kept", asked=why, remedy='mode="auto" · mode="pipelined"'
         )
     if request.source is None:
-        return keep(request, partitions, None)
+        return keep([request], partitions, [None])
     try:
         source, takes_events = planned(request, slots)
     except NotBuiltError:
         if mode == "kept":
             raise
         return None
-    return None if takes_events and mode == "auto" else keep(request, partitions, source)
+    return None if takes_events and mode == "auto" else keep([request], partitions, [source])
 
 
 def _slots(request: Request) -> Slots:

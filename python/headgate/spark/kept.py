@@ -24,10 +24,13 @@ from headgate.spark.progress import latest
 from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.shuffle import keys_of_partitions
 from headgate.spark.source_tables import numbers
-from headgate.spark.tasks.kept_consumer import KeptConsumerTask
+from headgate.spark.tasks.kept_consumer import KeptConsumerTask, KeptInput
 from headgate.spark.tasks.kept_producer import ROWS, KeptProducerTask
+from headgate.spark.tasks.report import name_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.options import EnvironmentOptions
@@ -65,66 +68,79 @@ def why_not(request: Request) -> str:
     return ""
 
 
-def keep(request: Request, partitions: int, source: PlannedSource | None) -> DataFrame:
+def keep(
+    requests: Sequence[Request], partitions: int, sources: Sequence[PlannedSource | None]
+) -> DataFrame:
     """Return the DataFrame of a kept exchange.
 
     Args:
-        request: the call of exchange(), for which :func:`why_not` returns nothing.
+        requests: the call of exchange() for each of its inputs, for which :func:`why_not` returns
+            nothing; they have ``reduce``, the result and the options in common.
         partitions: number of partitions of the result.
-        source: the request's source with its splits; None for a DataFrame.
+        sources: for each input the source with its splits; None for a DataFrame.
     """
-    session, name = request.session, os.urandom(16).hex()
+    first = requests[0]
+    session, name = first.session, os.urandom(15).hex()
     maps, inline = shares_files(session), is_inline(session)
+    by = " + ".join(request.by_words for request in requests)
     why = _MAPPED if maps else _INLINE if inline else _SERVED
-    _LOG.info(_SAID, name[:4], request.by_words, partitions, why)
+    _LOG.info(_SAID, name[:4], by, partitions, why)
     way = "files" if maps else "Spark's shuffle" if inline else "hosts"
-    read = "" if source is None else f" {source.name}"
-    words = f"headgate {name[:4]}{read} kept by {request.by_words} -> {partitions} through {way}"
-    options = _options(request, partitions)
+    read = "".join(f" {source.name}" for source in sources if source is not None)
+    words = f"headgate {name[:4]}{read} kept by {by} -> {partitions} through {way}"
+    options = _options(first, partitions)
     runs = None if is_connect(session) else _runs(session)
-    hosts, driver = (None, None) if maps or runs is None else _hosts(request, name, runs)
-    df = request.df if source is None else numbers(request, source)
-    assert df is not None  # noqa: S101 - a request has a DataFrame or a source
-    has_ids = hasattr(df, "repartitionById")
+    has_hosts = not maps and runs is not None
+    hosts = _hosts(first) if has_hosts else None
     is_stable = not inline and not is_one_process(session)
-    producer = KeptProducerTask(
-        exchange=name,
-        schema=request.wire_schema,
-        num_partitions=partitions,
-        options=options,
-        map=request.map,
-        source=source,
-        by=request.by,
-        map_option=request.map_option,
-        keys=None if has_ids else tuple(keys_of_partitions(partitions)),
-        is_inline=inline,
-        is_stable=is_stable,
-        has_digests=is_stable and _by_order(request),
-        reports=None if runs is None else runs.reports,
-        hosts=hosts,
-    )
+    inputs: list[KeptInput] = []
+    rows: DataFrame | None = None
+    for number, (request, source) in enumerate(zip(requests, sources, strict=True)):
+        exchange = name_of(name, number)
+        driver = _registered(request, exchange, runs) if has_hosts and runs is not None else None
+        inputs.append(KeptInput(exchange, request.wire_schema, driver))
+        df = request.df if source is None else numbers(request, source)
+        assert df is not None  # noqa: S101 - a request has a DataFrame or a source
+        has_ids = hasattr(df, "repartitionById")
+        producer = KeptProducerTask(
+            exchange=exchange,
+            input=number,
+            schema=request.wire_schema,
+            num_partitions=partitions,
+            options=options,
+            map=request.map,
+            source=source,
+            by=request.by,
+            map_option=request.map_option,
+            keys=None if has_ids else tuple(keys_of_partitions(partitions)),
+            is_inline=inline,
+            is_stable=is_stable,
+            has_digests=is_stable and _by_order(request),
+            reports=None if runs is None else runs.reports,
+            hosts=hosts,
+        )
+        kept = df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS)
+        rows = kept if rows is None else rows.union(kept)
+    assert rows is not None  # noqa: S101 - there is an input
     consumer = KeptConsumerTask(
-        exchange=name,
+        inputs=tuple(inputs),
         num_partitions=partitions,
-        schema=request.wire_schema,
         options=options,
-        reduce=request.reduce,
-        result=request.result_schema,
+        reduce=first.reduce,
+        result=first.result_schema,
         # Each batch costs Spark about 0.1 ms, and a thousand producers make pages of a few rows.
-        batch_bytes=request.options["batch_bytes"] or request.options["segment_size"],
+        batch_bytes=first.options["batch_bytes"] or first.options["segment_size"],
         reports=None if runs is None else runs.reports,
         hosts=hosts,
-        driver=driver,
-        most_remote=_most_remote(request, options["segment_size"]),
+        most_remote=max(1, _most_remote(first, options["segment_size"]) // len(inputs)),
     )
-    rows = df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS)
     # Before Spark 4.1, each partition has a key that Spark's hash places there.
     placed = (
         rows.repartitionById(partitions, rows["place"])
         if has_ids
         else rows.repartition(partitions, rows["place"])
     )
-    return placed.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), request.result)
+    return placed.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), first.result)
 
 
 def _runs(session: SparkSession) -> KeptRuns:
@@ -133,20 +149,27 @@ def _runs(session: SparkSession) -> KeptRuns:
     return kept_runs.of(session, _began)
 
 
-def _hosts(request: Request, name: str, runs: KeptRuns) -> tuple[HostPlan, Place]:
-    """Return what tasks need to start hosts, and to ask the driver for them."""
+def _hosts(request: Request) -> HostPlan:
+    """Return what producers need to start hosts, and consumers to read from them."""
+    from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
+    from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
+
+    owner = application.of(request.context)
+    return HostPlan(owner.data_id, owner.data_secret, owner.host)
+
+
+def _registered(request: Request, exchange: str, runs: KeptRuns) -> Place:
+    """Register an input with the driver; return where consumers ask for the hosts of its producers."""
     from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
-    from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
     from headgate.spark.tasks.worker_connection import Place  # noqa: PLC0415
 
     owner = application.of(request.context)
-    exchange_id, secret = bytes.fromhex(name), os.urandom(32)
+    exchange_id, secret = bytes.fromhex(exchange), os.urandom(32)
     timeout, heartbeat = (request.options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
     facts = ExchangeFacts(0, heartbeat)
-    owner.register_kept(exchange_id, secret, facts, lambda: runs.places.messages(name))
-    place = Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
-    return HostPlan(owner.data_id, owner.data_secret, owner.host), place
+    owner.register_kept(exchange_id, secret, facts, lambda: runs.places.messages(exchange))
+    return Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
 
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:

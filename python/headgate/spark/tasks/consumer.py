@@ -10,7 +10,7 @@ import headgate as hg
 from headgate import errors
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.control import Control, Counts
-from headgate.spark.tasks.task import ConsumerTask, environment, here
+from headgate.spark.tasks.task import ConsumerTask, environment, here, numbers_in
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -30,8 +30,7 @@ EXPLAIN: Final = 6.0
 
 def run(task: ConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of this task's subpartitions, whose numbers are the rows of ``batches``."""
-    indexes = [index for batch in batches for index in batch.column(0).to_pylist()]
-    for index in indexes:
+    for index in numbers_in(batches):
         with Control(task.place) as control:
             control.send("CONSUMER", {**here().fields(), "index": index})
             yield from _serve(task, control, index)

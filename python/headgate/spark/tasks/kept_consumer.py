@@ -30,33 +30,45 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptInput:
+    """One input of a kept exchange, as its consumers read it.
+
+    Attributes:
+        exchange: name of the exchange and this input.
+        schema: of the batches that were kept.
+        driver: where to ask for the host of a producer; None if there are no hosts.
+    """
+
+    exchange: str
+    schema: pa.Schema
+    driver: Place | None
+
+
+@dataclass(frozen=True, slots=True)
 class KeptConsumerTask:
     """A consumer of a kept exchange.
 
     Attributes:
-        exchange: name of the exchange.
+        inputs: what it reads.
         num_partitions: partitions of the result.
-        schema: of the batches that were kept.
         options: options of the task's environment.
-        reduce: makes the result; None where the rows are the result.
+        reduce: makes the result from an iterator for each input; None where the rows of the only one
+            are the result.
         result: schema of the result.
         batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
         hosts: what consumers and the hosts of other executors share; None if there are no hosts.
-        driver: where to ask for the host of a producer; None as above.
-        most_remote: channels to other hosts that the pool has segments for at a time.
+        most_remote: channels to other hosts that the pool has segments for at a time, for each input.
     """
 
-    exchange: str
+    inputs: tuple[KeptInput, ...]
     num_partitions: int
-    schema: pa.Schema
     options: EnvironmentOptions
     reduce: BatchFunction | None
     result: pa.Schema
     batch_bytes: int
     reports: Accumulator[Any] | None
     hosts: HostPlan | None
-    driver: Place | None
     most_remote: int
 
 
@@ -134,7 +146,7 @@ class _Counts:
     def report(self, task: KeptConsumerTask) -> TaskReport:
         """Return the report of this task."""
         return report(
-            task.exchange,
+            task.inputs[0].exchange,
             task.num_partitions,
             "reduce",
             rows=self._rows,
@@ -148,17 +160,32 @@ def _reduce(
     task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[Row]]
 ) -> Iterator[pa.RecordBatch]:
     with _environment(task) as environment:
-        source = Source(_read(task, environment, pieces), counts.add, counts.clock)
-        made = apply("reduce", task.reduce, source)
+        sources = [
+            Source(_read(task, environment, one, rows), counts.add, counts.clock)
+            for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
+        ]
+        made = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
             made = SchemaCast(task.result, "reduce").all(made)
         try:
             yield from yielded(made, counts.clock)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
-        if source.error is not None:
-            raise source.error  # reduce caught it and went on, so rows are missing
+        for source in sources:
+            if source.error is not None:
+                raise source.error  # reduce caught it and went on, so rows are missing
         counts.peak = max(counts.peak, environment.stats().get("peak_bytes", 0))
+
+
+def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:
+    """Return the rows of each input. With several inputs all rows are read first, as they are mixed."""
+    if inputs == 1:
+        return [pieces]
+    found: list[list[Row]] = [[] for _ in range(inputs)]
+    for some in pieces:
+        for row in some:
+            found[row["input"]].append(row)
+    return [iter([rows]) for rows in found]
 
 
 def _environment(task: KeptConsumerTask) -> hg.ShuffleEnvironment:
@@ -173,12 +200,13 @@ def _environment(task: KeptConsumerTask) -> hg.ShuffleEnvironment:
 def _read(
     task: KeptConsumerTask,
     environment: hg.ShuffleEnvironment,
+    source: KeptInput,
     pieces: Iterator[list[Row]],
 ) -> Iterator[pa.RecordBatch]:
-    places = Places(task.exchange, task.driver)
+    places = Places(source.exchange, source.driver)
     for some in pieces:
         for group in _groups(map(places.of, some), task.most_remote):
-            gate = environment.create_input_gate(sealed=False, schema=task.schema)
+            gate = environment.create_input_gate(sealed=False, schema=source.schema)
             for one in group:
                 if not isinstance(one, KeptSubpartition):
                     gate.add_channel(one)
@@ -187,7 +215,7 @@ def _read(
                     mark_committed(one.file)
                 gate.add_kept_channel(one)
             gate.seal()
-            yield from hg.RecordReader(gate, schema=task.schema, batch_bytes=task.batch_bytes)
+            yield from hg.RecordReader(gate, schema=source.schema, batch_bytes=task.batch_bytes)
             gate.close()
 
 

@@ -16,7 +16,7 @@ from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.start_host import ensure
-from headgate.spark.tasks.task import here
+from headgate.spark.tasks.task import here, numbers_in
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
 
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
-#: places there; the producer, the subpartition and its rows; a digest of these rows in their order, or
+#: places there; the number of the input, the producer, the subpartition and its rows; a digest of these rows in their order, or
 #: null; the file, null if the pages are in the index; the index, null if the consumer finds it by the
 #: producer.
-ROWS: Final = (
-    "place int, producer int, subpartition int, rows long, digest long, file string, pages binary"
-)
+ROWS: Final = "place int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
 #: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
 #: consumer can get it from a thousand producers.
 _INLINE: Final = 256 << 10
@@ -51,7 +49,8 @@ class KeptProducerTask:
     """A producer of a kept exchange.
 
     Attributes:
-        exchange: name of the exchange, a part of the names of its files.
+        exchange: name of the exchange and this input, a part of the names of its files.
+        input: number of the input.
         schema: of the batches that are kept.
         num_partitions: subpartitions.
         options: options of the task's environment.
@@ -69,6 +68,7 @@ class KeptProducerTask:
     """
 
     exchange: str
+    input: int
     schema: pa.Schema
     num_partitions: int
     options: EnvironmentOptions
@@ -95,8 +95,9 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         partition = environment.create_result_partition(
             task.num_partitions, kind="blocking", schema=task.schema
         )
+        numbers = [] if task.source is None else numbers_in(batches)
         read = (
-            nullcontext(batches) if task.source is None else closing(task.source.records(batches))
+            nullcontext(batches) if task.source is None else closing(task.source.records(numbers))
         )
         try:
             with read as rows:
@@ -121,7 +122,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             pages=totals.buffers,
             file_bytes=sum(one.size for one in kept if one.file is not None),
             peak_bytes=peak,
-            splits=0 if task.source is None else len(task.source.shares[me.partition]),
+            splits=0 if task.source is None else task.source.splits_of(numbers),
             times=clock.fields(),
             server=server,
         )
@@ -171,6 +172,7 @@ def _rows(
     found = [(None, None) if task.is_stable else (one.file, one.index) for one in kept]
     columns = {
         "place": pa.array(places, pa.int32()),
+        "input": pa.array([task.input] * len(kept), pa.int32()),
         "producer": pa.array([producer] * len(kept), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),
         "rows": pa.array([counts[number] for number in numbers], pa.int64()),

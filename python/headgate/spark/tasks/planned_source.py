@@ -9,6 +9,7 @@ from headgate.source.planning import read_splits
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.function import FunctionTask
 from headgate.spark.tasks.function import run as call
+from headgate.spark.tasks.task import numbers_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
@@ -37,18 +38,20 @@ class PlannedSource:
     shares: tuple[tuple[tuple[str, bytes], ...], ...]
     slots: int
 
-    def records(self, numbers: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the source's batches for the tasks whose numbers are the rows of ``numbers``.
+    def records(self, tasks: list[int]) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the source's batches for the tasks with these numbers.
 
         Raises:
             SourceError: the source failed; the error names the splits that were being read.
         """
-        # Spark reuses a worker only if its input was read to the end.
-        mine = [number for batch in numbers for number in batch.column(0).to_pylist()]
-        splits = [split for number in mine for split in self.shares[number]]
+        splits = [split for number in tasks for split in self.shares[number]]
         readers = max(1, min(self.slots, len(self.shares)))
-        index = mine[0] % readers if mine else 0
+        index = tasks[0] % readers if tasks else 0
         yield from read_splits(self.source, self.version, splits, index=index, parallelism=readers)
+
+    def splits_of(self, tasks: list[int]) -> int:
+        """Return how many splits the tasks with these numbers have."""
+        return sum(len(self.shares[number]) for number in tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class SourceTask:
 
 def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the tasks with these numbers."""
-    records = task.source.records(numbers)
+    records = task.source.records(numbers_in(numbers))
     if task.map is None:
         yield from SchemaCast(task.schema, "the source", task.option).all(records)
     else:

@@ -24,7 +24,7 @@ class TaskReport:
     """A task that has succeeded.
 
     Attributes:
-        exchange: name of the exchange.
+        exchange: name of the exchange and the input; of the first one for a consumer.
         partitions: partitions of its result.
         role: "map" for a producer, "reduce" for a consumer.
         execution: id of Spark's SQL execution; None where an RDD's action ran the task.
@@ -60,6 +60,21 @@ class TaskReport:
     host: str
     directories: tuple[str, ...]
     server: HostAddress | None
+
+
+def name_of(run: str, number: int) -> str:
+    """Return the name of an input of an exchange, for its files and its registration.
+
+    Args:
+        run: name of the exchange, 30 digits in hex.
+        number: of the input.
+    """
+    return f"{run}{number:02x}"
+
+
+def run_of(exchange: str) -> str:
+    """Return the name of the exchange of an input."""
+    return exchange[:-2]
 
 
 def report(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import headgate as hg
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from headgate.options import EnvironmentOptions
@@ -120,6 +122,14 @@ def here() -> Identity:
     if context is None:
         raise RuntimeError("not in a Spark task")
     return Identity(context.stageId(), context.partitionId(), context.taskAttemptId())
+
+
+def numbers_in(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    """Return the numbers that a task stands for: its rows, if its input is nothing else.
+
+    It reads to the end, as Spark reuses a worker only then.
+    """
+    return [number for batch in batches for number in batch.column(0).to_pylist()]
 
 
 def environment(task: Task, control: Control, run: int, epoch: int) -> hg.ShuffleEnvironment:

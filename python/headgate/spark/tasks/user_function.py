@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     #: The type of map and reduce.
-    BatchFunction = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+    BatchFunction = Callable[..., Iterator["pa.RecordBatch"]]
 
 #: Most characters of a user's traceback in an error.
 MAX_TEXT: Final = 64 * 1024
@@ -84,22 +84,24 @@ class Source:
         return batch
 
 
-def apply(name: str, function: BatchFunction | None, source: Source) -> Iterator[pa.RecordBatch]:
-    """Yield what ``function`` returns for the source; the source itself without a function.
+def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterator[pa.RecordBatch]:
+    """Yield what ``function`` returns for the sources; without a function the only source itself.
 
     Raises:
         UserFunctionFailed: the function raised, or returned something that gives no batches.
     """
     if function is None:
+        (source,) = sources
         yield from source
         return
     try:
-        yield from function(source)
+        yield from function(*sources)
     except GeneratorExit:
         raise  # no further batch is asked for
     except BaseException as error:
-        if source.error is not None and _comes_from(error, source.error):
-            raise source.error from None
+        for source in sources:
+            if source.error is not None and _comes_from(error, source.error):
+                raise source.error from None
         raise UserFunctionFailed(name, error) from error
 
 

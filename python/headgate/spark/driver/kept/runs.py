@@ -17,7 +17,7 @@ from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
 from headgate.spark.driver.kept.places import KeptPlaces
 from headgate.spark.tasks.kept_files import sweep
-from headgate.spark.tasks.report import host
+from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,13 +42,13 @@ class KeptRun:
     """One exchange in one SQL execution.
 
     Attributes:
-        exchange: name of the exchange.
+        exchange: name of the exchange, of all its inputs.
         partitions: consumers, if all of them run.
         number: of the run among those of kept exchanges in this application.
         execution: id of the SQL execution; None if an RDD's action started it.
         started: when its first known task began, in seconds of the driver's monotonic clock.
         heard: when the last report came.
-        producers: number of a task -> its newest report.
+        producers: name of the input and number of a task -> its newest report.
         consumers: the same for the consumers.
         made_again: reports of producers that had reported before.
         failures: attempts that failed, of the tasks that succeeded later.
@@ -60,17 +60,18 @@ class KeptRun:
     execution: int | None
     started: float
     heard: float
-    producers: dict[int, TaskReport] = field(default_factory=dict)
-    consumers: dict[int, TaskReport] = field(default_factory=dict)
+    producers: dict[tuple[str, int], TaskReport] = field(default_factory=dict)
+    consumers: dict[tuple[str, int], TaskReport] = field(default_factory=dict)
     made_again: int = 0
     failures: int = 0
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
         tasks = self.producers if report.role == "map" else self.consumers
-        if report.role == "map" and report.task in tasks:
+        key = report.exchange, report.task
+        if report.role == "map" and key in tasks:
             self.made_again += 1
-        tasks[report.task] = report
+        tasks[key] = report
         self.failures += report.failures
         self.started = min(self.started, now - sum(report.times.values()) / 1000)
         self.heard = now
@@ -143,11 +144,12 @@ class KeptRuns:
                 self._add(report, now)
 
     def _add(self, report: TaskReport, now: float) -> None:
-        key = report.exchange, report.execution
+        exchange = run_of(report.exchange)
+        key = exchange, report.execution
         run = self._runs.get(key)
         if run is None:
             number = next(self._numbers)
-            run = KeptRun(report.exchange, report.partitions, number, report.execution, now, now)
+            run = KeptRun(exchange, report.partitions, number, report.execution, now, now)
             self._runs[key] = run
             while len(self._runs) > _MOST:
                 del self._runs[next(iter(self._runs))]

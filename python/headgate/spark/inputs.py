@@ -1,0 +1,125 @@
+"""Several inputs of one exchange: checks that rows with the same key meet in the same partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import NotBuiltError, OptionError
+from headgate.spark.request import check
+from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headgate.source import Source
+    from headgate.spark.request import Request
+    from headgate.spark.tasks.user_function import BatchFunction
+
+#: Most inputs of an exchange.
+MOST: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One of several inputs of :func:`headgate.spark.exchange`.
+
+    Args:
+        data: A DataFrame, or a source that ends and whose records are record batches.
+        by: Which partition each row goes to, as in :func:`exchange`; by default as the call says.
+        map: A function that makes the rows of this input, as in :func:`exchange`; None for its own.
+        map_schema: The columns that ``map`` returns; by default those of the input.
+
+    Example:
+        >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
+    """
+
+    data: DataFrame | Source[Any, Any, Any]
+    by: Any = None
+    map: BatchFunction | None = None
+    map_schema: StructType | str | None = None
+
+
+def requests_of(
+    inputs: Sequence[Any],
+    by: Any,
+    map: BatchFunction | None,  # noqa: A002 - the name of the public interface
+    reduce: BatchFunction | None,
+    schema: StructType | str | None,
+    spark: SparkSession | None,
+    options: Mapping[str, Any],
+) -> list[Request]:
+    """Check a call of exchange() with several inputs; return a request for each.
+
+    Raises:
+        OptionError: An argument does not fit several inputs, or the keys of the inputs have other types.
+        NotBuiltError: ``mode="pipelined"``.
+    """
+    if not 1 <= len(inputs) <= MOST:
+        raise OptionError(
+            f"an exchange has 1 to {MOST} inputs", asked=f"{len(inputs)} inputs", remedy="a union"
+        )
+    if reduce is None or schema is None:
+        missing = "reduce" if reduce is None else "schema"
+        raise OptionError(
+            f"several inputs need {missing}",
+            asked=f"{len(inputs)} inputs without {missing}",
+            remedy="reduce=f, which gets an iterator of batches for each input, and its schema=",
+        )
+    if map is not None or options.get("map_schema") is not None:
+        raise OptionError(
+            "with several inputs, map and map_schema belong to an input",
+            remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
+        )
+    given = [one if isinstance(one, Input) else Input(one) for one in inputs]
+    session = _session(given, spark)
+    parallelism = options.get("parallelism")
+    if parallelism is not None and all(is_table(one.data) for one in given):
+        refuse_for_table(given[0].data, spark, parallelism, None)
+    requests = []
+    for one in given:
+        data = one.data if is_table(one.data) else source_input(one.data, None)
+        own = {**options, "map_schema": one.map_schema}
+        key = by if one.by is None else one.by
+        requests.append(check(data, session, key, one.map, reduce, schema, own))
+        if not requests[-1].wire.fields:
+            raise OptionError(
+                "one of several inputs has no columns", remedy="select at least one column"
+            )
+    if requests[0].options["mode"] == "pipelined":
+        raise NotBuiltError(
+            "several inputs cannot be pipelined", asked='mode="pipelined"', remedy='mode="kept"'
+        )
+    _check_keys(requests)
+    return requests
+
+
+def _session(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
+    sessions = [one.data.sparkSession for one in inputs if is_table(one.data)]
+    if not sessions:
+        return session_of(spark)
+    if any(session is not sessions[0] for session in [*sessions, spark or sessions[0]]):
+        raise OptionError(
+            "the inputs are of more than one session", remedy="DataFrames of one session"
+        )
+    return sessions[0]
+
+
+def _check_keys(requests: list[Request]) -> None:
+    """Refuse keys of other types: Spark's hash of an int differs from that of an equal long."""
+    keys = []
+    for request in requests:
+        names = request.by if isinstance(request.by, list) else getattr(request.by, "columns", None)
+        if names is not None:
+            keys.append([(name, request.wire[name].dataType.simpleString()) for name in names])
+    for other in keys[1:]:
+        if [kind for _, kind in other] != [kind for _, kind in keys[0]]:
+            asked = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))
+            raise OptionError(
+                "the keys of the inputs have other types, so equal keys would not meet",
+                asked=" and ".join(f"({one})" for one in asked),
+                remedy="cast the columns of one input to the types of the other",
+            )
