@@ -16,6 +16,7 @@ NAMES = (
     "metrics",
     "spark",
     "spark_kept",
+    "spark_memory",
     "recovery",
     "jobs",
     "pipeline",

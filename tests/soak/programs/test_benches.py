@@ -32,6 +32,7 @@ pytestmark = pytest.mark.timeout(400)
         # These benches also compare the results of all contestants.
         ("pipeline", ["pipeline", "pipeline_sql"]),
         ("spark_kept --only spark_binary", ["spark_binary"]),
+        ("spark_memory", ["spark_memory"]),
     ],
 )
 def test_a_bench_runs_and_names_its_ratios(bench, ratios, tmp_path):
