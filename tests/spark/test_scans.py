@@ -253,6 +253,15 @@ def test_without_the_option_spark_reads(spark, folder, caplog):
     assert not [r for r in caplog.records if "read" in r.getMessage()[:60]]
 
 
+def test_a_call_without_functions_stays_with_spark(spark, folder, said):
+    df = spark.read.parquet(folder).select("id")
+    out = exchange(df, by="id", num_partitions=3, read="auto", mode="auto")
+    assert "no function gets its rows" in said()
+    assert rows(out) == rows(df.repartition(3, "id"))
+    exchange(df, by="id", reduce=same, num_partitions=3, read="auto", mode="auto")
+    assert "the workers read" in said()
+
+
 def test_map_and_reduce_get_what_the_workers_read(spark, folder, said):
     def doubled(batches):
         for batch in batches:

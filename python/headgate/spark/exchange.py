@@ -45,6 +45,7 @@ _CONNECT: Final = (
     "exchange by %s -> %d partitions: Spark's own repartition moves the rows, because a Spark Connect "
     "session has no driver here that could coordinate an exchange"
 )
+_SPARK_READS: Final = "exchange by %s: Spark reads the input: %s"
 _NO_PLAN: Final = "a client of Spark Connect does not see its plan"
 #: Longest wait, in seconds, for the first executor of an application that has just started.
 _FIRST_EXECUTOR_WAIT: Final = 1.5
@@ -208,10 +209,15 @@ def _plan(request: Request) -> DataFrame:
 
     if is_connect(request.session):
         return _on_connect(request)
+    is_short = request.options["mode"] == "auto" and is_shortest(request)
     if request.options["read"] == "auto" and request.df is not None:
-        request = _read_by_workers(request, request.df)
+        if is_short and request.reduce is None:
+            _LOG.info(_SPARK_READS, request.by_words, "no function gets its rows")
+        else:
+            request = _read_by_workers(request, request.df)
+            is_short = is_short and request.df is not None
     slots, given = _slots(request), request.options["num_partitions"]
-    if request.options["mode"] == "auto" and is_shortest(request):
+    if is_short:
         partitions = given or max(1, slots.number)
         _LOG.info(_SHORTEST, request.by_words, partitions)
         return shuffle(request, partitions, slots.number)
@@ -248,7 +254,7 @@ def _read_by_workers(request: Request, df: DataFrame) -> Request:
     try:
         source = source_of(df)
     except Unsure as reason:
-        _LOG.info("exchange by %s: Spark reads the input: %s", request.by_words, reason)
+        _LOG.info(_SPARK_READS, request.by_words, reason)
         return request
     _LOG.info("exchange by %s: the workers read the input, %s", request.by_words, source.name)
     return replace(request, df=None, source=SourceInput(source, "parquet", df.schema, None))
@@ -260,7 +266,7 @@ def _on_connect(request: Request) -> DataFrame:
     if request.options["mode"] == "pipelined":
         raise connect_error('exchange(mode="pipelined")', "session")
     if request.options["read"] == "auto" and request.df is not None:
-        _LOG.info("exchange by %s: Spark reads the input: %s", request.by_words, _NO_PLAN)
+        _LOG.info(_SPARK_READS, request.by_words, _NO_PLAN)
     if request.source is not None and request.source.watermarks is not None:
         raise connect_error("exchange() with watermarks", "session")
     partitions = request.options["num_partitions"] or partitions_on_connect(request.session)
