@@ -2,8 +2,9 @@
 
 The measure is the memory that belongs to a worker alone, anonymous and shared (``RssAnon`` and ``RssShmem``), at its peak in
 any task, read at each batch. Files that a consumer maps do not count: they are the page cache's, which the kernel takes
-back when it needs memory. Workers serve one task after another, so the bare ones come first. A worker may use its pool of 64 MiB and 64 MiB more beside a bare one, whatever the partitions
-and the skew; the ratio is that sum over the largest worker's memory.
+back when it needs memory. Workers serve one task after another, so the bare ones come first. A worker may use its pool of
+64 MiB and 64 MiB more than a bare one, whatever the partitions and the skew; the ratio is that sum over the memory of the
+largest worker.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
-#: places there; the number of the input, the producer, the subpartition and its rows; a digest of these rows in their order, or
-#: null; the file, null if the pages are in the index; the index, null if the consumer finds it by the
-#: producer.
+#: places there; the number of the input, the producer, the subpartition and its rows; a digest of
+#: these rows in their order, or null; the file, null if the pages are in the index; the index, null if
+#: the consumer finds it by the producer.
 ROWS: Final = "place int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
 #: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
 #: consumer can get it from a thousand producers.
