@@ -3,9 +3,9 @@
 source "$(dirname "$0")/env.sh"
 
 now="$("$VENV_PYTHON" -c 'import pyspark; print(pyspark.__version__)') $("${JAVA_HOME:+$JAVA_HOME/bin/}java" -version 2>&1)"
-if ! current classes "$now" || [[ ! -f .venv/spark-classes.jsa ]]; then
+if ! current classes "$now" || [[ ! -f "$VENV/spark-classes.jsa" ]]; then
     say "archiving the classes of Spark"
-    rm -f .venv/spark-classes.jsa
+    rm -f "$VENV/spark-classes.jsa"
     "$VENV_PYTHON" -m tests.faults.class_archive
     stamp classes "$now"
 fi

@@ -4,8 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-VENV_PYTHON=.venv/bin/python
-STAMPS=.venv/.stamps
+VENV="${VENV:-.venv}"
+VENV_PYTHON="$VENV/bin/python"
+STAMPS="$VENV/.stamps"
 export PATH="$HOME/.cargo/bin:$PATH"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 

@@ -128,6 +128,13 @@ PARTS = (
         {"HEADGATE_TEST_MASTER": "local[4]"},
     ),
     Part(
+        "oldest-spark",
+        "the tests on Spark again, with PySpark 4.0",
+        ("scripts/oldest_spark.sh",),
+        9,
+        (*SPARK, "scripts/oldest_spark.*"),
+    ),
+    Part(
         "chaos",
         "jobs with one random fault each",
         pytest("tests/soak/chaos"),

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# venv.sh NAME...: create .venv with the build tools and the packages of these extras and groups of pyproject.toml.
+# venv.sh NAME...: create the environment VENV (.venv) with the build tools and the packages of these extras and groups of pyproject.toml.
 source "$(dirname "$0")/env.sh"
 
 usable() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -13,8 +13,8 @@ if ! usable "$VENV_PYTHON"; then
     if ! "$python" -c 'import ensurepip' 2>/dev/null && on_debian_as_root; then
         apt_install python3-venv || true
     fi
-    say "making .venv with $("$python" --version)"
-    "$python" -m venv --clear .venv || die "$python cannot make a virtual environment" \
+    say "making $VENV with $("$python" --version)"
+    "$python" -m venv --clear "$VENV" || die "$python cannot make a virtual environment" \
         "apt-get install python3-venv" "make ... PYTHON=/path/to/another/python"
 fi
 

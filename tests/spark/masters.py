@@ -6,6 +6,7 @@
 
 import os
 
+import pyspark
 import pytest
 
 #: Four slots in two executors.
@@ -15,6 +16,16 @@ MASTER = os.environ.get("HEADGATE_TEST_MASTER", EXECUTORS)
 #: Modes of the tests that compare an exchange with Spark: the default, and in ``make soak`` both.
 COMPARED = ["kept"] if MASTER == EXECUTORS else ["kept", "pipelined"]
 
+#: Version of PySpark, such as (4, 3).
+PYSPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
+
+compares_rows = pytest.mark.skipif(
+    MASTER.startswith("local-cluster") and PYSPARK < (4, 1),
+    reason="needs Spark 4.1, which compares the rows of a task that ran again with its earlier ones",
+)
+registers = pytest.mark.skipif(
+    PYSPARK < (4, 1), reason="Spark 4.0 keeps the format headgate as it found it in the wheel"
+)
 in_executors = pytest.mark.skipif(
     not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"
 )

@@ -14,7 +14,9 @@ datasource = pytest.importorskip("pyspark.sql.datasource")
 from pyspark import cloudpickle  # noqa: E402 - after the check
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
+from tests.spark.masters import PYSPARK, registers  # noqa: E402
 
+from headgate.errors import NotBuiltError  # noqa: E402
 from headgate.source import FileSource, NumberSequenceSource  # noqa: E402
 from headgate.spark import register  # noqa: E402
 
@@ -144,11 +146,19 @@ def test_numbers_by_their_name(spark):
     assert sorted(row.id for row in df.collect()) == list(range(5, 25))
 
 
+@registers
 def test_a_class_and_an_instance_are_registered_under_new_names(spark, folder):
     register(spark, mine=NumberSequenceSource, these=FileSource(str(folder), columns=["id"]))
     mine = spark.read.format("headgate").option("source", "mine")
     assert mine.option("start", "0").option("end", "3").load().count() == 3
     assert spark.read.format("headgate").option("source", "these").load().count() == 900
+
+
+@pytest.mark.skipif(PYSPARK >= (4, 1), reason="newer versions of Spark take new names")
+def test_new_names_are_refused_by_the_oldest_spark(spark, folder):
+    with pytest.raises(NotBuiltError, match="keeps the format headgate"):
+        register(spark, mine=FileSource(str(folder)))
+    assert spark.read.format("headgate").load(str(folder)).count() == 900
 
 
 def test_a_class_by_its_module(spark):
@@ -185,6 +195,7 @@ class Killing(FileSource):
         return super().create_reader(context)
 
 
+@registers
 def test_a_killed_reader_loses_and_repeats_nothing(spark, folder, tmp_path_factory):
     source = Killing(str(folder), split_size="1k")
     source.marker = str(tmp_path_factory.mktemp("marker") / "killed")

@@ -9,6 +9,7 @@ import time
 
 import pytest
 from tests.faults.sessions import SHORT_LIVED
+from tests.spark.masters import PYSPARK
 
 HEAD = """
 import os, sys, threading, time, warnings
@@ -99,6 +100,7 @@ def test_stopping_spark_ends_everything(tmp_path):
     assert lines[1] == "1000"
 
 
+@pytest.mark.skipif(PYSPARK < (4, 1), reason="PySpark 4.0 gives a Py4JError for Ctrl-C")
 def test_ctrl_c_in_the_driver_ends_both_jobs(tmp_path):
     body = """
     def tell():

@@ -10,11 +10,13 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
+from tests.spark.masters import registers
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "write-a-source.md"
 BLOCKS = re.findall(r"^```python( spark)?\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 
+@registers
 def test_the_code_blocks_of_the_guide_run_on_spark(spark):
     assert sum(bool(on_spark) for on_spark, _ in BLOCKS) == 2
     module = types.ModuleType("guide")

@@ -21,7 +21,7 @@ from tests.driver.source_actors import (
     rows_of,
 )
 from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
+from tests.spark.masters import compares_rows, in_executors
 
 from headgate.errors import NotBuiltError, SourceError
 from headgate.sink import FileSink
@@ -204,6 +204,7 @@ def test_what_cannot_be_kept_is_refused_if_the_caller_asks_for_it(spark):
         exchange(greeting, by="id", mode="kept", spark=spark).collect()
 
 
+@compares_rows
 def test_rows_in_turn(spark):
     out = exchange(Parts(8), num_partitions=4, spark=spark)
     assert "kept by round robin" in plan_of(out)

@@ -35,7 +35,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
         if pa.types.is_decimal(plain.type) and plain.type.precision > _MAX_PRECISION:
             raise _unsupported(field)
         try:
-            (converted,) = from_arrow_schema(pa.schema([plain])).fields
+            # The default differs between versions of PySpark.
+            converted = from_arrow_schema(pa.schema([plain]), prefer_timestamp_ntz=True).fields[0]
         except PySparkException as error:
             raise _unsupported(field) from error
         fields.append(converted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headgate.errors import OptionError
+from headgate.errors import NotBuiltError, OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,10 @@ def register(spark: SparkSession, **sources: Registered) -> None:
 
     Raises:
         OptionError: a value is not a source.
+        NotBuiltError: Spark 4.0 keeps the format as it found it.
     """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - pyspark only where Spark is
+
     from headgate.source import Source  # noqa: PLC0415 - loads pyarrow
     from headgate.spark.datasource.data_source import HeadgateDataSource  # noqa: PLC0415
 
@@ -44,4 +47,13 @@ def register(spark: SparkSession, **sources: Registered) -> None:
 
         registered = sources
 
-    spark.dataSource.register(Registered)
+    try:
+        spark.dataSource.register(Registered)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+        raise NotBuiltError(
+            f"Spark {spark.version} keeps the format headgate as it found it in the wheel",
+            asked=f"register({', '.join(sources)})",
+            remedy='.option("source", "your.module:YourSource") · a newer Spark',
+        ) from error
