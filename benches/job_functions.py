@@ -269,7 +269,8 @@ def as_of(batches: Batches) -> Batches:
     if rows is None:
         return
     kinds, symbols = numbers(rows, "kind"), numbers(rows, "symbol")
-    order = np.lexsort((kinds, numbers(rows, "at"), symbols))
+    # By price too: the order of rows is not that of the ticks, and quotes may come at the same time.
+    order = np.lexsort((numbers(rows, "cents"), kinds, numbers(rows, "at"), symbols))
     kinds, symbols = kinds[order], symbols[order]
     last = np.maximum.accumulate(np.where(kinds == 0, np.arange(len(order)), -1))
     trades = np.flatnonzero(kinds == 1)
