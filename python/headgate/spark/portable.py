@@ -34,9 +34,11 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
         import sys  # noqa: PLC0415 - in the worker
 
         try:
+            heap = importlib.import_module("headgate.spark.tasks.heap")
             module = importlib.import_module(body)
         except ImportError as error:
             raise ImportError(text.format(python=sys.executable, error=error)) from error
+        heap.settle()  # before the user's objects exist
         return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
 
     run.__name__ = name
