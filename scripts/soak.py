@@ -131,7 +131,7 @@ PARTS = (
         "oldest-spark",
         "the tests on Spark again, with PySpark 4.0",
         ("scripts/oldest_spark.sh",),
-        9,
+        14,
         (*SPARK, "scripts/oldest_spark.*"),
     ),
     Part(

@@ -46,7 +46,8 @@ def test_a_worker_freezes_once_and_collections_visit_little(spark):
     assert both
     for pid in both:
         assert after[pid][0] == before[pid][0] > 20_000
-        assert after[pid][1] < 10_000
+        # Functions of other tests may have imported more since.
+        assert after[pid][1] < after[pid][0] / 2
 
 
 class Held:
