@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# venv.sh NAME...: create the environment VENV (.venv) with the build tools and the packages of these extras and groups of pyproject.toml.
+# venv.sh NAME...: create the environment VENV (.venv) with the build tools and the packages of these extras and groups
+# of pyproject.toml.
 source "$(dirname "$0")/env.sh"
 
 usable() { command -v "$1" >/dev/null && "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }

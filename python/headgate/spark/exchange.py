@@ -209,13 +209,8 @@ def _plan(request: Request) -> DataFrame:
 
     if is_connect(request.session):
         return _on_connect(request)
+    request = _read_by_workers(request)
     is_short = request.options["mode"] == "auto" and is_shortest(request)
-    if request.options["read"] == "auto" and request.df is not None:
-        if is_short and request.reduce is None:
-            _LOG.info(_SPARK_READS, request.by_words, "no function gets its rows")
-        else:
-            request = _read_by_workers(request, request.df)
-            is_short = is_short and request.df is not None
     slots, given = _slots(request), request.options["num_partitions"]
     if is_short:
         partitions = given or max(1, slots.number)
@@ -233,25 +228,36 @@ def _plan_several(requests: list[Request]) -> DataFrame:
     slots = partitions_on_connect(session) if on_connect else max(1, _slots(requests[0]).number)
     sources: list[PlannedSource | None] = []
     for number, request in enumerate(requests):
-        why = why_not(request)
-        if not on_connect and request.options["read"] == "auto" and request.df is not None:
-            requests[number] = _read_by_workers(request, request.df)
-        source, takes_events = None, False
-        if requests[number].source is not None:
+        why, source = why_not(request), None
+        requests[number] = _read_by_workers(request)
+        if not why and requests[number].source is not None:
             source, takes_events = planned(requests[number], slots)
-        if why or takes_events:
-            why = why or "its enumerator takes events of its readers, which a plan has not"
+            if takes_events:
+                why = "its enumerator takes events of its readers, which a plan has not"
+        if why:
             raise NotBuiltError(f"input {number} cannot be one of several", asked=why)
         sources.append(source)
     return keep(requests, requests[0].options["num_partitions"] or slots, sources)
 
 
-def _read_by_workers(request: Request, df: DataFrame) -> Request:
-    """Return the request with a source instead of its DataFrame, if that has the same rows for sure."""
+def _read_by_workers(request: Request) -> Request:
+    """Return the request with a source instead of its DataFrame, if the caller allows it.
+
+    And if the source has the same rows for sure, and they go to a function.
+    """
     from headgate.spark.scans.plan import Unsure  # noqa: PLC0415
     from headgate.spark.scans.source import source_of  # noqa: PLC0415
+    from headgate.spark.shuffle import is_shortest  # noqa: PLC0415
 
+    df = request.df
+    if request.options["read"] != "auto" or df is None:
+        return request
+    is_short = request.options["mode"] == "auto" and is_shortest(request)
     try:
+        if is_connect(request.session):
+            raise Unsure(_NO_PLAN)
+        if is_short and request.reduce is None:
+            raise Unsure("no function gets its rows")
         source = source_of(df)
     except Unsure as reason:
         _LOG.info(_SPARK_READS, request.by_words, reason)
@@ -265,8 +271,7 @@ def _on_connect(request: Request) -> DataFrame:
 
     if request.options["mode"] == "pipelined":
         raise connect_error('exchange(mode="pipelined")', "session")
-    if request.options["read"] == "auto" and request.df is not None:
-        _LOG.info(_SPARK_READS, request.by_words, _NO_PLAN)
+    request = _read_by_workers(request)
     if request.source is not None and request.source.watermarks is not None:
         raise connect_error("exchange() with watermarks", "session")
     partitions = request.options["num_partitions"] or partitions_on_connect(request.session)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS
@@ -90,18 +91,19 @@ def keep(
     words = f"headgate {name[:4]}{read} kept by {by} -> {partitions} through {way}"
     options = _options(first, partitions)
     runs = None if is_connect(session) else _runs(session)
-    has_hosts = not maps and runs is not None
-    hosts = _hosts(first) if has_hosts else None
+    serving = None if maps else runs
+    hosts = None if serving is None else _hosts(first)
     is_stable = not inline and not is_one_process(session)
+    # Before Spark 4.1, each partition has a key that Spark's hash places there.
+    tables = [_table(request, source) for request, source in zip(requests, sources, strict=True)]
+    has_ids = hasattr(tables[0], "repartitionById")
+    keys = None if has_ids else tuple(keys_of_partitions(partitions))
     inputs: list[KeptInput] = []
-    rows: DataFrame | None = None
-    for number, (request, source) in enumerate(zip(requests, sources, strict=True)):
+    outputs: list[DataFrame] = []
+    for number, (request, source, df) in enumerate(zip(requests, sources, tables, strict=True)):
         exchange = name_of(name, number)
-        driver = _registered(request, exchange, runs) if has_hosts and runs is not None else None
+        driver = None if serving is None else _registered(request, exchange, serving)
         inputs.append(KeptInput(exchange, request.wire_schema, driver))
-        df = request.df if source is None else numbers(request, source)
-        assert df is not None  # noqa: S101 - a request has a DataFrame or a source
-        has_ids = hasattr(df, "repartitionById")
         producer = KeptProducerTask(
             exchange=exchange,
             input=number,
@@ -112,16 +114,14 @@ def keep(
             source=source,
             by=request.by,
             map_option=request.map_option,
-            keys=None if has_ids else tuple(keys_of_partitions(partitions)),
+            keys=keys,
             is_inline=inline,
             is_stable=is_stable,
             has_digests=is_stable and _by_order(request),
             reports=None if runs is None else runs.reports,
             hosts=hosts,
         )
-        kept = df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS)
-        rows = kept if rows is None else rows.union(kept)
-    assert rows is not None  # noqa: S101 - there is an input
+        outputs.append(df.mapInArrow(portable(producer, _PRODUCER, f"{words}: map"), ROWS))
     consumer = KeptConsumerTask(
         inputs=tuple(inputs),
         num_partitions=partitions,
@@ -134,13 +134,21 @@ def keep(
         hosts=hosts,
         most_remote=max(1, _most_remote(first, options["segment_size"]) // len(inputs)),
     )
-    # Before Spark 4.1, each partition has a key that Spark's hash places there.
+    rows = reduce(lambda one, other: one.union(other), outputs)
     placed = (
         rows.repartitionById(partitions, rows["place"])
         if has_ids
         else rows.repartition(partitions, rows["place"])
     )
     return placed.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), first.result)
+
+
+def _table(request: Request, source: PlannedSource | None) -> DataFrame:
+    """Return what the producers of an input read: its rows, or the numbers of their shares of a source."""
+    if source is not None:
+        return numbers(request, source)
+    assert request.df is not None  # noqa: S101 - a request has a DataFrame or a source
+    return request.df
 
 
 def _runs(session: SparkSession) -> KeptRuns:

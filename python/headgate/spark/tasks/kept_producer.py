@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,10 +95,12 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         partition = environment.create_result_partition(
             task.num_partitions, kind="blocking", schema=task.schema
         )
-        numbers = [] if task.source is None else numbers_in(batches)
-        read = (
-            nullcontext(batches) if task.source is None else closing(task.source.records(numbers))
-        )
+        splits = 0
+        read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
+        if task.source is not None:
+            numbers = numbers_in(batches)
+            splits = task.source.splits_of(numbers)
+            read = closing(task.source.records(numbers))
         try:
             with read as rows:
                 writer, clock = _write(task, partition, rows)
@@ -122,7 +124,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             pages=totals.buffers,
             file_bytes=sum(one.size for one in kept if one.file is not None),
             peak_bytes=peak,
-            splits=0 if task.source is None else task.source.splits_of(numbers),
+            splits=splits,
             times=clock.fields(),
             server=server,
         )
