@@ -133,6 +133,29 @@ def compare(
     return [float(str(ratio["median"])) for ratio in found]
 
 
+def compare_memory(
+    bench: str, what: str, sizes: dict[str, list[int]], allowed: float, *, quick: bool = False
+) -> None:
+    """Print and store sizes, and the ratio of what is allowed to the median of the largest.
+
+    Args:
+        bench: name of the result file and of the ratio, whose goal is 1.
+        what: one sentence, printed above the figures and stored with them.
+        sizes: the measured bytes by case.
+        allowed: the most bytes that no case should exceed.
+        quick: True if sizes are small: no RATIO line is printed and no file written.
+    """
+    print(f"\n{bench}: {what}")
+    for name, found in sizes.items():
+        words = f"{min(found) / 2**20:.0f}-{max(found) / 2**20:.0f}"
+        print(f"  {name:<34}{statistics.median(found) / 2**20:>9.0f} MiB   {words}")
+    median = allowed / max(map(statistics.median, sizes.values()))
+    print(f"{'TRIED' if quick else 'RATIO'} {bench} {median:.2f} goal 1", flush=True)
+    if not quick:
+        ratio = {"name": bench, "goal": 1.0, "median": median}
+        store(bench, what=what, bytes_by_case=sizes, ratios=[ratio])
+
+
 def measure(
     bench: str, contestants: dict[str, Callable[[], float]], *, turns: int
 ) -> dict[str, list[float]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import secrets
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -44,16 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         f"growth of resident memory, the worse of two processes; {total >> 20:,} MiB over TCP into "
         f"{PARTS} parts, pools of {BUDGET >> 20} MiB"
     )
-    print(f"\nmemory: {what}")
-    for name, found in sizes.items():
-        words = f"{min(found) / 2**20:.0f}-{max(found) / 2**20:.0f}"
-        print(f"  {name:<34}{statistics.median(found) / 2**20:>9.0f} MiB   {words}")
-    worst = max(statistics.median(found) for found in sizes.values())
-    median = (BUDGET + BESIDE) / worst
-    print(f"{'TRIED' if options.quick else 'RATIO'} memory {median:.2f} goal 1", flush=True)
-    if not options.quick:
-        ratio = {"name": "memory", "goal": 1.0, "median": median}
-        harness.store("memory", what=what, resident_bytes=sizes, ratios=[ratio])
+    harness.compare_memory("memory", what, sizes, BUDGET + BESIDE, quick=options.quick)
 
 
 def grown(make: Callable[[], pa.RecordBatch], total: int, pause: float) -> int:

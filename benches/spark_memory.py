@@ -50,16 +50,8 @@ def main(arguments: Sequence[str]) -> None:
     finally:
         spark.stop()
     what = f"{ROWS // less:,} rows of {ROW_BYTES} bytes from {INPUTS} producers, pools of {POOL >> 20} MiB, local[2]"
-    print(f"\nspark_memory: {what}")
-    for name, sizes in found.items():
-        words = f"{min(sizes) / 2**20:.0f}-{max(sizes) / 2**20:.0f}"
-        print(f"  {name:<34}{statistics.median(sizes) / 2**20:>9.0f} MiB   {words}")
-    bare, *ours = (statistics.median(sizes) for sizes in found.values())
-    median = (bare + POOL + BESIDE) / max(ours)
-    print(f"{'TRIED' if options.quick else 'RATIO'} spark_memory {median:.2f} goal 1", flush=True)
-    if not options.quick:
-        ratio = {"name": "spark_memory", "goal": 1.0, "median": median}
-        harness.store("spark_memory", what=what, own_bytes=found, ratios=[ratio])
+    allowed = statistics.median(found["bare"]) + POOL + BESIDE
+    harness.compare_memory("spark_memory", what, found, allowed, quick=options.quick)
 
 
 def largest(case: Callable[[Callable], DataFrame]) -> int:
