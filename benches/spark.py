@@ -10,7 +10,7 @@ sink, so all rows come back from the workers:
 - ``mapInArrow``: a single one and no exchange, the floor of anything that goes through Python once
 - ``hand-rolled``: ``benches/hand_rolled.py``, with as many consumers as pipelined
 
-It runs in one process of two slots and in two executors of two slots each. A run of 100,000 rows then shows the
+It runs in one process of two slots and in two executors of one slot each. A run of 100,000 rows then shows the
 cost of a run before its first row.
 
 Nothing is cached. The first turn warms the JVM and the workers and is not counted.
@@ -44,7 +44,7 @@ ROW_BYTES = 45
 #: By master: its slots, and the suffix of its ratios.
 MASTERS = {
     "local[2]": (2, ""),
-    "local-cluster[2,2,2048]": (4, "_cluster"),
+    "local-cluster[2,1,2048]": (2, "_cluster"),
     "local[4]": (4, "_local4"),
 }
 

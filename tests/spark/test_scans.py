@@ -279,3 +279,24 @@ def test_map_and_reduce_get_what_the_workers_read(spark, folder, said):
     )
     assert "the workers read" in said()
     assert sorted(row["n"] for row in out.collect()) == sorted([0, 2, 4, 6, 8] * 3)
+
+
+def test_batches_have_as_many_rows_as_sparks(spark, folder, said):
+    def sizes(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"id": [0], "rows": [batch.num_rows]})
+
+    def most(value):
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", value)
+        df = spark.read.parquet(folder).select("id")
+        out = exchange(
+            df, by="id", map=sizes, schema="id long, rows long", read="auto", mode="kept"
+        )
+        assert "the workers read" in said()
+        return max(row["rows"] for row in out.collect())
+
+    before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
+    try:
+        assert (most("5"), most("0")) == (5, ROWS)
+    finally:
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", before)

@@ -35,11 +35,13 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
 
         try:
             heap = importlib.import_module("headgate.spark.tasks.heap")
+            worker_socket = importlib.import_module("headgate.spark.tasks.worker_socket")
             module = importlib.import_module(body)
         except ImportError as error:
             raise ImportError(text.format(python=sys.executable, error=error)) from error
         heap.settle()  # before the user's objects exist
-        return module.run(pickle.loads(pickled), batches)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
+        rows = worker_socket.without_delays(batches)
+        return module.run(pickle.loads(pickled), rows)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
 
     run.__name__ = name
     return run

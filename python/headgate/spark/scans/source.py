@@ -23,6 +23,8 @@ _CONFS: Final = {
     "spark.sql.parquet.binaryAsString": "false",
     "spark.sql.parquet.fieldId.read.enabled": "false",
 }
+#: Conf with the most rows in a batch that Spark gives to Python; 0 or less for no limit.
+_BATCH_ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 #: Conf that says what Spark makes of days before the Gregorian calendar, in files of others.
 _REBASING: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 
@@ -57,7 +59,15 @@ def source_of(df: DataFrame) -> FileSource:
     schema = arrow_schema(StructType([f for f in table.fields if f.name in read]), zone)
     paths = local_paths(str(uri) for uri in leaf.relation().location().inputFiles())
     check(paths, schema)
-    return FileSource(paths, columns=scan.columns, filter=scan.filter, schema=schema)
+    most = int(str(session.conf.get(_BATCH_ROWS, "10000")))
+    return FileSource(
+        paths,
+        columns=scan.columns,
+        filter=scan.filter,
+        schema=schema,
+        # Functions may need memory for each row of a batch, as they do in Spark's mapInArrow.
+        batch_rows=most if most > 0 else None,
+    )
 
 
 def _check_relation(leaf: Any) -> None:
