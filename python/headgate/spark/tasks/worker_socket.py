@@ -2,7 +2,9 @@
 
 Spark sends the function of a task, and then its rows. If both are short, TCP holds the rows back until this end
 acknowledges the function (Nagle's algorithm), and this end delays that by 40 ms, as it might have data to send with it
-(RFC 1122, section 4.2.3.2). Each Python task of Spark may wait so, and waited in each that was traced.
+(RFC 1122, section 4.2.3.2). Each Python task of Spark may wait so.
+
+Decision: ADR 0025.
 """
 
 from __future__ import annotations
