@@ -77,9 +77,13 @@ def test_other_files_and_sockets_are_left_alone(tmp_path):
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
         (tmp_path / "file").open("w"),
     ):
+        before = open_files()
         assert list(without_delays([1])) == [1]
         assert not listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert datagrams.fileno() > 0
+        assert open_files() == before
+        one.send(b"x")
+        assert other.recv(1) == b"x"
 
 
 def test_an_error_of_the_input_passes(jvm):

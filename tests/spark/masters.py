@@ -29,3 +29,11 @@ registers = pytest.mark.skipif(
 in_executors = pytest.mark.skipif(
     not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"
 )
+
+
+def in_modes(*modes):
+    """Return the marks of tests that run in each of these modes, by the fixture ``mode``."""
+    return [
+        pytest.mark.usefixtures("mode"),
+        pytest.mark.parametrize("mode", modes, indirect=True),
+    ]

@@ -3,16 +3,13 @@
 import threading
 
 import pytest
-from tests.spark.masters import COMPARED
+from tests.spark.masters import COMPARED, in_modes
 
 from headgate.spark import exchange, last_stats
 
 ROWS = 20_000
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", COMPARED, indirect=True),
-]
+pytestmark = in_modes(*COMPARED)
 
 
 @pytest.fixture

@@ -3,18 +3,15 @@
 import sys
 
 import pyarrow as pa
-import pytest
 from pyspark import cloudpickle
+from tests.spark.masters import in_modes
 
 from headgate.spark import exchange
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", ["kept"], indirect=True),
-]
+pytestmark = in_modes("kept")
 
 
 def same(batches):

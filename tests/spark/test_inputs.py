@@ -8,7 +8,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from tests.driver.source_actors import GreetingEnumerator, GreetingReader, Parts
-from tests.spark.masters import MASTER
+from tests.spark.masters import MASTER, in_modes
 
 from headgate import BroadcastSelector
 from headgate.errors import NotBuiltError, OptionError
@@ -18,10 +18,7 @@ from headgate.spark import Input, exchange, last_stats
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", ["auto"], indirect=True),
-]
+pytestmark = in_modes("auto")
 
 
 @pytest.fixture

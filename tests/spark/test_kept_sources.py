@@ -21,7 +21,7 @@ from tests.driver.source_actors import (
     rows_of,
 )
 from tests.faults.patience import wait_until
-from tests.spark.masters import compares_rows, in_executors
+from tests.spark.masters import compares_rows, in_executors, in_modes
 
 from headgate.errors import NotBuiltError, SourceError
 from headgate.sink import FileSink
@@ -31,10 +31,7 @@ from headgate.spark import exchange, last_stats, write
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", ["auto"], indirect=True),
-]
+pytestmark = in_modes("auto")
 
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(0).with_timestamp_assigner(
     lambda batch: batch.column("id").cast(pa.timestamp("ms"))

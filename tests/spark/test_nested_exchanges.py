@@ -10,17 +10,14 @@ import threading
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
-from tests.spark.masters import COMPARED
+from tests.spark.masters import COMPARED, in_modes
 
 from headgate.spark import exchange
 from headgate.spark.driver.scheduler.rows import rdd_of
 
 ROWS = 100
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", COMPARED, indirect=True),
-]
+pytestmark = in_modes(*COMPARED)
 #: Limit in seconds for an action, which takes about two.
 LIMIT = 100.0
 

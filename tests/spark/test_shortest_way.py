@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from pyspark import cloudpickle
-from tests.spark.masters import compares_rows
+from tests.spark.masters import compares_rows, in_modes
 
 from headgate import BroadcastSelector, HashSelector
 from headgate.errors import HeadgateWarning
@@ -13,10 +13,7 @@ from headgate.spark import exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-pytestmark = [
-    pytest.mark.usefixtures("mode"),
-    pytest.mark.parametrize("mode", ["auto"], indirect=True),
-]
+pytestmark = in_modes("auto")
 
 
 def same(batches):

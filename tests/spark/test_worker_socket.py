@@ -5,11 +5,14 @@ import sys
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
+from tests.spark.masters import in_modes
 
 from headgate.spark import exchange
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+pytestmark = in_modes("kept")
 
 
 def same(batches):
@@ -46,8 +49,6 @@ def looked(batches):
     yield pa.RecordBatch.from_pylist([row])
 
 
-@pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize("mode", ["kept"], indirect=True)
 @pytest.mark.parametrize("map_", [same, None])
 def test_the_connection_from_the_jvm_does_not_wait(spark, map_):
     files = {}

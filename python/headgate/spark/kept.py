@@ -94,8 +94,8 @@ def keep(
     serving = None if maps else runs
     hosts = None if serving is None else _hosts(first)
     is_stable = not inline and not is_one_process(session)
-    # Before Spark 4.1, each partition has a key that Spark's hash places there.
     tables = [_table(request, source) for request, source in zip(requests, sources, strict=True)]
+    # Before Spark 4.1, each partition has a key that Spark's hash places there.
     has_ids = hasattr(tables[0], "repartitionById")
     keys = None if has_ids else tuple(keys_of_partitions(partitions))
     inputs: list[KeptInput] = []

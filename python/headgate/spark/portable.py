@@ -30,18 +30,13 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import importlib  # noqa: PLC0415 - in the worker
-        import pickle  # noqa: PLC0415 - in the worker
         import sys  # noqa: PLC0415 - in the worker
 
         try:
-            heap = importlib.import_module("headgate.spark.tasks.heap")
-            worker_socket = importlib.import_module("headgate.spark.tasks.worker_socket")
-            module = importlib.import_module(body)
+            entry = importlib.import_module("headgate.spark.tasks.entry")
         except ImportError as error:
             raise ImportError(text.format(python=sys.executable, error=error)) from error
-        heap.settle()  # before the user's objects exist
-        rows = worker_socket.without_delays(batches)
-        return module.run(pickle.loads(pickled), rows)  # type: ignore[no-any-return]  # noqa: S301 - from the driver's own closure
+        return entry.run(body, pickled, batches)  # type: ignore[no-any-return]
 
     run.__name__ = name
     return run
