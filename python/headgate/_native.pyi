@@ -22,6 +22,18 @@ def write_kept_indexes(pages: str, has_pages: bool, indexes: Sequence[tuple[int,
 def read_kept_index(indexes: str, subpartition: int) -> tuple[bytes, PurePath | None] | None:
     """Return the index of a subpartition and the file of its pages; None if it has no rows."""
 
+def keep_small(
+    schema: pa.Schema,
+    columns: Sequence[str],
+    batch: pa.RecordBatch,
+    n: int,
+    *,
+    all_bytes: int,
+    page_bytes: int,
+    max_record_size: int,
+) -> list[tuple[int, int, int, bytes]] | None:
+    """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
+
 @final
 class Environment:
     def __new__(

@@ -1,4 +1,4 @@
-"""Files of the indexes of kept partitions, by which consumers find what a producer kept."""
+"""Small outputs that are kept without a file, and files of indexes, by which consumers find the others."""
 
 from __future__ import annotations
 
@@ -10,6 +10,53 @@ from headgate.partition import KeptSubpartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from headgate.selectors import HashSelector
+
+
+def keep_small(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    selector: HashSelector,
+    num_subpartitions: int,
+    *,
+    all_bytes: int,
+    page_bytes: int,
+    max_record_size: int,
+) -> tuple[list[KeptSubpartition], list[int]] | None:
+    """Keep a producer's whole output in one page per subpartition, each as large as its rows.
+
+    Args:
+        batch: the output.
+        schema: of the output.
+        selector: places the rows.
+        num_subpartitions: number of consumers.
+        all_bytes: bytes of the pages of a small output.
+        page_bytes: an output is small, too, if none of its pages has more bytes.
+        max_record_size: bytes; a larger page may be a record that must be refused.
+
+    Returns:
+        The subpartitions that have rows and the rows of each; None if the output is not small.
+
+    Raises:
+        UnknownColumnError: a key column that the schema does not have.
+        UnsupportedTypeError: a column that cannot be hashed, or cannot travel in pages.
+    """
+    found = _native.keep_small(
+        schema,
+        list(selector.columns),
+        batch,
+        num_subpartitions,
+        all_bytes=all_bytes,
+        page_bytes=page_bytes,
+        max_record_size=max_record_size,
+    )
+    if found is None:
+        return None
+    kept = [KeptSubpartition(number, size, None, index) for number, _, size, index in found]
+    return kept, [rows for _, rows, _, _ in found]
 
 
 def write_indexes(pages: str | os.PathLike[str], kept: Sequence[KeptSubpartition]) -> str:

@@ -273,7 +273,8 @@ def test_statistics_tell_of_both_stages(numbers, wide):
         assert (stats.file_bytes >= stats.bytes > 500 * ROWS) if has_files else not stats.file_bytes
         assert (stats.made_again, stats.failed_attempts) == (0, 0)
         assert {stage.name for stage in stats.stages} >= {"source", "map", "reduce"}
-        assert 0 < stats.peak_bytes <= 64 << 20
+        # Few rows take no memory of a pool.
+        assert (0 < stats.peak_bytes <= 64 << 20) if has_files else stats.peak_bytes == 0
         assert "kept: " in str(stats)
 
 

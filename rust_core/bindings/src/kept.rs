@@ -1,12 +1,16 @@
-//! The indexes of kept partitions in files.
+//! The indexes of kept partitions in files, and small outputs that need none.
 
 use std::path::PathBuf;
 
-use headgate_exchange::{ExchangeError, KeptFile};
+use headgate_exchange::{ExchangeError, KeptFile, SmallLimits};
+use headgate_record::Selector;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use pyo3_arrow::{PyRecordBatch, PySchema};
 
+use crate::errors::of_hash;
 use crate::interrupt::blocking;
+use crate::schema::page_schema;
 
 /// Writes the indexes of a producer to a file beside its pages.
 #[pyfunction]
@@ -34,4 +38,37 @@ pub(crate) fn read_kept_index<'py>(
     let file = KeptFile::new(indexes);
     let found = blocking(py, |_| file.read(subpartition))?;
     Ok(found.map(|(index, pages)| (PyBytes::new(py, &index), pages)))
+}
+
+/// Number of the subpartition, its rows, bytes of its page, its index with the page behind it.
+type Small<'py> = (u32, u64, u64, Bound<'py, PyBytes>);
+
+/// Places the rows of a batch by the hash of columns. Returns one page for each subpartition that has
+/// rows; `None` if all pages have more than `all_bytes` bytes and one of them has more than `page_bytes`.
+#[pyfunction]
+#[pyo3(signature = (schema, columns, batch, n, *, all_bytes, page_bytes, max_record_size))]
+#[expect(clippy::too_many_arguments, reason = "what to keep, then its limits, one by one")]
+pub(crate) fn keep_small<'py>(
+    py: Python<'py>,
+    schema: PySchema,
+    columns: Vec<String>,
+    batch: PyRecordBatch,
+    n: u32,
+    all_bytes: usize,
+    page_bytes: usize,
+    max_record_size: usize,
+) -> PyResult<Option<Vec<Small<'py>>>> {
+    let selector = Selector::hash_by_name(schema.as_ref(), &columns);
+    let mut selector = selector.map_err(|error| of_hash(&error).into_py(py))?;
+    let schema = page_schema(py, schema)?;
+    let batch = batch.into_inner();
+    let limits = SmallLimits { all: all_bytes, page: page_bytes, record: max_record_size };
+    let kept =
+        blocking(py, |_| headgate_exchange::keep_small(&schema, &mut selector, &batch, n, limits))?;
+    Ok(kept.map(|kept| {
+        let tuple = |it: headgate_exchange::SmallSubpartition| {
+            (it.subpartition, it.rows, it.bytes, PyBytes::new(py, &it.index))
+        };
+        kept.into_iter().map(tuple).collect()
+    }))
 }

@@ -39,7 +39,7 @@ mod _native {
     #[pymodule_export]
     use crate::heartbeat::HeartbeatManager;
     #[pymodule_export]
-    use crate::kept::{read_kept_index, write_kept_indexes};
+    use crate::kept::{keep_small, read_kept_index, write_kept_indexes};
     #[pymodule_export]
     use crate::partition::ResultPartition;
     #[pymodule_export]

@@ -67,7 +67,7 @@ pub use gate::{
     UnionInputGate,
 };
 pub use heartbeat::HeartbeatManager;
-pub use kept::KeptFile;
+pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};

@@ -14,7 +14,8 @@ use crate::lock::lock;
 use crate::stats::SubpartitionStats;
 use crate::view::{DataListener, Polled, ViewState};
 
-use state::{Item, State, end_of_partition};
+pub(crate) use state::end_of_partition;
+use state::{Item, State};
 
 fn not_found(detail: &str) -> ExchangeError {
     ExchangeError::PartitionNotFound { peer: "this process".to_owned(), detail: detail.to_owned() }

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import headgate as hg
 from headgate import errors
 from headgate._directories import local_directories
 from headgate.kept import write_indexes
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
+from headgate.spark.tasks.kept_output import KeptOutput
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.start_host import ensure
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.options import EnvironmentOptions
-    from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.kept_output import Kept
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import BatchFunction
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
 #: these rows in their order, or null; the file, null if the pages are in the index; the index, null if
 #: the consumer finds it by the producer.
 ROWS: Final = "place int, input int, producer int, subpartition int, rows long, digest long, file string, pages binary"
-#: Largest output of a producer, in bytes, that travels through Spark's shuffle. So small that one
-#: consumer can get it from a thousand producers.
-_INLINE: Final = 256 << 10
-#: More than any output.
-_UNLIMITED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +84,11 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     me = here()
     sweep(local_directories())
     folder = folder_for(me.attempt)
-    limit = _UNLIMITED if task.is_inline else _INLINE
+    clock = Clock()
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
-    with hg.ShuffleEnvironment(**options) as environment:
-        partition = environment.create_result_partition(
-            task.num_partitions, kind="blocking", schema=task.schema
-        )
+    n, seed = task.num_partitions, int(task.exchange[:16], 16)
+    selector = selector_of(task.by, me.partition, n, seed)
+    with KeptOutput(task.schema, selector, n, options, clock, is_inline=task.is_inline) as output:
         splits = 0
         read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
         if task.source is not None:
@@ -103,44 +97,38 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             read = closing(task.source.records(numbers))
         try:
             with read as rows:
-                writer, clock = _write(task, partition, rows)
+                _write(task, output, rows, clock)
         except UserFunctionFailed as failure:
             raise failure.error from failure.error.__cause__
         place = place_in(folder, task.exchange, me.partition, me.attempt)
-        kept = partition.keep(place, inline_limit=limit)
-        if task.is_stable and kept:
-            write_indexes(place, kept)
-        server = ensure(task.hosts, local_directories()) if task.hosts and kept else None
-        counts = [one["rows"] for one in environment.stats()["partitions"][0]]
-        peak = environment.stats().get("peak_bytes", 0)
+        kept = output.keep(place)
+        if task.is_stable and kept.subpartitions:
+            write_indexes(place, kept.subpartitions)
+        server = None
+        if task.hosts is not None and kept.subpartitions:
+            server = ensure(task.hosts, local_directories())
     if task.reports is not None:
-        totals = writer.stats()
         told = report(
             task.exchange,
             task.num_partitions,
             "map",
-            rows=totals.rows,
-            bytes=totals.bytes,
-            pages=totals.buffers,
-            file_bytes=sum(one.size for one in kept if one.file is not None),
-            peak_bytes=peak,
+            rows=kept.totals.rows,
+            bytes=kept.totals.bytes,
+            pages=kept.totals.buffers,
+            file_bytes=sum(one.size for one in kept.subpartitions if one.file is not None),
+            peak_bytes=kept.peak_bytes,
             splits=splits,
             times=clock.fields(),
             server=server,
         )
         task.reports.add([told])
-    if kept:
-        yield _rows(task, me.partition, counts, kept)
+    if kept.subpartitions:
+        yield _rows(task, me.partition, kept)
 
 
 def _write(
-    task: KeptProducerTask, partition: hg.ResultPartition, batches: Iterable[pa.RecordBatch]
-) -> tuple[hg.RecordWriter, Clock]:
-    seed = int(task.exchange[:16], 16)
-    selector = selector_of(task.by, here().partition, task.num_partitions, seed)
-    writer = hg.RecordWriter(partition, schema=task.schema, selector=selector)
-    clock = Clock()
-    clock.blocked_ns = writer.back_pressured_ns
+    task: KeptProducerTask, output: KeptOutput, batches: Iterable[pa.RecordBatch], clock: Clock
+) -> None:
     source = Source(batches, lambda _: None, clock)
     made = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
@@ -149,7 +137,7 @@ def _write(
     for batch in made:
         clock.enter(EMIT)
         try:
-            writer.emit(batch)
+            output.emit(batch)
         except errors.SelectorError as error:
             if isinstance(error.__cause__, UserFunctionFailed):
                 raise error.__cause__ from error.__cause__.__cause__
@@ -158,15 +146,12 @@ def _write(
     if source.error is not None:
         raise source.error  # map caught it and went on, so rows are missing
     clock.enter(EMIT)
-    writer.finish()
-    return writer, clock
 
 
-def _rows(
-    task: KeptProducerTask, producer: int, counts: list[int], kept: list[KeptSubpartition]
-) -> pa.RecordBatch:
+def _rows(task: KeptProducerTask, producer: int, output: Kept) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
+    kept = output.subpartitions
     numbers = [one.subpartition for one in kept]
     places = numbers if task.keys is None else [task.keys[number] for number in numbers]
     # An index has a checksum of each page, and batches that are the same give the same pages.
@@ -177,7 +162,7 @@ def _rows(
         "input": pa.array([task.input] * len(kept), pa.int32()),
         "producer": pa.array([producer] * len(kept), pa.int32()),
         "subpartition": pa.array(numbers, pa.int32()),
-        "rows": pa.array([counts[number] for number in numbers], pa.int64()),
+        "rows": pa.array(output.rows, pa.int64()),
         "digest": pa.array(digests, pa.int64()),
         "file": pa.array([file for file, _ in found], pa.string()),
         "pages": pa.array([index for _, index in found], pa.binary()),

@@ -7,13 +7,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use headgate_memory::SEGMENT_ALIGNMENT;
 use headgate_protocol::{KeptBlock, KeptIndex};
 
 use super::file::SpillFile;
 use super::index::Place;
 use super::store::Store;
 use crate::error::{ExchangeError, Result};
+use crate::kept::with_room;
 use crate::lock::lock;
 
 /// A finished blocking partition, ready to be handed to processes that come later.
@@ -70,20 +70,10 @@ impl KeptPartition {
     /// A disk that cannot be read.
     pub fn inline(&self, subpartition: usize) -> Result<Vec<u8>> {
         let KeptIndex(blocks) = &self.indexes[subpartition];
-        let mut end = 0_u64;
-        let placed = blocks.iter().map(|block| {
-            // The consumer reads pages in place, once it has copied the bytes to aligned memory.
-            let offset = end.next_multiple_of(SEGMENT_ALIGNMENT as u64);
-            end = offset + u64::from(block.len);
-            KeptBlock { offset, ..*block }
-        });
-        let mut out = KeptIndex(placed.collect()).encode();
-        let behind = out.len();
-        for block in blocks {
-            let start = behind + (out.len() - behind).next_multiple_of(SEGMENT_ALIGNMENT);
-            out.resize(start + block.len as usize, 0);
+        let (mut out, places) = with_room(blocks);
+        for (block, place) in blocks.iter().zip(places) {
             let read = match &self.file {
-                Some(file) => file.read(block.offset, &mut [&mut out[start..]]),
+                Some(file) => file.read(block.offset, &mut [&mut out[place]]),
                 None => Err(io::ErrorKind::NotFound.into()),
             };
             let len = block.len as usize;

@@ -46,7 +46,7 @@ pub(super) struct State {
 }
 
 /// Encodes EndOfPartition: its code, then the totals. Flink's readers ignore bytes behind the code.
-pub(super) fn end_of_partition(totals: &Totals) -> Bytes {
+pub(crate) fn end_of_partition(totals: &Totals) -> Bytes {
     const CODE: [u8; 4] = [0; 4];
     [&CODE[..], &totals.encode()[..]].concat().into()
 }
