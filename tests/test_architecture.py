@@ -114,6 +114,8 @@ APART = {
 }
 
 #: Modules above all layers, which may import everything, also optional packages.
+#: Imports a library only if a user's function asks for its objects.
+ON_REQUEST = "headgate.functions.libraries"
 APPLICATIONS = ("headgate.demo", "headgate.__main__")
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.
@@ -240,7 +242,9 @@ def the_wheel_needs_pyarrow_only(root: Path) -> Findings:
         for line, name in python_imports(path, module):
             looked += 1
             top = name.partition(".")[0]
-            excused = is_below(module, *APPLICATIONS) or (top in spark and is_below(module, *SPARK))
+            excused = is_below(module, *APPLICATIONS, ON_REQUEST) or (
+                top in spark and is_below(module, *SPARK)
+            )
             if top in foreign and not excused:
                 wrong.append(f"{path}:{line}: {module} imports {name}")
     return looked, wrong

@@ -5,11 +5,13 @@ Importing it starts no thread, opens no socket and loads neither pyspark nor the
 
 from headgate._native import __version__
 from headgate.address import ChannelAddress
+from headgate.batches import Batches
 from headgate.data_types import DataType, EndOfDataStatus
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import HeadgateError, HeadgateWarning
 from headgate.flink.mutable_reader import MutableRecordReader
 from headgate.flink.union import UnionInputGate
+from headgate.functions.per_key import per_groups, per_key
 from headgate.gate import InputGate
 from headgate.partition import ResultPartition, TaskEvent
 from headgate.reader import Buffer, BufferReader, Event, EventAnnouncement, RecordReader
@@ -27,6 +29,7 @@ from headgate.selectors import (
 from headgate.writer import RecordWriter
 
 __all__ = [
+    "Batches",
     "BroadcastSelector",
     "Buffer",
     "BufferReader",
@@ -54,4 +57,6 @@ __all__ = [
     "TaskEvent",
     "UnionInputGate",
     "__version__",
+    "per_groups",
+    "per_key",
 ]

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from headgate.errors import UnknownColumnError, UnsupportedTypeError
+from headgate.errors import SchemaMismatchError, UnknownColumnError, UnsupportedTypeError
 from headgate.spark.driver.scheduler.jobs import job_cause
 from headgate.spark.driver.scheduler.slots import from_master, local_attempts
 from headgate.spark.schema import arrow_schema, key_columns
@@ -119,7 +119,7 @@ def test_what_spark_hashes_otherwise_is_no_key(kind):
 
 def test_a_user_function_gets_the_batches_and_they_are_counted():
     seen = []
-    source = Source([batch(1), batch(2, 3)], lambda b: seen.append(b.num_rows))
+    source = Source([batch(1), batch(2, 3)], batch(1).schema, lambda b: seen.append(b.num_rows))
     assert [b.num_rows for b in apply("map", lambda it: (b for b in it), source)] == [1, 2]
     assert seen == [1, 2]
     assert source.ended
@@ -133,7 +133,7 @@ def raising(batches):
 
 def test_a_user_exception_keeps_its_traceback_from_the_users_first_frame():
     with pytest.raises(UserFunctionFailed) as caught:
-        list(apply("reduce", raising, Source([batch(1)], id)))
+        list(apply("reduce", raising, Source([batch(1)], batch(1).schema, id)))
     failure = caught.value
     assert failure.summary == "reduce raised ValueError: my"
     assert "in raising" in failure.text
@@ -145,9 +145,9 @@ def test_a_user_exception_keeps_its_traceback_from_the_users_first_frame():
 
 
 @pytest.mark.parametrize("result", [None, 3])
-def test_a_function_that_returns_no_iterator_is_the_users(result):
-    with pytest.raises(UserFunctionFailed, match="map"):
-        list(apply("map", lambda _: result, Source([], id)))
+def test_a_function_that_returns_nothing_to_iterate_over_is_told(result):
+    with pytest.raises(SchemaMismatchError, match="map returned"):
+        list(apply("map", lambda _: result, Source([], batch(1).schema, id)))
 
 
 def failing_source():
@@ -165,7 +165,7 @@ def wrapping(batches):
 @pytest.mark.parametrize("function", [wrapping, lambda it: (b for b in it), None])
 def test_an_error_of_the_input_is_not_the_users(function):
     with pytest.raises(ConnectionError, match="the peer is gone"):
-        list(apply("map", function, Source(failing_source(), id)))
+        list(apply("map", function, Source(failing_source(), batch(1).schema, id)))
 
 
 def test_the_hash_of_an_int_is_sparks():

@@ -84,7 +84,7 @@ def test_the_times_of_a_producers_loop(timed):
             yield batch
         now.wait(1)
 
-    for _ in apply("map", function, Source(origin(), lambda _: None, clock)):
+    for _ in apply("map", function, Source(origin(), pa.schema([]), lambda _: None, clock)):
         clock.enter(EMIT)
         now.wait(2)
         clock.enter(FUNCTION)
@@ -104,7 +104,9 @@ def test_the_times_of_a_consumer(timed):
             yield batch
             yield batch
 
-    for _ in yielded(apply("reduce", function, Source(origin(), lambda _: None, clock)), clock):
+    for _ in yielded(
+        apply("reduce", function, Source(origin(), pa.schema([]), lambda _: None, clock)), clock
+    ):
         now.wait(1000)
     now.wait(7)
     assert spent(clock) == (107, 10, 0, 2000), "after its end the consumer is idle"
@@ -119,7 +121,7 @@ def test_an_origin_that_raises_is_not_waited_for_any_more(timed):
         yield
 
     with pytest.raises(ValueError, match="no more"):
-        next(Source(origin(), lambda _: None, clock))
+        next(Source(origin(), pa.schema([]), lambda _: None, clock))
     now.wait(9)
     assert spent(clock) == (5, 9, 0, 0)
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from tests.driver.actors import PLACE, Theatre
@@ -38,7 +39,8 @@ def failing(mishap):
 
 def failure_of(mishap):
     """Run a function that fails, as a task does; return the UserFunctionFailed that it raises."""
-    source = Source(iter([None]), lambda _: None)
+    one = pa.record_batch({"n": [1]})
+    source = Source([one], one.schema, lambda _: None)
     with pytest.raises(UserFunctionFailed) as caught:
         list(apply("map", failing(mishap), source))
     return caught.value

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.batches import Batches
 from headgate.errors import NotBuiltError
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import connect_error, partitions_on_connect
@@ -22,19 +23,19 @@ from headgate.spark.source_input import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate.batches import BatchFunction
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.inputs import Input
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.tasks.planned_source import PlannedSource
-    from headgate.spark.tasks.user_function import BatchFunction
 
 _LOG: Final = logging.getLogger("headgate.spark")
 _SHORTEST: Final = (
@@ -116,8 +117,12 @@ def exchange(
               partition number from 0 to ``num_partitions - 1``, as a list or an array
             - None, the default: each batch goes to the next partition in turn; without ``map``,
               Spark spreads single rows
-        map: A function as ``mapInArrow`` takes it, called once per producer task: it gets an
-            iterator of ``pyarrow.RecordBatch`` and returns one. None sends the input unchanged.
+        map: A function as ``mapInArrow`` takes it, called once per producer task with the rows of
+            one partition of the input: an iterator of ``pyarrow.RecordBatch`` that is also a
+            :class:`headgate.Batches`, so that ``pl.DataFrame(batches)``, ``pa.table(batches)`` and
+            ``batches.read_all().to_pandas()`` work, also if there are no rows. It returns an
+            iterator of batches or of any tables and DataFrames (pyarrow, polars, pandas, duckdb), or
+            one of these. None sends the input unchanged.
         reduce: A function of the same kind, called once per partition with all rows of that
             partition, which usually have many keys. None returns the rows as they arrive.
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
@@ -347,7 +352,9 @@ def _without_columns(
 
 
 def _stripped(function: BatchFunction) -> BatchFunction:
-    def stripped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return function(batch.select([]) for batch in batches)
+    def stripped(batches: Batches) -> Any:
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+        return function(Batches((batch.select([]) for batch in batches), pa.schema([])))
 
     return stripped

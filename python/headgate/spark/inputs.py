@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate.batches import BatchFunction
     from headgate.source import Source
     from headgate.spark.request import Request
-    from headgate.spark.tasks.user_function import BatchFunction
 
 #: Most inputs of an exchange.
 MOST: Final = 16

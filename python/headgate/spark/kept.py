@@ -107,6 +107,7 @@ def keep(
         producer = KeptProducerTask(
             exchange=exchange,
             input=number,
+            given=request.given_schema,
             schema=request.wire_schema,
             num_partitions=partitions,
             options=options,

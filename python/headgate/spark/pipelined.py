@@ -70,6 +70,7 @@ def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
             by=request.by,
             source=source,
             map_option=request.map_option,
+            given=request.given_schema,
         )
         df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
         return df.mapInArrow(portable(task, _PRODUCER, f"{words}: map"), RESULT)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headgate.spark.tasks.user_function import BatchFunction
+    from headgate.batches import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Request:
         by: a list of column names, a selector, a callable, or None for round robin.
         map: the function of the producers, or None.
         reduce: the function of the consumers, or None.
+        given_schema: Arrow's schema of the input.
         wire: Spark's schema of the rows that are sent.
         wire_schema: Arrow's schema of the rows that are sent.
         result: Spark's schema of the result.
@@ -49,6 +50,7 @@ class Request:
     by: Any
     map: BatchFunction | None
     reduce: BatchFunction | None
+    given_schema: pa.Schema
     wire: StructType
     wire_schema: pa.Schema
     result: StructType
@@ -124,6 +126,7 @@ def check(
         by=_partitioning(session, by, wire, map),
         map=map,
         reduce=reduce,
+        given_schema=wire_schema if wire == data.schema else result_schema(data.schema, timezone),
         wire=wire,
         wire_schema=wire_schema,
         result=result,

@@ -93,8 +93,9 @@ class SchemaCast:
             elif hasattr(item, "__arrow_c_array__"):
                 yield self(pa.record_batch(item))
             else:
+                what = "None" if item is None else f"a {type(item).__name__}"
                 raise SchemaMismatchError(
-                    f"{self._function} returned a {type(item).__name__}, not a record batch",
+                    f"{self._function} returned {what}, not a record batch",
                     asked=_words(self._schema),
                     remedy="yield pyarrow.RecordBatch.from_pylist(rows)",
                 )

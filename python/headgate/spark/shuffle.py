@@ -5,7 +5,7 @@ It also serves clients of Spark Connect.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate.key_groups import default_max_parallelism, key_groups, operator_index
 from headgate.selectors import (
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.spark.request import Request
-    from headgate.spark.tasks.user_function import BatchFunction
 
+#: As mapInArrow takes it.
+_OnBatches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 _BODY: Final = "headgate.spark.tasks.function"
 #: Name of the column that carries the partition of each row through Spark's shuffle.
 CHANNEL: Final = "__headgate_channel"
@@ -62,7 +63,9 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     else:
         df = request.df
         if request.map is not None:
-            task = FunctionTask("map", request.map, request.wire_schema, request.map_option)
+            task = FunctionTask(
+                "map", request.map, request.given_schema, request.wire_schema, request.map_option
+            )
             df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
     names = _names(request.by)
     if names is not None:
@@ -74,7 +77,14 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     if request.reduce is None:
         return df
     batch_bytes = request.options["batch_bytes"]
-    task = FunctionTask("reduce", request.reduce, request.result_schema, "schema", batch_bytes)
+    task = FunctionTask(
+        "reduce",
+        request.reduce,
+        request.wire_schema,
+        request.result_schema,
+        "schema",
+        batch_bytes,
+    )
     return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
 
 
@@ -115,7 +125,7 @@ def _function(by: Any, partitions: int) -> Callable[[Any], Any]:
     return function
 
 
-def _chosen(by: Any, keys: list[int]) -> BatchFunction:
+def _chosen(by: Any, keys: list[int]) -> _OnBatches:
     def chosen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
@@ -140,7 +150,7 @@ def _chosen(by: Any, keys: list[int]) -> BatchFunction:
     return chosen
 
 
-def _broadcast(keys: list[int]) -> BatchFunction:
+def _broadcast(keys: list[int]) -> _OnBatches:
     def broadcast(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415
 

@@ -66,6 +66,8 @@ def planned_table(request: Request, slots: int) -> DataFrame:
         NotBuiltError: The enumerator sends events to its readers.
     """
     source, _ = planned(request, slots)
-    task = SourceTask(source, request.map, request.wire_schema, request.map_option)
+    task = SourceTask(
+        source, request.map, request.given_schema, request.wire_schema, request.map_option
+    )
     name = f"headgate {source.name}" + ("" if request.map is None else ": map")
     return numbers(request, source).mapInArrow(portable(task, _BODY, name), request.wire)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from headgate.batches import Batches, BatchFunction
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
-    from headgate.spark.tasks.user_function import BatchFunction
 
 #: The columns that a task returns: one row with its committable, as JSON.
 MANIFEST: Final = "committable string"
@@ -205,8 +205,10 @@ def _exchanged(
         # The writing function takes the place of reduce, so schema is for what map returns.
         given = {**given, "map_schema": schema}
 
-    def reduce_and_write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run(task, batches if reduce is None else reduce(batches))
+    def reduce_and_write(batches: Batches) -> Iterator[pa.RecordBatch]:
+        from headgate.spark.tasks.user_function import returned  # noqa: PLC0415 - in the worker
+
+        return run(task, batches if reduce is None else returned("reduce", reduce(batches)))
 
     return exchange(df, by, map_, reduce_and_write, MANIFEST, **given)
 

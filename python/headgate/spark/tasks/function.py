@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headgate.spark.tasks.user_function import BatchFunction
+    from headgate.batches import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class FunctionTask:
     Attributes:
         name: "map" or "reduce".
         function: the user's function.
+        input: schema of the batches that it gets.
         schema: of the batches that it returns.
         option: the option that declares the schema.
         batch_bytes: small batches are joined into ones of up to this size before the call; 0 joins
@@ -31,6 +32,7 @@ class FunctionTask:
 
     name: str
     function: BatchFunction
+    input: pa.Schema
     schema: pa.Schema
     option: str
     batch_bytes: int = 0
@@ -40,7 +42,7 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     """Yield what the function returns for the batches, cast to the schema."""
     if task.batch_bytes:
         batches = joined(batches, task.batch_bytes)
-    source = Source(batches, lambda _: None)
+    source = Source(batches, task.input, lambda _: None)
     cast = SchemaCast(task.schema, task.name, task.option)
     try:
         yield from cast.all(apply(task.name, task.function, source))

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from headgate.address import ChannelAddress
+    from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
     from headgate.spark.tasks.start_host import HostPlan
-    from headgate.spark.tasks.user_function import BatchFunction
     from headgate.spark.tasks.worker_connection import Place
 
 
@@ -161,7 +161,7 @@ def _reduce(
 ) -> Iterator[pa.RecordBatch]:
     with _environment(task) as environment:
         sources = [
-            Source(_read(task, environment, one, rows), counts.add, counts.clock)
+            Source(_read(task, environment, one, rows), one.schema, counts.add, counts.clock)
             for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
         ]
         made = apply("reduce", task.reduce, *sources)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
 
+    from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.spark.tasks.kept_output import Kept
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
-    from headgate.spark.tasks.user_function import BatchFunction
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
 #: places there; the number of the input, the producer, the subpartition and its rows; a digest of
@@ -46,6 +46,7 @@ class KeptProducerTask:
     Attributes:
         exchange: name of the exchange and this input, a part of the names of its files.
         input: number of the input.
+        given: schema of the batches that ``map`` gets.
         schema: of the batches that are kept.
         num_partitions: subpartitions.
         options: options of the task's environment.
@@ -64,6 +65,7 @@ class KeptProducerTask:
 
     exchange: str
     input: int
+    given: pa.Schema
     schema: pa.Schema
     num_partitions: int
     options: EnvironmentOptions
@@ -129,7 +131,7 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 def _write(
     task: KeptProducerTask, output: KeptOutput, batches: Iterable[pa.RecordBatch], clock: Clock
 ) -> None:
-    source = Source(batches, lambda _: None, clock)
+    source = Source(batches, task.given, lambda _: None, clock)
     made = apply("map", task.map, source)
     if task.map is not None or task.source is not None:
         function = "the source" if task.map is None else "map"

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.spark.tasks.user_function import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,14 @@ class SourceTask:
     Attributes:
         source: the source.
         map: makes the rows; None where they are those of the source.
+        given: schema of the source's batches.
         schema: of the rows.
         option: the option that declares the schema of ``map``.
     """
 
     source: PlannedSource
     map: BatchFunction | None
+    given: pa.Schema
     schema: pa.Schema
     option: str
 
@@ -77,4 +79,6 @@ def run(task: SourceTask, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.Reco
     if task.map is None:
         yield from SchemaCast(task.schema, "the source", task.option).all(records)
     else:
-        yield from call(FunctionTask("map", task.map, task.schema, task.option), records)
+        yield from call(
+            FunctionTask("map", task.map, task.given, task.schema, task.option), records
+        )

@@ -148,7 +148,7 @@ class _Sender:
             if self._finish.is_set():
                 return self._stopped()
             self._register()
-        source = Source(batches, lambda _: None, clock)
+        source = Source(batches, self._task.given or self._task.schema, lambda _: None, clock)
         for batch in self._cast(apply("map", self._task.map, source)):
             if self._finish.is_set():
                 break

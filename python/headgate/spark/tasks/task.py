@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.tasks.control import Control, Place
-    from headgate.spark.tasks.user_function import BatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ class ProducerTask(Task):
         by: a list of column names, a selector, a callable, or None for round robin.
         source: the producer is one of its readers and has no other input; None for a DataFrame.
         map_option: the option that declares what ``map`` returns.
+        given: schema of the batches that ``map`` gets.
     """
 
     run: int = 0
@@ -88,6 +89,7 @@ class ProducerTask(Task):
     by: Any = None
     source: SourcePlan | None = None
     map_option: str = "schema"
+    given: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
+from headgate.batches import Batches
+from headgate.errors import SchemaMismatchError
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 from headgate.spark.wire.cause import message_of, one_line, sendable, traceback_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    #: The type of map and reduce.
-    BatchFunction = Callable[..., Iterator["pa.RecordBatch"]]
+    from headgate.batches import BatchFunction
 
 #: Most characters of a user's traceback in an error.
 MAX_TEXT: Final = 64 * 1024
@@ -42,11 +44,12 @@ class UserFunctionFailed(Exception):
         self.error = error if self.text == text else user_error(self, "")
 
 
-class Source:
+class Source(Batches):
     """Hands batches to a user function and keeps an error of their origin.
 
     Args:
         batches: their origin.
+        schema: of the batches if there are none.
         count: called with each batch before the function gets it.
         clock: measures how long the function waits for batches.
     """
@@ -54,24 +57,20 @@ class Source:
     def __init__(
         self,
         batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
         count: Callable[[pa.RecordBatch], object],
         clock: Clock | None = None,
     ) -> None:
-        self._batches = iter(batches)
+        super().__init__(batches, schema)
         self._count = count
         self._clock = Clock() if clock is None else clock
         self.error: BaseException | None = None
         self.ended = False
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Return itself."""
-        return self
-
-    def __next__(self) -> pa.RecordBatch:
-        """Return the next batch."""
+    def _take(self) -> pa.RecordBatch:
         self._clock.enter(INPUT)
         try:
-            batch = next(self._batches)
+            batch = super()._take()
         except StopIteration:
             self.ended = True
             raise
@@ -84,25 +83,88 @@ class Source:
         return batch
 
 
-def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterator[pa.RecordBatch]:
-    """Yield what ``function`` returns for the sources; without a function the only source itself.
+def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterator[Any]:
+    """Yield the batches that ``function`` returns for the sources; without a function those of the only one.
+
+    The function returns an iterable of batches, of tables or of DataFrames of any library with Arrow's
+    PyCapsule interface, or of pandas; or one of these in its place. What is none of them is yielded as it
+    is, for :class:`SchemaCast` to refuse.
 
     Raises:
-        UserFunctionFailed: the function raised, or returned something that gives no batches.
+        UserFunctionFailed: the function raised.
+        SchemaMismatchError: the function returned nothing that could have rows.
     """
     if function is None:
         (source,) = sources
         yield from source
         return
     try:
-        yield from function(*sources)
+        made = function(*sources)
+    except BaseException as error:
+        _raise_origin(sources)
+        raise UserFunctionFailed(name, error) from error
+    batches = returned(name, made)
+    try:
+        yield from batches
     except GeneratorExit:
         raise  # no further batch is asked for
     except BaseException as error:
-        for source in sources:
-            if source.error is not None and _comes_from(error, source.error):
-                raise source.error from None
+        _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error
+
+
+def returned(name: str, made: Any) -> Iterator[Any]:
+    """Return the batches of what a function returned; what has none is left as it is.
+
+    Raises:
+        SchemaMismatchError: it cannot have rows.
+    """
+    items = _items(name, made)
+    return (batch for item in items for batch in _batches(item))
+
+
+def _raise_origin(sources: Iterable[Source]) -> None:
+    """Raise the error of a source that failed. It is the first cause, also if a library hides it."""
+    for source in sources:
+        if source.error is not None:
+            raise source.error from None
+
+
+def _items(name: str, made: Any) -> Iterable[Any]:
+    """Return what a function returned as an iterable of objects that have rows."""
+    is_one = hasattr(made, "__arrow_c_stream__") or hasattr(made, "__arrow_c_array__")
+    if not isinstance(made, Batches) and (is_one or _is_pandas(made)):
+        return (made,)
+    if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
+        return made
+    raise SchemaMismatchError(
+        f"{name} returned {'None' if made is None else f'a {type(made).__name__}, not batches'}",
+        asked=f"an iterator of record batches from {name}",
+        remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
+    )
+
+
+def _batches(item: Any) -> Iterable[Any]:
+    """Return the batches of one item; the item itself if it has none."""
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    if isinstance(item, pa.RecordBatch):
+        return (item,)
+    if _is_pandas(item):
+        table = pa.Table.from_pandas(item)
+        # An index without a name numbers rows of another DataFrame.
+        named = [name for name in table.column_names if not name.startswith("__index_level_")]
+        batches: list[pa.RecordBatch] = table.select(named).to_batches()
+        return batches
+    if hasattr(item, "__arrow_c_stream__"):
+        stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
+        return stream
+    return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
+
+
+def _is_pandas(item: Any) -> bool:
+    kind = type(item)
+    return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
 
 
 def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -121,17 +183,6 @@ def user_error(failure: UserFunctionFailed, where: str) -> errors.HeadgateError:
     """Return the error that stands for a failed user function in other processes."""
     error = errors.UserFunctionError(failure.summary, have=where)
     return error.caused_by(failure.text)
-
-
-def _comes_from(error: BaseException, origin: BaseException) -> bool:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        if link is origin:
-            return True
-        seen.add(id(link))
-        link = link.__cause__ or link.__context__
-    return False
 
 
 def _own_traceback(error: BaseException) -> str:

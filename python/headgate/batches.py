@@ -1,0 +1,119 @@
+"""What ``map`` and ``reduce`` get, and what they may return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ArrowStream(Protocol):
+    """A table, a DataFrame of polars or pandas, a reader: what other libraries read as batches."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a PyCapsule of an Arrow stream."""
+
+
+class ArrowBatch(Protocol):
+    """A record batch of any library."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object:
+        """Return PyCapsules of an Arrow schema and an Arrow array."""
+
+
+Rows: TypeAlias = ArrowStream | ArrowBatch
+#: The type of ``map`` and ``reduce``: each parameter is a :class:`Batches`.
+BatchFunction: TypeAlias = Callable[..., Iterable[Rows] | Rows]
+
+
+_NOT_A_BATCH: Final = "this is an iterator of batches, not a batch: for batch in batches: batch{0} · batches.read_all(){0}"
+
+
+class Batches:
+    """An iterator of record batches that other libraries take as an Arrow stream.
+
+    So ``pl.DataFrame(batches)``, ``duckdb.from_arrow(batches)``, ``pa.table(batches)`` and
+    ``batches.read_all().to_pandas()`` work, also if there are no batches. Each of them takes the batches
+    that were not taken yet.
+
+    Args:
+        batches: the batches, of one schema.
+        schema: of the batches if there are none; that of the first batch otherwise.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from headgate.batches import Batches
+        >>> batch = pa.record_batch({"user": ["ann", "bob"], "n": [1, 2]})
+        >>> batches = Batches([batch, batch], batch.schema)
+        >>> batches.schema.names
+        ['user', 'n']
+        >>> next(batches).num_rows
+        2
+        >>> pa.table(batches).column("n").to_pylist()
+        [1, 2]
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        self._batches = iter(batches)
+        self._schema = schema
+        #: The first batch if only its schema was asked for.
+        self._first: pa.RecordBatch | None = None
+        self._has_begun = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the batches. It waits for the first one."""
+        if not self._has_begun:
+            self._first = next(self, None)
+        return self._schema
+
+    def read_all(self) -> pa.Table:
+        """Return the rows of all batches that were not taken yet."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        schema = self.schema
+        return pa.Table.from_batches(self, schema)
+
+    def __iter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        """Return the next batch."""
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        try:
+            batch = self._take()
+        finally:
+            has_begun, self._has_begun = self._has_begun, True
+        if not has_begun:
+            self._schema = batch.schema
+        return batch
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return a PyCapsule of an Arrow stream over the batches that were not taken yet."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
+
+        reader = pa.RecordBatchReader.from_batches(self.schema, self)
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise an error that says what to do, if a batch or a table has the attribute."""
+        import pyarrow as pa  # noqa: PLC0415 - only in an error
+
+        if hasattr(pa.RecordBatch, name) or hasattr(pa.Table, name):
+            raise AttributeError(_NOT_A_BATCH.format(f".{name}"), name=name, obj=self)
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+        )
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Raise an error that says what to do."""
+        raise TypeError(_NOT_A_BATCH.format(f"[{key!r}]"))
+
+    def _take(self) -> pa.RecordBatch:
+        """Return the next batch of the origin."""
+        return next(self._batches)

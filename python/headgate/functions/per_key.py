@@ -1,0 +1,170 @@
+"""per_key and per_groups: a function of yours, called with the rows of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._matches import close_matches
+from headgate._units import parse_size
+from headgate.errors import OptionError, UnknownColumnError
+from headgate.functions.libraries import LIBRARIES, as_library
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headgate.batches import Batches, Rows
+    from headgate.functions.libraries import Library
+
+#: Bytes of rows for one call of a function that takes many groups, unless a batch of sorted rows has more.
+_CALL_BYTES: Final = 4 << 20
+
+
+def per_key(
+    keys: str | Iterable[str],
+    function: Callable[[Any], Iterable[Rows] | Rows],
+    *,
+    sort: str | Iterable[str] = (),
+    as_: Library = "arrow",
+    memory: int | str = "64m",
+) -> PerKey:
+    """Return a ``reduce`` that calls a function once for each key, with all rows of the key.
+
+    Rows of one key must be in one partition, as after ``exchange(..., by=keys)``. The rows are sorted by the
+    keys, in files if they exceed ``memory``, so memory is bounded by it and by the largest group.
+    Keys that Spark takes for equal are one group: nulls, and NaN. Source: PySpark's ``applyInArrow``.
+
+    Args:
+        keys: the key columns.
+        function: gets a ``pyarrow.Table``, or a DataFrame of polars or pandas, and returns one of these,
+            a record batch, or an iterator of them.
+        sort: columns by which the rows of a group are sorted, ascending, nulls first. Rows that are
+            equal there keep the order in which they came.
+        as_: ``"arrow"``, ``"polars"`` or ``"pandas"``: what the function gets.
+        memory: bytes of rows that may wait to be sorted, or text such as ``"64m"``.
+
+    Raises:
+        OptionError: an argument has a value that it does not take.
+
+    Example:
+        >>> import headgate as hg
+        >>> import pyarrow as pa
+        >>> rows = pa.record_batch({"user": ["b", "a", "b"], "at": [3, 1, 2]})
+        >>> def latest(group):
+        ...     return group.slice(group.num_rows - 1)
+        >>> reduce = hg.per_key("user", latest, sort="at")
+        >>> [table.to_pylist() for table in reduce([rows])]
+        [[{'user': 'a', 'at': 1}], [{'user': 'b', 'at': 3}]]
+    """
+    return PerKey(keys, function, sort, as_, memory, each=True)
+
+
+def per_groups(
+    keys: str | Iterable[str],
+    function: Callable[[Any, pa.Array], Iterable[Rows] | Rows],
+    *,
+    sort: str | Iterable[str] = (),
+    as_: Library = "arrow",
+    memory: int | str = "64m",
+) -> PerKey:
+    """Return a ``reduce`` that calls a function with many whole groups at a time, for vectorised code.
+
+    Like :func:`per_key`, but the function gets the rows of several groups, one group after the other, and
+    the offsets of the groups: group ``i`` has the rows from ``offsets[i]`` to ``offsets[i + 1]``. A call has
+    about 4 MiB of rows, or one larger group.
+
+    Args:
+        keys: the key columns.
+        function: gets the rows, and the offsets as a ``pyarrow.Int64Array``, one more than there are groups.
+        sort: columns by which the rows of a group are sorted.
+        as_: what the rows are: ``"arrow"``, ``"polars"`` or ``"pandas"``.
+        memory: bytes of rows that may wait to be sorted.
+
+    Raises:
+        OptionError: an argument has a value that it does not take.
+
+    Example:
+        >>> import headgate as hg
+        >>> import pyarrow as pa
+        >>> rows = pa.record_batch({"user": ["b", "a", "b"], "n": [3, 1, 2]})
+        >>> def firsts(groups, offsets):
+        ...     return groups.take(offsets[:-1])
+        >>> [table.to_pylist() for table in hg.per_groups("user", firsts)([rows])]
+        [[{'user': 'a', 'n': 1}, {'user': 'b', 'n': 3}]]
+    """
+    return PerKey(keys, function, sort, as_, memory, each=False)
+
+
+class PerKey:
+    """A ``reduce`` that sorts the rows and calls a function with groups; see :func:`per_key`."""
+
+    def __init__(
+        self,
+        keys: str | Iterable[str],
+        function: Callable[..., Iterable[Rows] | Rows],
+        sort: str | Iterable[str],
+        as_: Library,
+        memory: int | str,
+        *,
+        each: bool,
+    ) -> None:
+        self.keys = _names("keys", keys)
+        if not self.keys:
+            raise OptionError("keys is empty", remedy="name a column")
+        self.sort = _names("sort", sort)
+        if not callable(function):
+            raise OptionError(f"function is a {type(function).__name__}, not a function")
+        if as_ not in LIBRARIES:
+            choices = " · ".join(f'as_="{name}"' for name in LIBRARIES)
+            raise OptionError(f"as_={as_!r} is unknown", remedy=choices)
+        self._function = function
+        self._as = as_
+        try:
+            self._memory = parse_size(memory)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"memory={memory!r} is {error}", remedy='memory="64m"') from None
+        self._each = each
+
+    def __call__(self, batches: Batches | Iterable[pa.RecordBatch]) -> Iterator[Any]:
+        """Yield what the function returns for the groups, in ascending order of the keys."""
+        from headgate.functions.groups import groups  # noqa: PLC0415 - imports pyarrow
+
+        by = [*self.keys, *(name for name in self.sort if name not in self.keys)]
+        for table, offsets in groups(
+            _checked(batches, by), self.keys, by, self._memory, _CALL_BYTES
+        ):
+            if self._each:
+                for start, end in pairwise(offsets.to_pylist()):
+                    group = table.slice(start, end - start)
+                    yield from _items(self._function(as_library(group, self._as)))
+            else:
+                yield from _items(self._function(as_library(table, self._as), offsets))
+
+
+def _items(made: Any) -> Iterable[Any]:
+    return made if isinstance(made, Iterator) else (made,)
+
+
+def _names(option: str, names: Any) -> list[str]:
+    found = [names] if isinstance(names, str) else list(names)
+    wrong = [name for name in found if not isinstance(name, str)]
+    if wrong:
+        raise OptionError(f"{option} has {wrong[0]!r}, which is not the name of a column")
+    return found
+
+
+def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; refuse the first one if it lacks a column."""
+    for number, batch in enumerate(batches):
+        names = batch.schema.names
+        missing = next((name for name in by if name not in names), None)
+        if number == 0 and missing is not None:
+            near = close_matches(missing, names)
+            raise UnknownColumnError(
+                f"there is no column {missing!r} in the rows",
+                have=", ".join(names) or "no columns",
+                remedy=" · ".join(map(repr, near)),
+                details={"column": missing, "columns": names, "close": near},
+            )
+        yield batch

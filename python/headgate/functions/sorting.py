@@ -1,0 +1,145 @@
+"""Sorts batches by columns, in files if they exceed the memory that may be used.
+
+Decision: ADR 0027.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate._directories import local_directories
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+#: Bytes of a sorted batch, unless a single row has more.
+_BYTES: Final = 1 << 20
+#: Blocks of a run. A merge holds one or two blocks of each run.
+_BLOCKS: Final = 64
+
+
+def sort_batches(
+    batches: Iterable[pa.RecordBatch], by: Sequence[str], memory: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in ascending order of the columns; rows that are equal there keep their order.
+
+    As in Spark, nulls come first and NaN last. Rows wait in memory until they have ``memory`` bytes; then they are
+    sorted and written to a file, and all files are merged at the end. Sorting takes about as much memory
+    again. The files are in Spark's local directories in a task, and where temporary files are elsewhere.
+
+    Args:
+        batches: the rows, of one schema.
+        by: names of columns that Arrow can sort.
+        memory: bytes of rows that may wait.
+    """
+    with contextlib.ExitStack() as files:
+        runs: list[_Run] = []
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in batches:
+            if waiting and size + batch.nbytes > memory:
+                runs.append(_Run(files, _sorted(waiting, by), memory))
+                waiting, size = [], 0
+            waiting.append(batch)
+            size += batch.nbytes
+        if not runs:
+            if waiting:
+                yield from _cut(_sorted(waiting, by))
+            return
+        runs.append(_Run(files, _sorted(waiting, by), memory))
+        waiting.clear()
+        yield from _merged(runs, by)
+
+
+def _sorted(batches: Sequence[pa.RecordBatch], by: Sequence[str]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    return table.take(_order(table, by))
+
+
+def _cut(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    rows = max(1, table.num_rows * _BYTES // max(1, table.nbytes))
+    for batch in table.to_batches(max_chunksize=rows):
+        if batch.num_rows:
+            yield batch
+
+
+class _Run:
+    """Sorted rows in a file, read block by block."""
+
+    def __init__(self, files: contextlib.ExitStack, table: pa.Table, memory: int) -> None:
+        directories = local_directories()
+        folder = directories[0] if directories else None
+        file = files.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - it closes it
+        self._rows = max(1, table.num_rows // max(1, table.nbytes * _BLOCKS // memory))
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table, max_chunksize=self._rows)
+        file.seek(0)
+        self._blocks = pa.ipc.open_stream(file)
+        self.held: pa.Table = table.slice(0, 0).combine_chunks()
+        self.has_more = True
+
+    def fill(self) -> None:
+        """Hold at least a block of rows, unless fewer are left."""
+        while self.has_more and self.held.num_rows < self._rows:
+            block = next(self._blocks, None)
+            self.has_more = block is not None
+            if block is not None:
+                self.held = pa.concat_tables([self.held, pa.Table.from_batches([block])])
+
+
+def _merged(runs: Sequence[_Run], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all runs in order.
+
+    Each run holds some of its first rows. The last of these that comes first in the order is the limit: no
+    row that a file still has can come before it. So what is held up to the limit is sorted together and leaves.
+    """
+    while True:
+        for run in runs:
+            run.fill()
+        runs = [run for run in runs if run.held.num_rows]
+        if not runs:
+            return
+        going, limit = _up_to_limit(runs, by)
+        table = pa.concat_tables(run.held for run in going)
+        order = _order(table, by)
+        if limit is not None:
+            before = sum(run.held.num_rows for run in going[: going.index(limit) + 1])
+            order = order.slice(0, pc.index(order, before - 1).as_py() + 1)
+        yield from _cut(table.take(order))
+        start = 0
+        for run in going:
+            end = start + run.held.num_rows
+            inside = pc.and_(pc.greater_equal(order, start), pc.less(order, end))
+            run.held = run.held.slice(pc.sum(inside).as_py())
+            start = end
+
+
+def _up_to_limit(runs: Sequence[_Run], by: Sequence[str]) -> tuple[list[_Run], _Run | None]:
+    """Return the runs with rows up to the limit, and the run whose last row is it; None without a limit."""
+    open_runs = [run for run in runs if run.has_more]
+    if not open_runs:
+        return list(runs), None
+    lasts = pa.concat_tables(run.held.slice(run.held.num_rows - 1) for run in open_runs)
+    first_of_lasts = _order(lasts, by)[0].as_py()
+    heads = [*(run.held.slice(0, 1) for run in runs), lasts.slice(first_of_lasts, 1)]
+    order = _order(pa.concat_tables(heads), by).to_pylist()
+    going = sorted(order[: order.index(len(runs))])
+    return [runs[number] for number in going], open_runs[first_of_lasts]
+
+
+def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
+    """Return the numbers of the rows in order. Rows that are equal there keep their order."""
+    columns: list[pa.ChunkedArray] = []
+    for name in by:
+        column = table[name]
+        if column.null_count:
+            columns.append(pc.is_valid(column))  # false comes first
+        columns.append(column)
+    names = [str(number) for number in range(len(columns))]
+    keys = [(name, "ascending") for name in names]
+    return pc.sort_indices(pa.table(columns, names), sort_keys=keys)

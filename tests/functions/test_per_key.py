@@ -1,0 +1,156 @@
+"""per_key and per_groups call a function with whole groups, however the rows are cut."""
+
+import itertools
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headgate as hg
+from headgate.errors import OptionError, UnknownColumnError
+from headgate.functions import per_key as module
+from headgate.functions import sorting
+
+SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("at", pa.int64()), ("i", pa.int64())])
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 4) | st.none(),
+        st.sampled_from([None, float("nan"), 1.0, 2.0]),
+        st.integers(0, 9),
+    ),
+    max_size=100,
+)
+
+
+def batches(found, size):
+    columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
+    table = pa.table([*columns, list(range(len(found)))], schema=SCHEMA)
+    return table.to_batches(max_chunksize=size)
+
+
+def naive(found, sort):
+    """Return the numbers of the rows of each key, in their order."""
+    groups = {}
+    for number, (k, x, at) in enumerate(found):
+        groups.setdefault((k, str(x)), []).append((at if sort else 0, number))
+    return {key: [number for _, number in sorted(group)] for key, group in groups.items()}
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    rows, st.integers(1, 30), st.sampled_from(["1k", "64m"]), st.booleans(), st.integers(0, 2000)
+)
+def test_each_group_comes_once_and_whole(found, size, memory, sort, call_bytes):
+    seen = {}
+
+    def fit(group):
+        key = (group["k"][0].as_py(), str(group["x"][0].as_py()))
+        assert key not in seen
+        seen[key] = group["i"].to_pylist()
+        return group
+
+    def many(table, offsets):
+        assert offsets[0].as_py() == 0
+        assert offsets[-1].as_py() == table.num_rows
+        for start, end in itertools.pairwise(offsets.to_pylist()):
+            assert start < end
+            yield fit(table.slice(start, end - start))
+
+    options = {"sort": "at" if sort else (), "memory": memory}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CALL_BYTES", call_bytes)
+        for make, function in ((hg.per_key, fit), (hg.per_groups, many)):
+            seen.clear()
+            made = list(make(["k", "x"], function, **options)(batches(found, size)))
+            assert seen == naive(found, sort)
+            assert sum(table.num_rows for table in made) == len(found)
+
+
+def test_groups_come_in_the_order_of_their_keys():
+    found = [(k, 1.0, 0) for k in (3, None, 1, 3, 0)]
+    keys = [
+        table["k"][0].as_py() for table in hg.per_key("k", lambda group: group)(batches(found, 2))
+    ]
+    assert keys == [None, 0, 1, 3]
+
+
+@pytest.mark.parametrize("library", ["arrow", "polars", "pandas"])
+def test_a_function_gets_the_library_that_it_asks_for(library):
+    kinds = {"arrow": pa.Table, "polars": pl.DataFrame}
+    found = [(n % 3, 1.0, n) for n in range(9)]
+    got = []
+
+    def kept(group):
+        got.append(type(group))
+        return group
+
+    made = list(hg.per_key("k", kept, as_=library)(batches(found, 4)))
+    if library == "pandas":
+        assert {kind.__module__.partition(".")[0] for kind in got} == {"pandas"}
+    else:
+        assert set(got) == {kinds[library]}
+    assert len(made) == 3
+    got.clear()
+    list(hg.per_groups("k", lambda table, offsets: kept(table), as_=library)(batches(found, 4)))
+    assert len(got) == 1
+
+
+def test_a_function_may_return_one_table_or_several():
+    found = [(n % 2, 1.0, n) for n in range(4)]
+
+    def twice(group):
+        yield group
+        yield group
+
+    assert sum(t.num_rows for t in hg.per_key("k", twice)(batches(found, 3))) == 8
+
+
+def test_memory_is_that_of_the_largest_group(monkeypatch):
+    monkeypatch.setattr(module, "_CALL_BYTES", 1000)
+    monkeypatch.setattr(sorting, "_BYTES", 500)
+    found = [(n // 10, 1.0, n) for n in range(1000)]
+    sizes = []
+    list(hg.per_groups("k", lambda table, _: [sizes.append(table.nbytes)])(batches(found, 100)))
+    assert max(sizes) < 2 * 100 * 32
+    assert len(sizes) > 5
+
+
+def test_no_rows_call_no_function():
+    def never(group):
+        raise AssertionError(group)
+
+    assert list(hg.per_key("k", never)([])) == []
+    assert list(hg.per_key("k", never)(batches([], 1))) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"keys": []}, "keys is empty"),
+        ({"keys": [3]}, "keys has 3"),
+        ({"keys": "k", "sort": [None]}, "sort has None"),
+        ({"keys": "k", "function": 3}, "function is a int"),
+        ({"keys": "k", "as_": "spark"}, "as_='spark' is unknown"),
+        ({"keys": "k", "memory": "much"}, "memory='much'"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(arguments, text):
+    with pytest.raises(OptionError, match=text):
+        hg.per_key(**{"function": len, **arguments})
+
+
+def test_a_column_that_is_missing_is_named():
+    found = [(1, 1.0, 1)]
+    for options in ({"keys": "kk"}, {"keys": "k", "sort": "kk"}):
+        with pytest.raises(UnknownColumnError, match="'kk'"):
+            list(hg.per_key(function=len, **options)(batches(found, 1)))
+
+
+def test_it_can_be_sent_to_workers():
+    from pyspark import cloudpickle
+
+    reduce = cloudpickle.loads(cloudpickle.dumps(hg.per_key("k", lambda group: group)))
+    assert len(list(reduce(batches([(1, 1.0, 1), (2, 1.0, 1)], 1)))) == 2

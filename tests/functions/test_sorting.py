@@ -1,0 +1,111 @@
+"""Sorting in memory and in files gives the order of Python's sort, and keeps the order of equal rows."""
+
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.functions import sorting
+from headgate.functions.sorting import sort_batches
+
+SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("i", pa.int64())])
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 5) | st.none(),
+        st.sampled_from([None, float("nan"), -1.5, 0.25, 7.0, float("inf")]),
+        st.sampled_from([None, "", "a", "aa", "é"]),
+    ),
+    max_size=120,
+)
+
+
+def batches(found, size):
+    """Return the rows with their numbers, in batches of so many rows."""
+    columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
+    table = pa.table([*columns, list(range(len(found)))], schema=SCHEMA)
+    return table.to_batches(max_chunksize=size)
+
+
+def key(value):
+    """Return what sorts as Spark sorts: nulls first, NaN last."""
+    if value is None:
+        return (0, 0)
+    return (2, 0) if isinstance(value, float) and math.isnan(value) else (1, value)
+
+
+def in_order(made):
+    return [number for batch in made for number in batch["i"].to_pylist()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows, st.integers(1, 40), st.sampled_from([1, 300, 2000, 1 << 30]), st.data())
+def test_rows_are_in_the_order_of_pythons_sort(found, size, memory, data):
+    names = data.draw(st.permutations(["k", "x", "s"]).map(lambda some: some[: len(found) % 3 + 1]))
+    places = [SCHEMA.get_field_index(name) for name in names]
+    expected = sorted(
+        range(len(found)), key=lambda row: [key(found[row][place]) for place in places]
+    )
+    assert in_order(sort_batches(batches(found, size), names, memory)) == expected
+
+
+@pytest.mark.parametrize("kind", ["sorted", "reversed", "equal", "mixed"])
+def test_many_runs_are_merged(kind, monkeypatch):
+    monkeypatch.setattr(sorting, "_BLOCKS", 3)
+    count = 5000
+    keys = {
+        "sorted": range(count),
+        "reversed": range(count, 0, -1),
+        "equal": [7] * count,
+        "mixed": [n * 7919 % count for n in range(count)],
+    }[kind]
+    found = [(k, 0.0, "s") for k in keys]
+    made = list(sort_batches(batches(found, 50), ["k"], 4000))
+    assert in_order(made) == sorted(range(count), key=lambda row: keys[row])
+    assert all(batch.num_rows for batch in made)
+
+
+def test_batches_without_rows_and_no_batches():
+    assert list(sort_batches([], ["k"], 100)) == []
+    empty = pa.RecordBatch.from_pylist([], schema=SCHEMA)
+    assert list(sort_batches([empty, empty], ["k"], 0)) == []
+
+
+def test_files_are_in_sparks_folders_and_gone_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    opened = []
+    temporary = sorting.tempfile.TemporaryFile
+
+    def watched(**options):
+        opened.append(temporary(**options))
+        return opened[-1]
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
+    found = [(n % 10, 0.0, "s") for n in range(1000)]
+    made = sort_batches(batches(found, 50), ["k"], 4000)
+    next(made)
+    assert len(opened) > 2
+    made.close()
+    assert all(file.closed for file in opened)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_the_origin_closes_the_files(monkeypatch):
+    opened = []
+    temporary = sorting.tempfile.TemporaryFile
+
+    def watched(**options):
+        opened.append(temporary(**options))
+        return opened[-1]
+
+    def failing():
+        yield from batches([(n, 0.0, "s") for n in range(1000)], 50)
+        raise OSError("the peer")
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
+    with pytest.raises(OSError, match="the peer"):
+        list(sort_batches(failing(), ["k"], 4000))
+    assert opened
+    assert all(file.closed for file in opened)
