@@ -114,9 +114,9 @@ APART = {
 }
 
 #: Modules above all layers, which may import everything, also optional packages.
+APPLICATIONS = ("headgate.demo", "headgate.__main__")
 #: Imports a library only if a user's function asks for its objects.
 ON_REQUEST = "headgate.functions.libraries"
-APPLICATIONS = ("headgate.demo", "headgate.__main__")
 
 #: The layer that may import pyspark, and the package under whose name Spark finds it.
 SPARK = ("headgate.spark", "pyspark_headgate")

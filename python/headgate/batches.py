@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, Self, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
+
+from headgate.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +67,13 @@ class Batches:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches. It waits for the first one."""
+        try:
+            return self._known_schema()
+        except AttributeError as error:
+            # Python would take it for a missing attribute of this class.
+            raise RuntimeError(f"the first batch could not be had: {error}") from error
+
+    def _known_schema(self) -> pa.Schema:
         if not self._has_begun:
             self._first = next(self, None)
         return self._schema
@@ -73,7 +82,7 @@ class Batches:
         """Return the rows of all batches that were not taken yet."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        schema = self.schema
+        schema = self._known_schema()
         return pa.Table.from_batches(self, schema)
 
     def __iter__(self) -> Self:
@@ -97,7 +106,7 @@ class Batches:
         """Return a PyCapsule of an Arrow stream over the batches that were not taken yet."""
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
-        reader = pa.RecordBatchReader.from_batches(self.schema, self)
+        reader = pa.RecordBatchReader.from_batches(self._known_schema(), self)
         return reader.__arrow_c_stream__(requested_schema)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -117,3 +126,63 @@ class Batches:
     def _take(self) -> pa.RecordBatch:
         """Return the next batch of the origin."""
         return next(self._batches)
+
+
+def returned(name: str, made: Any) -> Iterator[Any]:
+    """Return the batches of what a function returned; what has none is left as it is.
+
+    Args:
+        name: of the function.
+        made: an iterable of batches, of tables or of DataFrames of any library with Arrow's PyCapsule
+            interface, or of pandas; or one of these.
+
+    Raises:
+        SchemaMismatchError: it cannot have rows.
+    """
+    return _flat(_items(name, made))
+
+
+def _flat(items: Iterable[Any]) -> Iterator[Any]:
+    try:
+        for item in items:
+            yield from _batches(item)
+    finally:
+        if isinstance(items, Generator):
+            items.close()
+
+
+def _items(name: str, made: Any) -> Iterable[Any]:
+    """Return what a function returned as an iterable of objects that have rows."""
+    is_one = hasattr(made, "__arrow_c_stream__") or hasattr(made, "__arrow_c_array__")
+    if not isinstance(made, Batches) and (is_one or _is_pandas(made)):
+        return (made,)
+    if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
+        return made
+    raise SchemaMismatchError(
+        f"{name} returned {'None' if made is None else f'a {type(made).__name__}, not batches'}",
+        asked=f"an iterator of record batches from {name}",
+        remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
+    )
+
+
+def _batches(item: Any) -> Iterable[Any]:
+    """Return the batches of one item; the item itself if it has none."""
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    if isinstance(item, pa.RecordBatch):
+        return (item,)
+    if _is_pandas(item):
+        table = pa.Table.from_pandas(item, preserve_index=True)
+        # An index without a name only numbers the rows.
+        named = [name for name in table.column_names if not name.startswith("__index_level_")]
+        batches: list[pa.RecordBatch] = table.select(named).to_batches()
+        return batches
+    if hasattr(item, "__arrow_c_stream__"):
+        stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
+        return stream
+    return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
+
+
+def _is_pandas(item: Any) -> bool:
+    kind = type(item)
+    return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"

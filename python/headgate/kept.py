@@ -35,7 +35,8 @@ def keep_small(
         num_subpartitions: number of consumers.
         all_bytes: bytes of the pages of a small output.
         page_bytes: an output is small, too, if none of its pages has more bytes.
-        max_record_size: bytes; a larger page may be a record that must be refused.
+        max_record_size: bytes; with a larger page the output is not small, as it may be a record that
+            must be refused.
 
     Returns:
         The subpartitions that have rows and the rows of each; None if the output is not small.

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plane import NUMBERS, SMALL, assert_same, drain, numbers
+from plane import NUMBERS, SECRET, SMALL, assert_same, drain, numbers
 
 import headgate as hg
 from headgate.kept import keep_small, read_index, write_indexes
@@ -111,3 +111,20 @@ def test_keys_and_schemas_that_cannot_be_are_refused():
             page_bytes=HUGE,
             max_record_size=HUGE,
         )
+
+
+def test_small_outputs_are_served_to_other_processes(tmp_path):
+    batch = numbers(300)
+    kept, _ = small(batch, 3, max_record_size=4096)
+    options = {**SMALL, "segment_size": "4k", "same_host_link": "off", "secret": SECRET}
+    with hg.ShuffleEnvironment(**options) as server, hg.ShuffleEnvironment(**options) as reader:
+        server.serve(bytes(16), write_indexes(tmp_path / "kept", kept))
+        found = []
+        for one in kept:
+            gate = reader.create_input_gate(sealed=False, schema=batch.schema)
+            place = (*server.address, bytes(16), one.subpartition, server.process_id)
+            gate.add_channel(hg.ChannelAddress(*place))
+            gate.seal()
+            found.append(drain(gate, schema=batch.schema))
+            assert_same(found[-1], read(one, batch.schema))
+    assert sum(table.num_rows for table in found) == 300

@@ -36,11 +36,7 @@ LIBRARIES = {
     "reader": lambda batches: pa.RecordBatchReader.from_stream(batches).read_all().num_rows,
     "read_all": lambda batches: batches.read_all().num_rows,
     "polars": lambda batches: pl.DataFrame(batches).height,
-    "duckdb": lambda batches: (
-        duckdb.from_arrow(pa.RecordBatchReader.from_stream(batches))
-        .aggregate("count(*)")
-        .fetchall()[0][0]
-    ),
+    "duckdb": lambda batches: duckdb.from_arrow(batches).aggregate("count(*)").fetchall()[0][0],
     "pandas": lambda batches: len(batches.read_all().to_pandas()),
 }
 
@@ -199,3 +195,33 @@ def test_a_generator_is_closed_when_no_further_batch_is_asked_for():
 def test_batches_of_ones_own():
     made = Batches([batch(1), batch(2)], SCHEMA)
     assert pa.table(made)["n"].to_pylist() == [1, 2]
+
+
+def test_an_attribute_error_of_the_origin_is_not_hidden():
+    def failing():
+        yield None.missing
+
+    for read in (lambda b: b.read_all(), pa.table):
+        with pytest.raises(AttributeError, match="missing"):
+            read(Batches(failing(), SCHEMA))
+    with pytest.raises(RuntimeError, match="missing"):
+        _ = Batches(failing(), SCHEMA).schema
+
+
+def test_an_index_of_pandas_with_a_name_is_a_column():
+    frame = pd.DataFrame({"user": ["a", "b"]}, index=pd.RangeIndex(2, name="n"))
+    assert call(lambda _: frame).to_pylist() == [{"user": "a", "n": 0}, {"user": "b", "n": 1}]
+
+
+def test_an_error_at_the_end_of_a_generator_that_is_given_up_is_raised():
+    def endless(batches):
+        try:
+            while True:
+                yield batch(1)
+        finally:
+            raise ValueError("at the end")
+
+    made = apply("reduce", endless, source())
+    next(made)
+    with pytest.raises(UserFunctionFailed):
+        made.close()

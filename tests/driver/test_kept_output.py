@@ -158,3 +158,34 @@ def test_an_output_that_is_given_up_frees_its_memory(tmp_path):
     with pytest.raises(ValueError, match="the user"):
         given_up()
     assert not list(tmp_path.iterdir())
+
+
+def test_batches_of_other_encodings_are_taken(keep):
+    def strings(kind):
+        return pa.record_batch({"k": [1, 2], "s": pa.array(["a", "b"]).cast(kind)})
+
+    kinds = [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+    ]
+    for first in kinds:
+        for second in kinds:
+            kept, _ = keep([strings(first), strings(second)], n=1)
+            assert kept.rows == [4]
+            assert rows_of(kept) == {0: [1, 2, 1, 2]}
+
+
+def test_columns_without_nulls_may_say_so(keep):
+    never = pa.schema([pa.field("k", pa.int64(), nullable=False), ("s", pa.string())])
+    kept, _ = keep([batch(3), batch(3).cast(never), batch(3)], n=1)
+    assert kept.rows == [9]
+
+
+def test_a_page_fits_a_segment_of_its_receiver(keep):
+    options = {**OPTIONS, "segment_size": 4096}
+    kept, has_file = keep([batch(2000, width=30)], n=2, options=options)
+    assert not has_file
+    assert kept.totals.buffers > 20
+    assert sum(map(len, rows_of(kept).values())) == 2000

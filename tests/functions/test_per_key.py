@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.errors import OptionError, UnknownColumnError
+from headgate.errors import (
+    OptionError,
+    SchemaMismatchError,
+    UnknownColumnError,
+    UnsupportedTypeError,
+)
 from headgate.functions import per_key as module
 from headgate.functions import sorting
 
@@ -98,6 +103,23 @@ def test_a_function_gets_the_library_that_it_asks_for(library):
     assert len(got) == 1
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.nulls(2),
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([[1], [2]]),
+        pa.array(["a", "b"]).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type).partition("<")[0],
+)
+def test_a_column_that_cannot_be_sorted_is_named(column):
+    rows = pa.record_batch({"odd": column, "k": [1, 2]})
+    for options in ({"keys": "odd"}, {"keys": "k", "sort": "odd"}):
+        with pytest.raises(UnsupportedTypeError, match="'odd'"):
+            list(hg.per_key(function=len, **options)([rows]))
+
+
 def test_a_function_may_return_one_table_or_several():
     found = [(n % 2, 1.0, n) for n in range(4)]
 
@@ -106,6 +128,9 @@ def test_a_function_may_return_one_table_or_several():
         yield group
 
     assert sum(t.num_rows for t in hg.per_key("k", twice)(batches(found, 3))) == 8
+    assert sum(t.num_rows for t in hg.per_key("k", lambda t: [t, t])(batches(found, 3))) == 8
+    with pytest.raises(SchemaMismatchError, match="the function by key returned None"):
+        list(hg.per_key("k", lambda _: None)(batches(found, 3)))
 
 
 def test_memory_is_that_of_the_largest_group(monkeypatch):
@@ -135,6 +160,7 @@ def test_no_rows_call_no_function():
         ({"keys": "k", "function": 3}, "function is a int"),
         ({"keys": "k", "as_": "spark"}, "as_='spark' is unknown"),
         ({"keys": "k", "memory": "much"}, "memory='much'"),
+        ({"keys": "k", "memory": 0}, "memory=0 leaves no room"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(arguments, text):

@@ -40,6 +40,15 @@ def in_order(made):
     return [number for batch in made for number in batch["i"].to_pylist()]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small_blocks():
+    """Let few rows make many blocks and runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorting, "_LEAST_BLOCK", 100)
+        patch.setattr(sorting, "_RUNS", 5)
+        yield
+
+
 @settings(max_examples=150, deadline=None)
 @given(rows, st.integers(1, 40), st.sampled_from([1, 300, 2000, 1 << 30]), st.data())
 def test_rows_are_in_the_order_of_pythons_sort(found, size, memory, data):
@@ -51,9 +60,11 @@ def test_rows_are_in_the_order_of_pythons_sort(found, size, memory, data):
     assert in_order(sort_batches(batches(found, size), names, memory)) == expected
 
 
+@pytest.mark.parametrize("runs", [128, 4])
 @pytest.mark.parametrize("kind", ["sorted", "reversed", "equal", "mixed"])
-def test_many_runs_are_merged(kind, monkeypatch):
-    monkeypatch.setattr(sorting, "_BLOCKS", 3)
+def test_many_runs_are_merged(kind, runs, monkeypatch):
+    monkeypatch.setattr(sorting, "_LEAST_BLOCK", 500)
+    monkeypatch.setattr(sorting, "_RUNS", runs)
     count = 5000
     keys = {
         "sorted": range(count),
@@ -109,3 +120,36 @@ def test_an_error_of_the_origin_closes_the_files(monkeypatch):
         list(sort_batches(failing(), ["k"], 4000))
     assert opened
     assert all(file.closed for file in opened)
+
+
+def test_memory_is_bounded_while_files_are_written_and_merged():
+    wide = pa.schema([("k", pa.int64()), ("s", pa.string())])
+    columns = [list(range(2000)), ["x" * 1000] * 2000]
+    batch = pa.RecordBatch.from_arrays(list(map(pa.array, columns)), schema=wide)
+    before, peak = pa.total_allocated_bytes(), 0
+
+    def origin():
+        for start in range(20):
+            yield batch.take(pa.array([row * 7919 % 2000 for row in range(start, 2000)]))
+
+    for made in sort_batches(origin(), ["k"], 4 << 20):
+        peak = max(peak, pa.total_allocated_bytes() - before)
+        assert made.num_rows
+    assert peak < 16 << 20, "the origin has 40 MB"
+
+
+def test_files_that_are_merged_early_are_closed(monkeypatch):
+    opened = []
+    temporary = sorting.tempfile.TemporaryFile
+
+    def watched(**options):
+        opened.append(temporary(**options))
+        return opened[-1]
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
+    found = [(n * 7919 % 1000, 0.0, "s") for n in range(1000)]
+    made = sort_batches(batches(found, 20), ["k"], 800)
+    next(made)
+    assert len(opened) > 20
+    assert sum(not file.closed for file in opened) < 10
+    assert len(list(made)) > 0

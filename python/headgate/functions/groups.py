@@ -62,10 +62,14 @@ def _take(waiting: list[pa.RecordBatch], batch: pa.RecordBatch, start: int, end:
 
 
 def _with_offsets(rows: list[pa.RecordBatch], keys: Sequence[str]) -> tuple[pa.Table, pa.Array]:
+    offsets, end = [0], 0
+    last: pa.RecordBatch | None = None
+    for batch in rows:
+        offsets += [end + place for place in _begins(batch, last, keys)]
+        end += batch.num_rows
+        last = batch.slice(batch.num_rows - 1)
     table = pa.Table.from_batches(rows).combine_chunks()
-    (batch,) = table.to_batches()
-    starts = [0, *_begins(batch, batch.slice(0, 1), keys)]
-    return table, pa.array([*starts, table.num_rows], pa.int64())
+    return table, pa.array([*offsets, end], pa.int64())
 
 
 def _begins(batch: pa.RecordBatch, before: pa.RecordBatch | None, keys: Sequence[str]) -> list[int]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate._matches import close_matches
 from headgate._units import parse_size
-from headgate.errors import OptionError, UnknownColumnError
+from headgate.batches import returned
+from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
 from headgate.functions.libraries import LIBRARIES, as_library
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Bytes of rows for one call of a function that takes many groups, unless a batch of sorted rows has more.
 _CALL_BYTES: Final = 4 << 20
+#: Of the function, in errors.
+_NAME: Final = "the function by key"
 
 
 def per_key(
@@ -124,6 +127,8 @@ class PerKey:
             self._memory = parse_size(memory)
         except (TypeError, ValueError) as error:
             raise OptionError(f"memory={memory!r} is {error}", remedy='memory="64m"') from None
+        if self._memory < 1:
+            raise OptionError(f"memory={memory!r} leaves no room", remedy='memory="64m"')
         self._each = each
 
     def __call__(self, batches: Batches | Iterable[pa.RecordBatch]) -> Iterator[Any]:
@@ -137,13 +142,9 @@ class PerKey:
             if self._each:
                 for start, end in pairwise(offsets.to_pylist()):
                     group = table.slice(start, end - start)
-                    yield from _items(self._function(as_library(group, self._as)))
+                    yield from returned(_NAME, self._function(as_library(group, self._as)))
             else:
-                yield from _items(self._function(as_library(table, self._as), offsets))
-
-
-def _items(made: Any) -> Iterable[Any]:
-    return made if isinstance(made, Iterator) else (made,)
+                yield from returned(_NAME, self._function(as_library(table, self._as), offsets))
 
 
 def _names(option: str, names: Any) -> list[str]:
@@ -159,7 +160,9 @@ def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.Re
     for number, batch in enumerate(batches):
         names = batch.schema.names
         missing = next((name for name in by if name not in names), None)
-        if number == 0 and missing is not None:
+        if number == 0 and missing is None:
+            _check_types(batch.schema, by)
+        if missing is not None:
             near = close_matches(missing, names)
             raise UnknownColumnError(
                 f"there is no column {missing!r} in the rows",
@@ -168,3 +171,35 @@ def _checked(batches: Iterable[pa.RecordBatch], by: list[str]) -> Iterator[pa.Re
                 details={"column": missing, "columns": names, "close": near},
             )
         yield batch
+
+
+def _check_types(schema: pa.Schema, by: list[str]) -> None:
+    """Refuse a column that Arrow cannot sort."""
+    from pyarrow import types  # noqa: PLC0415 - slow to import
+
+    kinds = (
+        types.is_boolean,
+        types.is_integer,
+        types.is_float32,
+        types.is_float64,
+        types.is_decimal,
+        types.is_string,
+        types.is_large_string,
+        types.is_binary,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_date,
+        types.is_time,
+        types.is_timestamp,
+        types.is_duration,
+    )
+    for name in by:
+        kind = schema.field(name).type
+        if not any(is_kind(kind) for is_kind in kinds):
+            raise UnsupportedTypeError(
+                f"column {name!r} of type {kind} cannot be sorted",
+                asked=f"{name}: {kind}",
+                have="booleans, numbers, decimals, strings, binaries, dates, times, timestamps, durations",
+                remedy="take its fields as columns of their own",
+                details={"column": name, "type": str(kind)},
+            )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 #: Bytes of a sorted batch, unless a single row has more.
 _BYTES: Final = 1 << 20
-#: Blocks of a run. A merge holds one or two blocks of each run.
-_BLOCKS: Final = 64
+#: Blocks of a run that has all the memory. A merge holds one or two blocks of each run.
+_BLOCKS: Final = 256
+#: Bytes of a block, at least.
+_LEAST_BLOCK: Final = 64 << 10
+#: Runs that are merged to one as soon as there are so many: each has an open file.
+_RUNS: Final = 128
 
 
 def sort_batches(
@@ -43,15 +48,20 @@ def sort_batches(
         size = 0
         for batch in batches:
             if waiting and size + batch.nbytes > memory:
-                runs.append(_Run(files, _sorted(waiting, by), memory))
+                runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
                 waiting, size = [], 0
+                if len(runs) == _RUNS:
+                    merged = _Run(files, _merged(runs, by), batch.schema, 0)
+                    for run in runs:
+                        run.close()
+                    runs = [merged]
             waiting.append(batch)
             size += batch.nbytes
         if not runs:
             if waiting:
                 yield from _cut(_sorted(waiting, by))
             return
-        runs.append(_Run(files, _sorted(waiting, by), memory))
+        runs.append(_run_of(files, _sorted(waiting, by), memory, len(runs)))
         waiting.clear()
         yield from _merged(runs, by)
 
@@ -71,17 +81,29 @@ def _cut(table: pa.Table) -> Iterator[pa.RecordBatch]:
 class _Run:
     """Sorted rows in a file, read block by block."""
 
-    def __init__(self, files: contextlib.ExitStack, table: pa.Table, memory: int) -> None:
-        directories = local_directories()
-        folder = directories[0] if directories else None
-        file = files.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - it closes it
-        self._rows = max(1, table.num_rows // max(1, table.nbytes * _BLOCKS // memory))
-        with pa.ipc.new_stream(file, table.schema) as stream:
-            stream.write_table(table, max_chunksize=self._rows)
-        file.seek(0)
-        self._blocks = pa.ipc.open_stream(file)
-        self.held: pa.Table = table.slice(0, 0).combine_chunks()
+    def __init__(
+        self,
+        files: contextlib.ExitStack,
+        blocks: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        number: int,
+    ) -> None:
+        folders = [folder for folder in map(Path, local_directories()) if folder.is_dir()]
+        folder = folders[number % len(folders)] if folders else None
+        self._file = files.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - it closes it
+        self._rows = 1
+        with pa.ipc.new_stream(self._file, schema) as stream:
+            for block in blocks:
+                stream.write_batch(block)
+                self._rows = max(self._rows, block.num_rows)
+        self._file.seek(0)
+        self._blocks = pa.ipc.open_stream(self._file)
+        self.held: pa.Table = schema.empty_table()
         self.has_more = True
+
+    def close(self) -> None:
+        """Delete the file."""
+        self._file.close()
 
     def fill(self) -> None:
         """Hold at least a block of rows, unless fewer are left."""
@@ -90,6 +112,13 @@ class _Run:
             self.has_more = block is not None
             if block is not None:
                 self.held = pa.concat_tables([self.held, pa.Table.from_batches([block])])
+
+
+def _run_of(files: contextlib.ExitStack, table: pa.Table, memory: int, number: int) -> _Run:
+    """Write a sorted table as a run."""
+    block = max(memory // _BLOCKS, _LEAST_BLOCK)
+    rows = max(1, table.num_rows * block // max(1, table.nbytes))
+    return _Run(files, table.to_batches(max_chunksize=rows), table.schema, number)
 
 
 def _merged(runs: Sequence[_Run], by: Sequence[str]) -> Iterator[pa.RecordBatch]:

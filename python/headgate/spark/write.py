@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.batches import returned
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.spark.portable import portable
 from headgate.spark.schema import arrow_schema_in_utc
@@ -206,8 +207,6 @@ def _exchanged(
         given = {**given, "map_schema": schema}
 
     def reduce_and_write(batches: Batches) -> Iterator[pa.RecordBatch]:
-        from headgate.spark.tasks.user_function import returned  # noqa: PLC0415 - in the worker
-
         return run(task, batches if reduce is None else returned("reduce", reduce(batches)))
 
     return exchange(df, by, map_, reduce_and_write, MANIFEST, **given)

@@ -115,7 +115,7 @@ class KeptOutput:
             HeadgateError: as of :meth:`RecordWriter.emit`.
         """
         if self._waiting is not None and self._may_wait(batch):
-            self._waiting.append(_copy(batch))
+            self._waiting.append(_copy(batch, self._schema))
             self._left -= batch.nbytes
         else:
             self._segments().writer.emit(batch)
@@ -130,6 +130,8 @@ class KeptOutput:
             isinstance(self._selector, hg.HashSelector)
             and len(self._waiting or ()) < _BATCHES
             and batch.nbytes <= self._left
+            # The writer also takes columns in other encodings, which cannot be joined to these.
+            and batch.schema.types == self._schema.types
         )
 
     def _small(self, batches: list[pa.RecordBatch]) -> Kept | None:
@@ -138,7 +140,8 @@ class KeptOutput:
 
         if not batches:
             return Kept([], [], WriterStats(0, 0, 0), 0)
-        max_record_size: Any = self._options["max_record_size"]
+        # A host sends a page in one segment of its receiver.
+        limits: Any = (self._options["max_record_size"], self._options["segment_size"])
         found = keep_small(
             pa.concat_batches(batches),
             self._schema,
@@ -146,7 +149,7 @@ class KeptOutput:
             self._num_partitions,
             all_bytes=self._inline,
             page_bytes=_PAGE,
-            max_record_size=max_record_size,
+            max_record_size=min(limits),
         )
         if found is None:
             return None
@@ -174,10 +177,14 @@ class _Segments:
         self, schema: pa.Schema, selector: Any, num_partitions: int, options: EnvironmentOptions
     ) -> None:
         self.environment = hg.ShuffleEnvironment(**options)
-        self._partition = self.environment.create_result_partition(
-            num_partitions, kind="blocking", schema=schema
-        )
-        self.writer = hg.RecordWriter(self._partition, schema=schema, selector=selector)
+        try:
+            self._partition = self.environment.create_result_partition(
+                num_partitions, kind="blocking", schema=schema
+            )
+            self.writer = hg.RecordWriter(self._partition, schema=schema, selector=selector)
+        except BaseException:
+            self.environment.close()
+            raise
 
     def keep(self, place: Path, inline_limit: int) -> Kept:
         self.writer.finish()
@@ -188,8 +195,9 @@ class _Segments:
         return Kept(subpartitions, rows, self.writer.stats(), stats.get("peak_bytes", 0))
 
 
-def _copy(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _copy(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
+    batch = pa.RecordBatch.from_arrays(batch.columns, schema=schema)  # of equal types
     # Arrow copies the memory when it joins batches, an empty one included.
     return pa.concat_batches([batch, batch.slice(0, 0)])

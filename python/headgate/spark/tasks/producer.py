@@ -148,7 +148,8 @@ class _Sender:
             if self._finish.is_set():
                 return self._stopped()
             self._register()
-        source = Source(batches, self._task.given or self._task.schema, lambda _: None, clock)
+        given = self._task.schema if self._task.given is None else self._task.given
+        source = Source(batches, given, lambda _: None, clock)
         for batch in self._cast(apply("map", self._task.map, source)):
             if self._finish.is_set():
                 break

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
-from headgate.batches import Batches
-from headgate.errors import SchemaMismatchError
+from headgate.batches import Batches, returned
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
 from headgate.spark.wire.cause import message_of, one_line, sendable, traceback_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -113,58 +111,11 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
         raise UserFunctionFailed(name, error) from error
 
 
-def returned(name: str, made: Any) -> Iterator[Any]:
-    """Return the batches of what a function returned; what has none is left as it is.
-
-    Raises:
-        SchemaMismatchError: it cannot have rows.
-    """
-    items = _items(name, made)
-    return (batch for item in items for batch in _batches(item))
-
-
 def _raise_origin(sources: Iterable[Source]) -> None:
     """Raise the error of a source that failed. It is the first cause, also if a library hides it."""
     for source in sources:
         if source.error is not None:
-            raise source.error from None
-
-
-def _items(name: str, made: Any) -> Iterable[Any]:
-    """Return what a function returned as an iterable of objects that have rows."""
-    is_one = hasattr(made, "__arrow_c_stream__") or hasattr(made, "__arrow_c_array__")
-    if not isinstance(made, Batches) and (is_one or _is_pandas(made)):
-        return (made,)
-    if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
-        return made
-    raise SchemaMismatchError(
-        f"{name} returned {'None' if made is None else f'a {type(made).__name__}, not batches'}",
-        asked=f"an iterator of record batches from {name}",
-        remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
-    )
-
-
-def _batches(item: Any) -> Iterable[Any]:
-    """Return the batches of one item; the item itself if it has none."""
-    import pyarrow as pa  # noqa: PLC0415 - only workers need it
-
-    if isinstance(item, pa.RecordBatch):
-        return (item,)
-    if _is_pandas(item):
-        table = pa.Table.from_pandas(item)
-        # An index without a name numbers rows of another DataFrame.
-        named = [name for name in table.column_names if not name.startswith("__index_level_")]
-        batches: list[pa.RecordBatch] = table.select(named).to_batches()
-        return batches
-    if hasattr(item, "__arrow_c_stream__"):
-        stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
-        return stream
-    return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
-
-
-def _is_pandas(item: Any) -> bool:
-    kind = type(item)
-    return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"
+            raise source.error from source.error.__cause__
 
 
 def own(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
