@@ -82,7 +82,7 @@ def test_frames_of_pandas(few):
 
 def test_a_source_tells_its_schema_too(spark):
     out = exchange(
-        NumberSequenceSource(0, 19),
+        NumberSequenceSource(0, 20),
         by="n",
         map=described,
         schema="names string, n long",
