@@ -145,7 +145,7 @@ def returned(name: str, made: Any) -> Iterator[Any]:
 def _flat(items: Iterable[Any]) -> Iterator[Any]:
     try:
         for item in items:
-            yield from _batches(item)
+            yield from batches_of(item)
     finally:
         if isinstance(items, Generator):
             items.close()
@@ -165,8 +165,8 @@ def _items(name: str, made: Any) -> Iterable[Any]:
     )
 
 
-def _batches(item: Any) -> Iterable[Any]:
-    """Return the batches of one item; the item itself if it has none."""
+def batches_of(item: Any) -> Iterable[Any]:
+    """Return the batches of a batch, a table or a DataFrame; the item itself if it is none of them."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     if isinstance(item, pa.RecordBatch):

@@ -84,16 +84,22 @@ def test_batches_without_rows_and_no_batches():
     assert list(sort_batches([empty, empty], ["k"], 0)) == []
 
 
-def test_files_are_in_sparks_folders_and_gone_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
-    opened = []
+@pytest.fixture
+def opened(monkeypatch):
+    """The files that are opened."""
+    files = []
     temporary = sorting.tempfile.TemporaryFile
 
     def watched(**options):
-        opened.append(temporary(**options))
-        return opened[-1]
+        files.append(temporary(**options))
+        return files[-1]
 
     monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
+    return files
+
+
+def test_files_are_in_sparks_folders_and_gone_at_the_end(tmp_path, monkeypatch, opened):
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     found = [(n % 10, 0.0, "s") for n in range(1000)]
     made = sort_batches(batches(found, 50), ["k"], 4000)
     next(made)
@@ -103,19 +109,11 @@ def test_files_are_in_sparks_folders_and_gone_at_the_end(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_the_origin_closes_the_files(monkeypatch):
-    opened = []
-    temporary = sorting.tempfile.TemporaryFile
-
-    def watched(**options):
-        opened.append(temporary(**options))
-        return opened[-1]
-
+def test_an_error_of_the_origin_closes_the_files(opened):
     def failing():
         yield from batches([(n, 0.0, "s") for n in range(1000)], 50)
         raise OSError("the peer")
 
-    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
     with pytest.raises(OSError, match="the peer"):
         list(sort_batches(failing(), ["k"], 4000))
     assert opened
@@ -138,15 +136,7 @@ def test_memory_is_bounded_while_files_are_written_and_merged():
     assert peak < 16 << 20, "the origin has 40 MB"
 
 
-def test_files_that_are_merged_early_are_closed(monkeypatch):
-    opened = []
-    temporary = sorting.tempfile.TemporaryFile
-
-    def watched(**options):
-        opened.append(temporary(**options))
-        return opened[-1]
-
-    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", watched)
+def test_files_that_are_merged_early_are_closed(opened):
     found = [(n * 7919 % 1000, 0.0, "s") for n in range(1000)]
     made = sort_batches(batches(found, 20), ["k"], 800)
     next(made)

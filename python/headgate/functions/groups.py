@@ -32,50 +32,44 @@ def groups(
         memory: bytes of rows that may wait to be sorted.
         least: bytes of rows to yield at a time, unless fewer are left.
     """
-    #: Rows of groups that are not yielded yet.
+    #: Rows of groups that are not yielded yet, their number and bytes, and where their groups begin.
     waiting: list[pa.RecordBatch] = []
-    size = 0
+    count, size = 0, 0
+    starts: list[int] = []
     last: pa.RecordBatch | None = None
     for batch in sort_batches(batches, by, memory):
         begins = _begins(batch, last, keys)
         last = batch.slice(batch.num_rows - 1)
-        start = 0
         if begins and size + batch.nbytes >= least:
             # A group begins there, so all rows before it are of whole groups.
-            start = begins[-1]
-            _take(waiting, batch, 0, start)
-            if waiting:
-                yield _with_offsets(waiting, keys)
-            waiting, size = [], 0
-        size += _take(waiting, batch, start, batch.num_rows)
-    if waiting:
-        yield _with_offsets(waiting, keys)
+            place = begins.pop()
+            waiting.append(batch.slice(0, place))
+            starts += [count + begin for begin in begins]
+            count += place
+            if count:
+                yield _joined(waiting, starts, count)
+            batch = batch.slice(place)  # noqa: PLW2901 - what is left of it
+            waiting, starts, begins = [], [], [0]
+            count, size = 0, 0
+        waiting.append(batch)
+        starts += [count + begin for begin in begins]
+        count += batch.num_rows
+        size += batch.nbytes
+    if count:
+        yield _joined(waiting, starts, count)
 
 
-def _take(waiting: list[pa.RecordBatch], batch: pa.RecordBatch, start: int, end: int) -> int:
-    """Let a part of the batch wait; return its bytes."""
-    if start == end:
-        return 0
-    part = batch.slice(start, end - start)
-    waiting.append(part)
-    return int(part.nbytes)
-
-
-def _with_offsets(rows: list[pa.RecordBatch], keys: Sequence[str]) -> tuple[pa.Table, pa.Array]:
-    offsets, end = [0], 0
-    last: pa.RecordBatch | None = None
-    for batch in rows:
-        offsets += [end + place for place in _begins(batch, last, keys)]
-        end += batch.num_rows
-        last = batch.slice(batch.num_rows - 1)
-    table = pa.Table.from_batches(rows).combine_chunks()
-    return table, pa.array([*offsets, end], pa.int64())
+def _joined(
+    waiting: list[pa.RecordBatch], starts: list[int], count: int
+) -> tuple[pa.Table, pa.Array]:
+    table = pa.Table.from_batches(waiting).combine_chunks()
+    return table, pa.array([*starts, count], pa.int64())
 
 
 def _begins(batch: pa.RecordBatch, before: pa.RecordBatch | None, keys: Sequence[str]) -> list[int]:
-    """Return the rows whose keys differ from those of the row before them."""
+    """Return the rows whose keys differ from those of the row before them, if there is one."""
     if before is None:
-        return _begins(batch, batch.slice(0, 1), keys)
+        return [0, *_begins(batch, batch.slice(0, 1), keys)]
     differs: pa.Array | None = None
     for name in keys:
         column = batch.column(name)

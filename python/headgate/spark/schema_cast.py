@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.batches import batches_of
 from headgate.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -86,19 +87,15 @@ class SchemaCast:
         import pyarrow as pa  # noqa: PLC0415 - slow to import
 
         for item in made:
-            if isinstance(item, pa.RecordBatch):
-                yield self(item)
-            elif hasattr(item, "__arrow_c_stream__"):
-                yield from map(self, pa.RecordBatchReader.from_stream(item))
-            elif hasattr(item, "__arrow_c_array__"):
-                yield self(pa.record_batch(item))
-            else:
-                what = "None" if item is None else f"a {type(item).__name__}"
-                raise SchemaMismatchError(
-                    f"{self._function} returned {what}, not a record batch",
-                    asked=_words(self._schema),
-                    remedy="yield pyarrow.RecordBatch.from_pylist(rows)",
-                )
+            for batch in batches_of(item):
+                if not isinstance(batch, pa.RecordBatch):
+                    what = "None" if item is None else f"a {type(item).__name__}"
+                    raise SchemaMismatchError(
+                        f"{self._function} returned {what}, not a record batch",
+                        asked=_words(self._schema),
+                        remedy="yield pyarrow.RecordBatch.from_pylist(rows)",
+                    )
+                yield self(batch)
 
     def _steps_from(self, given: pa.Schema) -> list[tuple[int, bool]] | None:
         want = self._schema
