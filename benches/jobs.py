@@ -56,7 +56,7 @@ class Job:
         if self.map is not None and self.reduce is not None:
             options["map_schema"] = self.mapped
         if self.map is not None or self.reduce is not None:
-            options["schema"] = self.reduced or self.mapped
+            options["schema"] = self.reduced or self.mapped or df.schema
         return exchange(df, by=self.by, map=self.map, reduce=self.reduce, progress="off", **options)
 
     def pyspark(self, df: DataFrame) -> DataFrame:

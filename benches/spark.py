@@ -139,8 +139,16 @@ def by_headgate(
     map: Function = same,  # noqa: A002 - named as in exchange()
     reduce: Function = same,
 ) -> DataFrame:
-    functions = {"map": map, "reduce": reduce}
-    return exchange(df, by="key", num_partitions=partitions, mode=mode, progress="off", **functions)
+    return exchange(
+        df,
+        by="key",
+        map=map,
+        reduce=reduce,
+        schema=df.schema,
+        num_partitions=partitions,
+        mode=mode,
+        progress="off",
+    )
 
 
 def by_repartition(df: DataFrame, partitions: int, reduce: Function = same) -> DataFrame:

@@ -54,7 +54,7 @@ LEAVES = {
         "headgate._values",
         "headgate.errors",
     },
-    "headgate.explain": {"headgate._matches", "headgate.errors"},
+    "headgate.explain": {"headgate._matches", "headgate._option_table", "headgate.errors"},
     "headgate.source.api": {"headgate.errors"},
     "headgate.source.base": {"headgate.errors", "headgate.source.api"},
     "headgate.source.watermark": {

@@ -154,12 +154,32 @@ def test_explain_prints_a_page_and_the_list(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == sorted(ERRORS)
 
 
+@pytest.mark.parametrize(
+    "name", ["segment_size", "spark.headgate.segmentSize", "HEADGATE_SEGMENT_SIZE"]
+)
+def test_explain_prints_an_option(name, capsys):
+    assert main(["explain", name]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("segment_size, an option of ShuffleEnvironment and exchange()\n")
+    for line in ("values   4k to 64m", "default  256k", "conf     spark.headgate.segmentSize"):
+        assert line in said
+    assert main(["explain", "segment_sise"]) == 2
+    assert "close   segment_size" in capsys.readouterr().err
+
+
+def test_explain_says_what_only_an_argument_can_be(capsys):
+    assert main(["explain", "map_schema"]) == 0
+    said = capsys.readouterr().out
+    assert "a DDL string, a StructType or a pyarrow.Schema" in said
+    assert "conf " not in said
+
+
 @pytest.mark.parametrize("wrong", ["HG-2111", "2110", "NotEnoughSlot"])
 def test_explain_offers_close_codes(wrong, capsys):
     assert main(["explain", wrong]) == 2
     said = capsys.readouterr()
     assert not said.out
-    assert f"there is no error '{wrong}'" in said.err
+    assert f"there is no error and no option '{wrong}'" in said.err
     assert "HG-2101" in said.err
 
 

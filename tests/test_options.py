@@ -16,7 +16,15 @@ from headgate._option_table import OPTIONS
 from headgate._options import describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
-from headgate.options import Compression, EnvironmentOptions, SameHostLink
+from headgate.options import (
+    Compression,
+    EnvironmentOptions,
+    ExchangeOptions,
+    Mode,
+    Progress,
+    Read,
+    SameHostLink,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -269,14 +277,24 @@ def test_the_table_is_sound():
             parse(option, option.default)
 
 
-def test_the_types_of_an_environments_options_name_those_of_the_table():
-    names = [name for name, option in OPTIONS.items() if "environment" in option.scopes]
-    assert list(EnvironmentOptions.__annotations__) == names
+@pytest.mark.parametrize(
+    ("scope", "types", "parameters"),
+    [
+        ("environment", EnvironmentOptions, set()),
+        ("exchange", ExchangeOptions, {"num_partitions", "parallelism"}),
+    ],
+)
+def test_the_types_of_options_name_those_of_the_table(scope, types, parameters):
+    names = {name for name, option in OPTIONS.items() if scope in option.scopes}
+    assert types.__optional_keys__ | parameters == names
 
 
 def test_the_types_of_choices_have_the_values_of_the_table():
     assert get_args(Compression) == OPTIONS["compression"].choices
     assert get_args(SameHostLink) == OPTIONS["same_host_link"].choices
+    assert get_args(Mode) == OPTIONS["mode"].choices
+    assert get_args(Progress) == OPTIONS["progress"].choices
+    assert get_args(Read) == OPTIONS["read"].choices
 
 
 def test_no_option_can_hold_a_secret():

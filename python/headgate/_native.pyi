@@ -24,13 +24,13 @@ def read_kept_index(indexes: str, subpartition: int) -> tuple[bytes, PurePath | 
 
 def keep_small(
     schema: pa.Schema,
-    columns: Sequence[str],
+    columns: Sequence[Sequence[str]],
     batch: pa.RecordBatch,
     n: int,
     *,
     all_bytes: int,
     page_bytes: int,
-    max_record_size: int,
+    max_page_bytes: int,
 ) -> list[tuple[int, int, int, bytes]] | None:
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 

@@ -19,7 +19,7 @@ _IN_WORDS: Final[dict[Kind, str]] = {
     "address": '"HOST:PORT", port 0 for any free one',
     "bool": "true or false",
     "directories": "a path, several with commas between them, or a list of paths",
-    "schema": "a DDL string or a StructType",
+    "schema": "a DDL string, a StructType or a pyarrow.Schema",
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate._option import Option
+from headgate._option import Option, Scope
 
 OPTIONS: Final[dict[str, Option]] = {
     option.name: option
@@ -354,6 +354,9 @@ OPTIONS: Final[dict[str, Option]] = {
         ),
     )
 }
+
+#: The calls that take options.
+CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
 
 #: Options of ``exchange()`` that go to the environments of its tasks unchanged.
 TASK_OPTIONS: Final = tuple(

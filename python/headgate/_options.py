@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX, Kind, Option, Scope
-from headgate._option_table import OPTIONS
+from headgate._option_table import CALLS, OPTIONS
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate._values import parse_address, parse_bool, parse_directories, parse_int
 from headgate.errors import OptionError
@@ -63,7 +63,7 @@ def resolve(
     conf = conf or {}
     environ = os.environ if environ is None else environ
     table = {name: option for name, option in OPTIONS.items() if scope in option.scopes}
-    _refuse_unknown(call, table, f"option of {_CALLS[scope]}")
+    _refuse_unknown(call, table, f"option of {CALLS[scope]}")
     ours = [key for key in conf if key.startswith(CONF_PREFIX)]
     _refuse_unknown(ours, {option.conf: option for option in OPTIONS.values()}, "conf")
     values: dict[str, Any] = {}
@@ -117,8 +117,6 @@ _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "size": parse_size,
     "timeout": parse_timeout,
 }
-
-_CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
 
 
 def _read_within_limits(option: Option, raw: Any) -> Any:

@@ -24,7 +24,7 @@ def keep_small(
     *,
     all_bytes: int,
     page_bytes: int,
-    max_record_size: int,
+    max_page_bytes: int,
 ) -> tuple[list[KeptSubpartition], list[int]] | None:
     """Keep a producer's whole output in one page per subpartition, each as large as its rows.
 
@@ -35,8 +35,8 @@ def keep_small(
         num_subpartitions: number of consumers.
         all_bytes: bytes of the pages of a small output.
         page_bytes: an output is small, too, if none of its pages has more bytes.
-        max_record_size: bytes; with a larger page the output is not small, as it may be a record that
-            must be refused.
+        max_page_bytes: bytes; with a larger page the output is not small, as it may have a record that
+            must be refused, or not fit the receiver's segments.
 
     Returns:
         The subpartitions that have rows and the rows of each; None if the output is not small.
@@ -47,12 +47,12 @@ def keep_small(
     """
     found = _native.keep_small(
         schema,
-        list(selector.columns),
+        selector.paths,
         batch,
         num_subpartitions,
         all_bytes=all_bytes,
         page_bytes=page_bytes,
-        max_record_size=max_record_size,
+        max_page_bytes=max_page_bytes,
     )
     if found is None:
         return None

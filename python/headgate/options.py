@@ -1,4 +1,4 @@
-"""The options of an environment, typed for callers.
+"""The options of an environment and of an exchange, typed for callers.
 
 The table in :mod:`headgate._option_table` is the source: it has the defaults, the limits and the
 meanings, and docs/options.md is written from it. A test compares the names below with the table.
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 #: A number of bytes, or text such as ``"64m"``.
 Size: TypeAlias = str | int
@@ -19,18 +23,16 @@ Duration: TypeAlias = str | float
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 #: The link between processes of one host; see the option of this name.
 SameHostLink: TypeAlias = Literal["auto", "off"]
+#: How rows travel; see the option of this name.
+Mode: TypeAlias = Literal["auto", "kept", "pipelined"]
+#: Who reads a scan of files; see the option of this name.
+Read: TypeAlias = Literal["spark", "auto"]
+#: Where the driver shows progress; see the option of this name.
+Progress: TypeAlias = Literal["auto", "log", "off"]
 
 
-class EnvironmentOptions(TypedDict, total=False):
-    """Keyword arguments of :class:`headgate.ShuffleEnvironment`; None counts as not given.
-
-    Example:
-        >>> import headgate as hg
-        >>> options: EnvironmentOptions = {"memory": "8m", "segment_size": "64k"}
-        >>> with hg.ShuffleEnvironment(**options) as env:
-        ...     env.stats()["segments"]["total"]
-        128
-    """
+class TaskOptions(TypedDict, total=False):
+    """What environments and exchanges have in common."""
 
     memory: Size | None
     segment_size: Size | None
@@ -53,10 +55,35 @@ class EnvironmentOptions(TypedDict, total=False):
     temp_directories: str | PathLike[str] | Sequence[str | PathLike[str]] | None
     # docs/adr/0016-compressed-buffers.md
     compression: Compression | None
+    # docs/adr/0019-lending-pages-within-a-host.md
+    same_host_link: SameHostLink | None
+
+
+class EnvironmentOptions(TaskOptions, total=False):
+    """Keyword arguments of :class:`headgate.ShuffleEnvironment`; None counts as not given.
+
+    Example:
+        >>> import headgate as hg
+        >>> options: EnvironmentOptions = {"memory": "8m", "segment_size": "64k"}
+        >>> with hg.ShuffleEnvironment(**options) as env:
+        ...     env.stats()["segments"]["total"]
+        128
+    """
+
     # docs/adr/0014-partitions-on-disk.md
     max_spill_size: Size | None
     listen: str | None
     partition_request_timeout: Duration | None
     idle_timeout: Duration | None
-    # docs/adr/0019-lending-pages-within-a-host.md
-    same_host_link: SameHostLink | None
+
+
+class ExchangeOptions(TaskOptions, total=False):
+    """Keyword arguments of :func:`headgate.spark.exchange` that follow its parameters."""
+
+    batch_bytes: Size | None
+    mode: Mode | None
+    read: Read | None
+    consumer_timeout: Duration | None
+    heartbeat_timeout: Duration | None
+    progress: Progress | None
+    map_schema: StructType | pa.Schema | str | None

@@ -146,20 +146,28 @@ class HashSelector:
 
     >>> HashSelector("user")
     HashSelector(columns=('user',))
+    >>> HashSelector([("address", "city")])
+    HashSelector(columns=(('address', 'city'),))
 
     Attributes:
         columns: names of the key columns: booleans, integers of 8 to 64 bits, float, double,
-            string, binary, date, timestamp or decimal.
+            string, binary, date, timestamp or decimal. A tuple names a field: the column, its field,
+            the field of that, and so on.
     """
 
-    columns: Sequence[str]
+    columns: Sequence[str | tuple[str, ...]]
 
     def __post_init__(self) -> None:
         """Convert a single name to a tuple, and refuse no names."""
         names = (self.columns,) if isinstance(self.columns, str) else tuple(self.columns)
-        if not names:
+        if not names or not all(names):
             raise SelectorError("HashSelector has no columns", remedy='HashSelector(["user"])')
         object.__setattr__(self, "columns", names)
+
+    @property
+    def paths(self) -> list[tuple[str, ...]]:
+        """The names as paths: of a column, then of its field, and so on."""
+        return [(name,) if isinstance(name, str) else tuple(name) for name in self.columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +242,7 @@ def native_choice(selector: BuiltIn, num_subpartitions: int) -> tuple[str, tuple
         case ForwardSelector() | GlobalSelector():
             kind, values = "one", (0,)
         case HashSelector():
-            kind, values = "hash", (list(selector.columns),)
+            kind, values = "hash", (selector.paths,)
         case KeyGroupSelector():
             groups = selector.max_parallelism or default_max_parallelism(n)
             kind, values = "key_group", (selector.column, check_max_parallelism(groups, n))

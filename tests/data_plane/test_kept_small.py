@@ -13,7 +13,7 @@ from headgate.kept import keep_small, read_index, write_indexes
 HUGE = 1 << 40
 
 
-def small(batch, n=3, key="n", *, all_bytes=HUGE, page_bytes=HUGE, max_record_size=HUGE):
+def small(batch, n=3, key="n", *, all_bytes=HUGE, page_bytes=HUGE, max_page_bytes=HUGE):
     return keep_small(
         batch,
         batch.schema,
@@ -21,7 +21,7 @@ def small(batch, n=3, key="n", *, all_bytes=HUGE, page_bytes=HUGE, max_record_si
         n,
         all_bytes=all_bytes,
         page_bytes=page_bytes,
-        max_record_size=max_record_size,
+        max_page_bytes=max_page_bytes,
     )
 
 
@@ -79,7 +79,7 @@ def test_what_exceeds_the_limits_is_not_small():
     assert small(numbers(1000), all_bytes=0, page_bytes=max(sizes)) is not None
     assert small(numbers(1000), all_bytes=0, page_bytes=max(sizes) - 1) is None
     # The writer of segments tells whether it is one record that is too large, or many.
-    assert small(numbers(1000), max_record_size=max(sizes) - 1) is None
+    assert small(numbers(1000), max_page_bytes=max(sizes) - 1) is None
 
 
 def test_all_rows_of_one_key():
@@ -109,13 +109,13 @@ def test_keys_and_schemas_that_cannot_be_are_refused():
             3,
             all_bytes=HUGE,
             page_bytes=HUGE,
-            max_record_size=HUGE,
+            max_page_bytes=HUGE,
         )
 
 
 def test_small_outputs_are_served_to_other_processes(tmp_path):
     batch = numbers(300)
-    kept, _ = small(batch, 3, max_record_size=4096)
+    kept, _ = small(batch, 3, max_page_bytes=4096)
     options = {**SMALL, "segment_size": "4k", "same_host_link": "off", "secret": SECRET}
     with hg.ShuffleEnvironment(**options) as server, hg.ShuffleEnvironment(**options) as reader:
         server.serve(bytes(16), write_indexes(tmp_path / "kept", kept))

@@ -7,7 +7,8 @@ from pyspark.sql import types as t
 from headgate.errors import SchemaMismatchError, UnknownColumnError, UnsupportedTypeError
 from headgate.spark.driver.scheduler.jobs import job_cause
 from headgate.spark.driver.scheduler.slots import from_master, local_attempts
-from headgate.spark.schema import arrow_schema, key_columns
+from headgate.spark.keys import Columns
+from headgate.spark.schema import arrow_schema
 from headgate.spark.shuffle import keys_of_partitions, murmur3
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
 
@@ -100,21 +101,21 @@ def test_a_type_that_is_not_sent_is_named_with_its_column(kind):
 
 def test_keys_are_found_as_spark_finds_them():
     schema = t.StructType([t.StructField("User", t.LongType()), t.StructField("n", t.LongType())])
-    assert key_columns(schema, ["user", "N"], case_sensitive=False, of="x") == ["User", "n"]
+    assert Columns(schema, False, "x").keys(["user", "N"]) == ["User", "n"]
     with pytest.raises(UnknownColumnError) as caught:
-        key_columns(schema, ["user"], case_sensitive=True, of="the input")
+        Columns(schema, True, "the input").keys(["user"])
     assert caught.value.details["close"] == ["User"]
     assert "the input" in str(caught.value)
     twice = t.StructType([t.StructField("a", t.LongType())] * 2)
     with pytest.raises(UnknownColumnError, match="more than one"):
-        key_columns(twice, ["a"], case_sensitive=True, of="x")
+        Columns(twice, True, "x").keys(["a"])
 
 
 @pytest.mark.parametrize("kind", [t.DayTimeIntervalType(), t.StringType("UNICODE_CI")])
 def test_what_spark_hashes_otherwise_is_no_key(kind):
     schema = t.StructType([t.StructField("k", kind)])
     with pytest.raises(UnsupportedTypeError, match="be a key"):
-        key_columns(schema, ["k"], case_sensitive=True, of="x")
+        Columns(schema, True, "x").keys(["k"])
 
 
 def test_a_user_function_gets_the_batches_and_they_are_counted():

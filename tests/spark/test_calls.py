@@ -61,12 +61,14 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"mode": "kepd"}, "kept"),
         ({"schema": "a long"}, "without map and reduce"),
         ({"map": 3}, "not a function"),
+        ({"map": same}, "schema is missing: the columns that map returns"),
+        ({"map": same, "reduce": same}, "schema is missing: the columns that reduce returns"),
         ({"map": same, "schema": "no schema at all!"}, "is not a schema in Spark's DDL"),
         ({"map": same, "schema": "a long", "map_schema": "a long"}, "both map and reduce"),
         ({"map": same, "schema": 7}, "not a DDL"),
         ({"by": 3}, "not a column name"),
-        ({"by": []}, "by takes column names"),
-        ({"by": ["k", 3]}, "by takes column names"),
+        ({"by": []}, "by takes names of columns"),
+        ({"by": ["k", 3]}, "by takes names of columns"),
     ],
 )
 def test_a_bad_argument_is_refused(numbers, options, said):

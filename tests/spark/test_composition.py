@@ -240,6 +240,9 @@ def test_a_reduce_that_ends_early_ends_the_producers(numbers, mode):
     def first(batches):
         yield next(iter(batches)).slice(0, 1)
 
-    assert exchange(numbers, by="k", reduce=first, num_partitions=2).count() == 2
+    assert (
+        exchange(numbers, by="k", reduce=first, num_partitions=2, schema=numbers.schema).count()
+        == 2
+    )
     if mode == "pipelined":
         assert last_stats().state == "done"

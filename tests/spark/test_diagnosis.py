@@ -149,7 +149,7 @@ def causes(monkeypatch):
 )
 def test_on_spark_the_action_raises_the_functions_exception(spark, numbers, causes, role, mishap):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
-        exchange(numbers, by="k", **{role: failing(mishap)}).collect()
+        exchange(numbers, by="k", schema=numbers.schema, **{role: failing(mishap)}).collect()
     assert wait_for(lambda: last_stats().state != "running", 10)
     text = str(caught.value)
     assert last_stats().error == "HG-6001"

@@ -42,7 +42,7 @@ def raise_in_reduce(batches):
 
 
 def test_an_exception_in_map_is_the_cause_with_one_traceback(spark, numbers):
-    text = message_of(exchange(numbers, by="k", map=raise_in_map).collect)
+    text = message_of(exchange(numbers, by="k", map=raise_in_map, schema=numbers.schema).collect)
     cause = text.split("\n\nDriver stacktrace")[0]
     assert "HG-6001" in cause
     assert "map raised ValueError: the map is wrong" in cause
@@ -54,7 +54,9 @@ def test_an_exception_in_map_is_the_cause_with_one_traceback(spark, numbers):
 
 
 def test_an_exception_in_reduce_is_the_cause(numbers):
-    text = message_of(exchange(numbers, by="k", reduce=raise_in_reduce).collect)
+    text = message_of(
+        exchange(numbers, by="k", reduce=raise_in_reduce, schema=numbers.schema).collect
+    )
     cause = text.split("\n\nDriver stacktrace")[0]
     assert "the reduce is wrong" in cause
     assert "in raise_in_reduce" in cause
@@ -66,7 +68,7 @@ def test_spark_retries_get_the_cause_without_new_producers(spark, numbers, tmp_p
         (tmp_path / f"{time.monotonic_ns()}-{os.getpid()}").touch()
         yield from raise_in_map(batches)
 
-    message_of(exchange(numbers, by="k", map=count_and_raise).collect)
+    message_of(exchange(numbers, by="k", map=count_and_raise, schema=numbers.schema).collect)
     # Two producers run at once, and their successors may have started. If Spark's second attempt
     # had started producers anew, there would be up to 8.
     assert 1 <= len(list(tmp_path.iterdir())) <= 4
@@ -77,7 +79,7 @@ def test_a_map_that_returns_another_schema(numbers):
         for batch in batches:
             yield batch.rename_columns(["id", "wrong", "s"])
 
-    text = message_of(exchange(numbers, by="k", map=other).collect)
+    text = message_of(exchange(numbers, by="k", map=other, schema=numbers.schema).collect)
     assert "HG-4003" in text
     assert "wrong" in text
 
@@ -133,7 +135,9 @@ def kill_itself(batches):
 
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_process_that_is_killed_each_time_fails_the_run_by_name(spark, numbers, role):
-    text = message_of(exchange(numbers, by="k", **{role: kill_itself}).collect)
+    text = message_of(
+        exchange(numbers, by="k", schema=numbers.schema, **{role: kill_itself}).collect
+    )
     stats = stats_of_the_end()
     assert stats.state == "failed"
     # A consumer may notice the loss first, when it connects.
@@ -185,7 +189,7 @@ def whole(batches):
 def test_a_producer_that_is_killed_once_costs_time_and_no_rows(numbers, tmp_path):
     # On local[4] Spark retries no task, so the consumers must not have yielded any rows.
     kill = once(tmp_path, kill_this_process)
-    assert_all_rows(exchange(numbers, by="k", map=kill, reduce=whole))
+    assert_all_rows(exchange(numbers, by="k", map=kill, reduce=whole, schema=numbers.schema))
     assert (stats_of_the_end().state, stats_of_the_end().epoch) == ("done", 1)
 
 
@@ -197,7 +201,14 @@ def test_a_consumer_that_is_killed_once_costs_time_and_no_rows(spark, numbers, t
     def late(batches):
         yield from list(kill(batches))
 
-    assert_all_rows(exchange(numbers, by="k", reduce=kill if when == "it has yielded" else late))
+    assert_all_rows(
+        exchange(
+            numbers,
+            by="k",
+            reduce=kill if when == "it has yielded" else late,
+            schema=numbers.schema,
+        )
+    )
 
 
 def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name(
@@ -205,7 +216,11 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
 ):
     if not spark.sparkContext.master.startswith("local["):
         pytest.skip("this master retries tasks; the test above covers it")
-    text = message_of(exchange(numbers, by="k", reduce=once(tmp_path, kill_this_process)).collect)
+    text = message_of(
+        exchange(
+            numbers, by="k", reduce=once(tmp_path, kill_this_process), schema=numbers.schema
+        ).collect
+    )
     assert "exited unexpectedly" in text
     assert "a consumer is gone without a goodbye" in stats_of_the_end().error_summary
 
@@ -213,7 +228,11 @@ def test_where_spark_tries_nothing_again_a_killed_consumer_fails_the_run_by_name
 @in_executors
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_an_executor_that_is_killed_costs_time_and_no_rows(spark, numbers, tmp_path, role):
-    assert_all_rows(exchange(numbers, by="k", **{role: once(tmp_path, kill_the_executor)}))
+    assert_all_rows(
+        exchange(
+            numbers, by="k", schema=numbers.schema, **{role: once(tmp_path, kill_the_executor)}
+        )
+    )
 
 
 @in_executors
@@ -232,7 +251,7 @@ def test_rows_placed_by_their_order_are_not_mixed_with_those_of_another_epoch(sp
                 return
             kill_this_process()
 
-    text = message_of(exchange(unordered, reduce=last_one_dies).collect)
+    text = message_of(exchange(unordered, reduce=last_one_dies, schema=unordered.schema).collect)
     assert "HG-3005" in text
     assert "a new run could place rows differently" in text
 
@@ -244,7 +263,7 @@ def endless(batches):
 
 
 def test_a_limit_ends_endless_producers_as_a_success(numbers):
-    out = exchange(numbers, by="k", map=endless)
+    out = exchange(numbers, by="k", map=endless, schema=numbers.schema)
     assert len(out.take(5)) == 5
     stats = stats_of_the_end()
     assert (stats.state, stats.error) == ("done", "")
@@ -263,7 +282,7 @@ def sleep_long(batches):
 
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_cancelled_jobs_do_not_wait_for_their_functions(spark, numbers, role):
-    out = exchange(numbers, by="k", **{role: sleep_long})
+    out = exchange(numbers, by="k", schema=numbers.schema, **{role: sleep_long})
     tracker = spark.sparkContext.statusTracker()
     cancelled = []
 
@@ -287,7 +306,7 @@ def test_cancelled_jobs_do_not_wait_for_their_functions(spark, numbers, role):
 
 
 def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
-    out = exchange(numbers, by="k", map=sleep_long)
+    out = exchange(numbers, by="k", map=sleep_long, schema=numbers.schema)
     tracker = spark.sparkContext.statusTracker()
     texts = []
 
@@ -316,7 +335,7 @@ def test_consumers_that_can_never_get_a_producer_fail_with_the_slot_counts(spark
 
 
 def test_an_exchange_works_after_one_that_failed(numbers):
-    message_of(exchange(numbers, by="k", map=raise_in_map).collect)
-    out = exchange(numbers, by="k", reduce=lambda it: it)
+    message_of(exchange(numbers, by="k", map=raise_in_map, schema=numbers.schema).collect)
+    out = exchange(numbers, by="k", reduce=lambda it: it, schema=numbers.schema)
     assert out.count() == 20_000
     assert isinstance(out.toArrow(), pa.Table)

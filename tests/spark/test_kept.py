@@ -31,7 +31,7 @@ def placed(df):
 
 
 def kept(df, **options):
-    return exchange(df, **{"by": "k", "map": same, "mode": "kept", **options})
+    return exchange(df, **{"by": "k", "map": same, "mode": "kept", "schema": df.schema, **options})
 
 
 def files(spark):
@@ -80,7 +80,7 @@ def test_ids_by_hash_place_rows_alike(numbers, monkeypatch):
 
 
 def test_the_plan_says_how_rows_travel(numbers, mode):
-    out = exchange(numbers, by="k", map=same, num_partitions=3)
+    out = exchange(numbers, by="k", map=same, num_partitions=3, schema=numbers.schema)
     plan = out._jdf.queryExecution().toString()
     if mode == "pipelined":
         assert "by=[k] -> 3: reduce(" in plan
@@ -138,7 +138,7 @@ def thirds(batch):
     ids=["broadcast", "global", "key groups"],
 )
 def test_selectors_place_rows_as_in_a_pipelined_exchange(numbers, by):
-    job = {"by": by, "map": same, "num_partitions": 3}
+    job = {"by": by, "map": same, "schema": numbers.schema, "num_partitions": 3}
     apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
     assert apart[0] == apart[1]
     assert len(apart[0]) >= ROWS
@@ -158,7 +158,9 @@ def test_an_empty_input(numbers):
 
 def test_a_row_of_20_mb(spark):
     df = spark.range(0, 3, 1, 3).selectExpr("id", "repeat(string(id), 20 * 1000 * 1000) as big")
-    out = exchange(df, by="id", map=same, mode="kept").selectExpr("id", "length(big) n")
+    out = exchange(df, by="id", map=same, mode="kept", schema=df.schema).selectExpr(
+        "id", "length(big) n"
+    )
     assert sorted(map(tuple, out.collect())) == [(i, 20_000_000) for i in range(3)]
 
 
@@ -176,7 +178,7 @@ def test_a_row_of_20_mb(spark):
     ids=["function", "none", "rebalance", "round robin", "rescale", "shuffle"],
 )
 def test_rows_that_may_be_placed_by_their_order(numbers, by):
-    job = {"by": by, "map": same, "num_partitions": 3}
+    job = {"by": by, "map": same, "schema": numbers.schema, "num_partitions": 3}
     apart = [placed(exchange(numbers, mode=mode, **job)) for mode in ("kept", "pipelined")]
     assert apart[0] == apart[1]
     assert len(apart[0]) == ROWS
@@ -308,6 +310,6 @@ def test_a_run_that_fails_or_is_limited_says_so(wide):
 
 def test_auto_keeps_what_a_map_makes_on_one_host(numbers, mode):
     expected = {"auto": "kept"}.get(mode, mode)
-    out = exchange(numbers, by="k", map=same, num_partitions=2)
+    out = exchange(numbers, by="k", map=same, num_partitions=2, schema=numbers.schema)
     assert placed(out) == placed(numbers.repartition(2, "k"))
     assert last_stats().mode == expected

@@ -124,9 +124,9 @@ def test_chains_joins_and_unions_of_sources(spark):
     left = exchange(Parts(4), by="id", num_partitions=6, spark=spark)
     right = exchange(Parts(6), by="id", num_partitions=6, spark=spark)
     assert ids(left.join(right, "id").select("id")) == all_ids(4)
-    assert ids(exchange(left.unionAll(right), by="part", map=lambda x: x).select("id")) == sorted(
-        all_ids(4) + all_ids(6)
-    )
+    assert ids(
+        exchange(left.unionAll(right), by="part", map=lambda x: x, schema=left.schema).select("id")
+    ) == sorted(all_ids(4) + all_ids(6))
     cached = left.cache()
     assert cached.count() == cached.count() == 40
     cached.unpersist(blocking=True)
@@ -148,7 +148,15 @@ def test_a_task_that_runs_again_reads_the_splits_that_it_had(spark, tmp_path, ro
             yield batch
 
     source = Parts(8, read)
-    out = exchange(source, by="id", reduce=reduce, num_partitions=3, parallelism=4, spark=spark)
+    out = exchange(
+        source,
+        by="id",
+        reduce=reduce,
+        num_partitions=3,
+        parallelism=4,
+        spark=spark,
+        schema=source.schema,
+    )
     assert ids(out.select("id")) == all_ids(8)
     assert (tmp_path / "killed").exists()
     times = {n: len(list(tmp_path.glob(f"{n}-*"))) for n in range(8)}

@@ -77,7 +77,9 @@ def rows(df):
 
 
 def by_workers(df, said, by="id"):
-    out = exchange(df, by=by, map=same, num_partitions=3, read="auto", mode="kept")
+    out = exchange(
+        df, by=by, map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
+    )
     assert "the workers read the input" in said()
     assert rows(out) == rows(df.repartition(3, by))
     return out
@@ -85,7 +87,9 @@ def by_workers(df, said, by="id"):
 
 def by_spark(df, said, by="id"):
     """Check that Spark reads the input; return why."""
-    out = exchange(df, by=by, map=same, num_partitions=3, read="auto", mode="kept")
+    out = exchange(
+        df, by=by, map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
+    )
     line = said()
     assert ": Spark reads the input: " in line
     assert rows(out) == rows(df.repartition(3, by))
@@ -159,7 +163,9 @@ def test_what_is_more_than_a_scan_stays_with_spark(spark, folder, said, change, 
     import re
 
     df = change(spark.read.parquet(f"{folder}/0.parquet"))
-    out = exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept")
+    out = exchange(
+        df, by="id", map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema
+    )
     assert re.search(why, said())
     assert out.count() == df.count()
 
@@ -220,7 +226,7 @@ def test_columns_that_may_be_read_otherwise_stay_with_spark(
         pa.table({"id": pa.array([1], pa.int64()), **data}), tmp_path / "a.parquet", **options
     )
     df = spark.read.parquet(str(tmp_path))
-    exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept")
+    exchange(df, by="id", map=same, num_partitions=3, read="auto", mode="kept", schema=df.schema)
     assert why in said()
 
 
@@ -249,7 +255,7 @@ def test_columns_that_are_not_read_may_have_any_type(spark, said, tmp_path):
 
 def test_without_the_option_spark_reads(spark, folder, caplog):
     caplog.set_level(logging.INFO, "headgate.spark")
-    exchange(spark.read.parquet(folder).select("id"), by="id", map=same)
+    exchange(spark.read.parquet(folder).select("id"), by="id", map=same, schema="id long")
     assert not [r for r in caplog.records if "read" in r.getMessage()[:60]]
 
 
@@ -258,7 +264,7 @@ def test_a_call_without_functions_stays_with_spark(spark, folder, said):
     out = exchange(df, by="id", num_partitions=3, read="auto", mode="auto")
     assert "no function gets its rows" in said()
     assert rows(out) == rows(df.repartition(3, "id"))
-    exchange(df, by="id", reduce=same, num_partitions=3, read="auto", mode="auto")
+    exchange(df, by="id", reduce=same, num_partitions=3, read="auto", mode="auto", schema=df.schema)
     assert "the workers read" in said()
 
 

@@ -45,7 +45,7 @@ def test_rows_placed_by_columns_do_not_enter_python(numbers, by):
 
 
 def test_a_reduce_is_the_only_python_function(numbers):
-    out = exchange(numbers, by="k", reduce=same, num_partitions=3)
+    out = exchange(numbers, by="k", reduce=same, num_partitions=3, schema=numbers.schema)
     assert plan_of(out).partition("== Physical Plan ==")[2].count("MapInArrow") == 1
     assert placed(out) == placed(numbers.repartition(3, "k"))
 
@@ -64,7 +64,7 @@ def test_the_result_has_a_partition_per_slot_by_default(numbers):
 
 
 def test_more_partitions_than_slots_give_no_warning(numbers, recwarn):
-    out = exchange(numbers, by="k", reduce=same, num_partitions=50)
+    out = exchange(numbers, by="k", reduce=same, num_partitions=50, schema=numbers.schema)
     assert out.count() == 20_000
     assert not [one for one in recwarn if isinstance(one.message, HeadgateWarning)]
 
@@ -103,14 +103,14 @@ def test_an_error_of_reduce_is_the_users_own(numbers):
             yield batch.select(["nothing"])
 
     with pytest.raises(Exception, match="KeyError") as caught:
-        exchange(numbers, by="k", reduce=wrong).collect()
+        exchange(numbers, by="k", reduce=wrong, schema=numbers.schema).collect()
     assert "in wrong" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "job",
     [
-        {"by": "k", "map": same},
+        {"by": "k", "map": same, "schema": "id long, k long, s string"},
         pytest.param({"by": lambda batch: [0] * batch.num_rows}, marks=compares_rows),
         {"by": BroadcastSelector()},
     ],

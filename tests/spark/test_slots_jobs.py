@@ -30,7 +30,7 @@ def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, num
         context.setJobGroup("reports", "words of the user", interruptOnCancel=True)
         context.addJobTag("nightly")
 
-    out = exchange(numbers, by="k", map=sleep_long)
+    out = exchange(numbers, by="k", map=sleep_long, schema=numbers.schema)
     action = Action(spark, prepare, out.count)
     store = spark.sparkContext._jsc.sc().statusStore()
     (job,) = action.producer_jobs()
@@ -48,7 +48,7 @@ def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, num
 
 
 def test_a_cancelled_tag_takes_the_producers_with_it_and_no_other_action(spark, numbers):
-    slow = exchange(numbers, by="k", num_partitions=1, map=sleep_long)
+    slow = exchange(numbers, by="k", num_partitions=1, map=sleep_long, schema=numbers.schema)
     action = Action(spark, lambda context: context.addJobTag("doomed"), slow.count)
     action.producer_jobs()
     spark.sparkContext.cancelJobsWithTag("doomed")
@@ -72,7 +72,7 @@ def test_actions_run_in_two_pools_at_once(spark, numbers):
 
 
 def test_both_jobs_of_nested_exchanges_keep_the_group_and_their_tags(spark, numbers):
-    inner = exchange(numbers, by="s", num_partitions=1, map=sleep_long)
+    inner = exchange(numbers, by="s", num_partitions=1, map=sleep_long, schema=numbers.schema)
     out = exchange(inner, by="k", num_partitions=1)
     action = Action(spark, lambda context: context.setJobGroup("both", "two exchanges"), out.count)
     jobs = action.producer_jobs(2)

@@ -60,8 +60,8 @@ def test_a_slow_map_live_and_at_the_end(spark, watched, monkeypatch):
     watched(lambda _: seen.append(last_stats()))
     terminal = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    options = {"num_partitions": 2, "map": slow(500, 0.1), "progress": "auto"}
-    stats = final(exchange(spark.range(0, 24_000, 1, 2), by="id", **options), 24_000)
+    job = {"map": slow(500, 0.1), "schema": "id long", "num_partitions": 2, "progress": "auto"}
+    stats = final(exchange(spark.range(0, 24_000, 1, 2), by="id", **job), 24_000)
     assert (stats.verdict.kind, stats.verdict.stage) == ("map-busy", "map")
     assert (stats.state, stats.producers, stats.consumers) == ("done", 2, 2)
     assert stats.rows == stats.rows_received == 24_000
@@ -93,7 +93,9 @@ def test_a_slow_source(spark, watched):
 
 
 def test_a_slow_reduce(spark, wide):
-    stats = final(exchange(wide, by="id", reduce=slow(50, 0.018), **SMALL), 20_000)
+    stats = final(
+        exchange(wide, by="id", reduce=slow(50, 0.018), schema=wide.schema, **SMALL), 20_000
+    )
     assert (stats.verdict.kind, stats.verdict.stage) == ("reduce-busy", "reduce")
     shares = {"map": [], "reduce": []}
     for task in stats.tasks:
@@ -109,7 +111,9 @@ def test_a_hot_key(spark, wide):
     def hot(batch):
         return [0 if number % 50 else 1 for number in batch.column(0).to_pylist()]
 
-    stats = final(exchange(wide, by=hot, reduce=slow(50, 0.01), **SMALL), 20_000)
+    stats = final(
+        exchange(wide, by=hot, reduce=slow(50, 0.01), schema=wide.schema, **SMALL), 20_000
+    )
     assert (stats.verdict.kind, stats.verdict.task) == ("skew", 0)
     assert "98 % of the rows" in stats.verdict.text
 
@@ -134,7 +138,10 @@ def test_a_run_whose_progress_messages_are_lost_still_ends(spark, watched):
 
     watched(is_progress)
     numbers = spark.range(0, 4_000, 1, 2)
-    stats = final(exchange(numbers, by="id", num_partitions=2, map=slow(2_000, 1.1)), 4_000)
+    stats = final(
+        exchange(numbers, by="id", num_partitions=2, map=slow(2_000, 1.1), schema=numbers.schema),
+        4_000,
+    )
     assert len(dropped) >= 4
     assert (stats.rows, stats.rows_received, stats.verdict) == (4_000, 4_000, None)
     assert {task.wall_ms for task in stats.tasks} == {0}

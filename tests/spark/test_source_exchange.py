@@ -13,6 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from tests.driver.source_actors import (
     CLOSED,
+    SCHEMA,
     GreetingEnumerator,
     GreetingReader,
     Parts,
@@ -169,7 +170,9 @@ def test_rows_are_sent_while_the_source_waits(spark, tmp_path):
             seen.touch()
             yield batch
 
-    out = exchange(Parts(1, read), by="id", num_partitions=1, reduce=look, spark=spark)
+    out = exchange(
+        Parts(1, read), by="id", num_partitions=1, reduce=look, spark=spark, schema=SCHEMA
+    )
     assert ids(out) == all_ids(1)
 
 
@@ -263,7 +266,9 @@ def test_arrow_types_that_spark_replaces(spark):
     assert out.dtypes == [("id", "bigint"), ("s", "string"), ("t", "timestamp_ntz")]
     assert sorted(row["s"] for row in out.collect()) == ["part 0", "part 1", "part 2"]
     assert same_rows(out, out.repartition(2, "s"))
-    mapped = exchange(source, by="id", map=lambda batches: batches, spark=spark)
+    mapped = exchange(
+        source, by="id", map=lambda batches: batches, spark=spark, schema=source.schema
+    )
     assert ids(mapped) == [0, 1, 2]
 
 

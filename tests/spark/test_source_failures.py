@@ -89,7 +89,9 @@ def test_a_file_deleted_between_listing_and_reading_is_named(spark, tmp_path):
             (tmp_path / "1.parquet").unlink(missing_ok=True)
             yield batch
 
-    out = exchange(FileSource(str(tmp_path)), by="id", map=delete, parallelism=1, spark=spark)
+    out = exchange(
+        FileSource(str(tmp_path)), by="id", map=delete, parallelism=1, spark=spark, schema="id long"
+    )
     text = cause_of(out.collect)
     assert text.count("[HG-6003]") == 1
     assert "1.parquet" in text.split("caused by")[0]
@@ -101,7 +103,7 @@ def test_an_exception_of_map_is_the_cause_with_its_traceback(spark):
             raise ValueError("the map is wrong")
         yield
 
-    text = cause_of(exchange(Parts(3), by="id", map=wrong, spark=spark).collect)
+    text = cause_of(exchange(Parts(3), by="id", map=wrong, spark=spark, schema=SCHEMA).collect)
     assert text.count("[HG-6001] map raised ValueError: the map is wrong") == 1
     assert "in wrong" in text
     assert wait_for_the_end(spark).error == "HG-6001"
@@ -119,7 +121,7 @@ def test_a_map_that_swallows_the_sources_error_loses_no_rows_silently(spark):
         except Exception:  # noqa: BLE001 - as users do
             return
 
-    out = exchange(Parts(3, read), by="id", map=swallow, parallelism=1, spark=spark)
+    out = exchange(Parts(3, read), by="id", map=swallow, parallelism=1, spark=spark, schema=SCHEMA)
     text = cause_of(out.collect)
     assert text.count("[HG-6003]") == 1
     assert "part 1" in text.split("caused by")[0]
@@ -153,7 +155,15 @@ def test_a_reader_killed_once_among_its_batches_costs_time_and_no_rows(spark, tm
                 os.kill(os.getpid(), signal.SIGKILL)
 
     # With a second reader, the consumer might have yielded rows, which local[4] cannot repeat.
-    out = exchange(Parts(6), by="id", map=kill_once, num_partitions=1, parallelism=1, spark=spark)
+    out = exchange(
+        Parts(6),
+        by="id",
+        map=kill_once,
+        num_partitions=1,
+        parallelism=1,
+        spark=spark,
+        schema=SCHEMA,
+    )
     assert sorted(row["id"] for row in out.collect()) == all_ids(6)
     stats = wait_for_the_end(spark)
     assert (stats.state, stats.epoch) == ("done", 1)
@@ -166,7 +176,13 @@ def test_readers_killed_each_time_among_their_batches_fail_the_run_by_name(spark
             os.kill(os.getpid(), signal.SIGKILL)
 
     out = exchange(
-        Parts(6), by="id", map=kill_this_process, num_partitions=1, parallelism=2, spark=spark
+        Parts(6),
+        by="id",
+        map=kill_this_process,
+        num_partitions=1,
+        parallelism=2,
+        spark=spark,
+        schema=SCHEMA,
     )
     text = cause_of(out.collect)
     assert "HG-3001" in text or "exited unexpectedly" in text

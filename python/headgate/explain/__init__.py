@@ -1,15 +1,18 @@
-"""The error catalogue, offline: one Markdown page per code, shipped in the wheel.
+"""The error catalogue and the options, offline: one Markdown page per code, shipped in the wheel.
 
-``python -m headgate explain`` lists them, ``python -m headgate explain HG-2101`` prints one.
+``python -m headgate explain`` lists the errors, ``python -m headgate explain HG-2101`` prints one, and
+``python -m headgate explain memory`` an option.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib.resources import files
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from headgate._matches import close_matches
+from headgate._option_table import CALLS, OPTIONS
 from headgate.errors import ERRORS, code_text
 
 if TYPE_CHECKING:
@@ -38,6 +41,30 @@ def page(code: str) -> str:
     return files(__package__).joinpath("pages", f"{found}.md").read_text(encoding="utf-8")
 
 
+def option_text(name: str) -> str:
+    """Return what an option means, its values and where it can be set; empty if there is none.
+
+    Args:
+        name: ``"segment_size"``, ``"spark.headgate.segmentSize"`` or ``"HEADGATE_SEGMENT_SIZE"``.
+    """
+    found = [one for one in OPTIONS.values() if name in {one.name, one.conf, one.variable}]
+    if not found:
+        return ""
+    (option,) = found
+    calls = " and ".join(CALLS[scope] for scope in option.scopes)
+    lines = [
+        f"{option.name}, an option of {calls}",
+        "",
+        *wrap(option.doc, 100),
+        "",
+        f"  values   {option.limits}",
+        f"  default  {'none' if option.default is None else option.default}",
+    ]
+    if not option.call_only:
+        lines += [f"  conf     {option.conf}", f"  set as   {option.variable}"]
+    return "\n".join(lines)
+
+
 def summary(code: str) -> str:
     """Return one line for a code: the code, its class, and the first line of its docstring."""
     cls = ERRORS[code]
@@ -46,14 +73,14 @@ def summary(code: str) -> str:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Print the pages of the codes, or the list of all codes; return the exit code (2: unknown)."""
+    """Print the pages of codes and options, or the list of all codes; return the exit code (2: unknown)."""
     if not wanted:
         print("\n".join(summary(code) for code in codes()))
         return 0
     status = 0
     for code in wanted:
         try:
-            text = page(code)
+            text = option_text(code) or page(code)
         except LookupError as error:
             print(error.args[0], file=sys.stderr)
             status = 2
@@ -72,7 +99,8 @@ def _unknown(code: str) -> str:
     names = {cls.__name__: known for known, cls in ERRORS.items()}
     near = close_matches(code_text(code), ERRORS)
     near += [names[name] for name in close_matches(code, names)]
-    lines = [f"there is no error {code!r}"]
+    lines = [f"there is no error and no option {code!r}"]
     lines += [f"  close   {summary(known)}" for known in dict.fromkeys(near[:3])]
+    lines += [f"  close   {name}" for name in close_matches(code, OPTIONS)]
     lines.append("  more    python -m headgate explain")
     return "\n".join(lines)

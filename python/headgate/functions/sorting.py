@@ -29,7 +29,7 @@ _RUNS: Final = 128
 
 
 def sort_batches(
-    batches: Iterable[pa.RecordBatch], by: Sequence[str], memory: int
+    batches: Iterable[pa.RecordBatch], by: Sequence[str | tuple[str, ...]], memory: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows in ascending order of the columns; rows that are equal there keep their order.
 
@@ -39,7 +39,7 @@ def sort_batches(
 
     Args:
         batches: the rows, of one schema.
-        by: names of columns that Arrow can sort.
+        by: columns that Arrow can sort; a tuple names a field of a column.
         memory: bytes of rows that may wait.
     """
     with contextlib.ExitStack() as files:
@@ -66,7 +66,7 @@ def sort_batches(
         yield from _merged(runs, by)
 
 
-def _sorted(batches: Sequence[pa.RecordBatch], by: Sequence[str]) -> pa.Table:
+def _sorted(batches: Sequence[pa.RecordBatch], by: Sequence[str | tuple[str, ...]]) -> pa.Table:
     table = pa.Table.from_batches(batches)
     return table.take(_order(table, by))
 
@@ -121,7 +121,7 @@ def _run_of(files: contextlib.ExitStack, table: pa.Table, memory: int, number: i
     return _Run(files, table.to_batches(max_chunksize=rows), table.schema, number)
 
 
-def _merged(runs: Sequence[_Run], by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _merged(runs: Sequence[_Run], by: Sequence[str | tuple[str, ...]]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all runs in order.
 
     Each run holds some of its first rows. The last of these that comes first in the order is the limit: no
@@ -148,7 +148,9 @@ def _merged(runs: Sequence[_Run], by: Sequence[str]) -> Iterator[pa.RecordBatch]
             start = end
 
 
-def _up_to_limit(runs: Sequence[_Run], by: Sequence[str]) -> tuple[list[_Run], _Run | None]:
+def _up_to_limit(
+    runs: Sequence[_Run], by: Sequence[str | tuple[str, ...]]
+) -> tuple[list[_Run], _Run | None]:
     """Return the runs with rows up to the limit, and the run whose last row is it; None without a limit."""
     open_runs = [run for run in runs if run.has_more]
     if not open_runs:
@@ -161,11 +163,12 @@ def _up_to_limit(runs: Sequence[_Run], by: Sequence[str]) -> tuple[list[_Run], _
     return [runs[number] for number in going], open_runs[first_of_lasts]
 
 
-def _order(table: pa.Table, by: Sequence[str]) -> pa.Array:
+def _order(table: pa.Table, by: Sequence[str | tuple[str, ...]]) -> pa.Array:
     """Return the numbers of the rows in order. Rows that are equal there keep their order."""
     columns: list[pa.ChunkedArray] = []
-    for name in by:
-        column = table[name]
+    for key in by:
+        name, *fields = (key,) if isinstance(key, str) else key
+        column = pc.struct_field(table[name], fields) if fields else table[name]
         if column.null_count:
             columns.append(pc.is_valid(column))  # false comes first
         columns.append(column)

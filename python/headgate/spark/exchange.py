@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import Batches
 from headgate.errors import NotBuiltError
@@ -23,18 +23,20 @@ from headgate.spark.source_input import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
+    from headgate.options import ExchangeOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.inputs import Input
     from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.request import By
     from headgate.spark.tasks.planned_source import PlannedSource
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -56,16 +58,17 @@ def exchange(
     df: DataFrame
     | Source[pa.RecordBatch, Any, Any]
     | Sequence[DataFrame | Source[pa.RecordBatch, Any, Any] | Input],
-    by: str | Iterable[str] | Callable[[pa.RecordBatch], Any] | Any | None = None,
+    by: By = None,
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
-    schema: StructType | str | None = None,
+    schema: StructType | pa.Schema | str | None = None,
     num_partitions: int | None = None,
     *,
+    sort_within: str | Column | Iterable[str | Column] | None = None,
     spark: SparkSession | None = None,
     parallelism: int | None = None,
     watermarks: WatermarkStrategy | None = None,
-    **options: Any,
+    **options: Unpack[ExchangeOptions],
 ) -> DataFrame:
     """Repartition rows directly between Python workers, with a function before and after.
 
@@ -110,8 +113,10 @@ def exchange(
             rows with the same key are in the same partition. Such an exchange is kept.
         by: Which partition each row goes to:
 
-            - a column name or several, of the rows that ``map`` returns: the partition in which
-              ``repartition(n, *by)`` puts the row
+            - a column or several, of the rows that ``map`` returns: the partition in which
+              ``repartition(n, *by)`` puts the row. A column is a name, the name of a field such as
+              ``"address.city"``, or a Column such as ``F.col("user")``; without ``map`` it may be one
+              that Spark computes, such as ``F.lower("user")``
             - a selector, such as :class:`headgate.BroadcastSelector`
             - a function that gets a ``pyarrow.RecordBatch`` and returns, for each of its rows, a
               partition number from 0 to ``num_partitions - 1``, as a list or an array
@@ -125,12 +130,15 @@ def exchange(
             one of these. None sends the input unchanged.
         reduce: A function of the same kind, called once per partition with all rows of that
             partition, which usually have many keys. None returns the rows as they arrive.
-        schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
-            ``StructType`` or a DDL string such as ``"user string, n long"``. By default the columns
-            that the producers send. Returned columns are matched by name, and cast if no value is
-            lost.
+        schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a DDL
+            string such as ``"user string, n long"``, a ``StructType`` or a ``pyarrow.Schema``;
+            ``df.schema`` if they are those of the input. Returned columns are matched by name, and
+            cast if no value is lost. Without functions it is left out.
         num_partitions: Number of partitions of the result, from 1 to 8,000. By default half of the
             slots, at least 1; all slots if the exchange is not pipelined.
+        sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
+            ascending, nulls first, as by ``sortWithinPartitions``. Where Spark moves the rows, it sorts
+            them; else the worker does, in files if they have more bytes than ``memory``.
         spark: The session that reads a source. By default the active one.
         parallelism: Number of producers that read a source, from 1 to 100,000. By default four per
             slot, if there are so many splits; the slots that the consumers leave, at least 1, if the
@@ -168,8 +176,9 @@ def exchange(
         A DataFrame with ``num_partitions`` partitions and the columns of ``schema``.
 
     Raises:
-        OptionError: An argument or option is unknown or has a value that it does not take; the
-            source never ends or has no schema; ``parallelism`` or ``watermarks`` with a DataFrame.
+        OptionError: An argument or option is unknown or has a value that it does not take; a function
+            without ``schema``; the DataFrame is streaming; the source never ends or has no schema;
+            ``parallelism`` or ``watermarks`` with a DataFrame.
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
         NotEnoughSlots: The consumers of a pipelined exchange and one producer need more slots than the
@@ -179,6 +188,21 @@ def exchange(
             readers, or on a cluster with a ``by`` that places rows by their order.
         SourceError: The source could not list its splits. If the exchange is pipelined, the action
             raises it.
+
+    Example:
+        Rows of one user meet in one call of ``per_user``, sorted by time::
+
+            import headgate as hg
+            from headgate.spark import exchange
+
+            def sessions(group):  # a pandas DataFrame with all rows of a user
+                group["session"] = (group["at"].diff().dt.total_seconds() > 1800).cumsum()
+                return group
+
+            per_user = hg.per_key("user", sessions, sort="at", as_="pandas")
+            out = exchange(
+                clicks, by="user", reduce=per_user, schema="user string, at timestamp, session long"
+            )
     """
     given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
     if isinstance(df, (list, tuple)):
@@ -186,13 +210,13 @@ def exchange(
             raise NotBuiltError(
                 "several inputs cannot have watermarks", asked="watermarks=", remedy="one input"
             )
-        return _plan_several(requests_of(df, by, map, reduce, schema, spark, given))
+        return _plan_several(requests_of(df, by, map, reduce, schema, sort_within, spark, given))
     if not is_table(df):
         session = session_of(spark)
         data = source_input(df, watermarks)
-        return _plan(check(data, session, by, map, reduce, schema, given))
+        return _plan(check(data, session, by, map, reduce, schema, given, sort_within=sort_within))
     refuse_for_table(df, spark, parallelism, watermarks)
-    request = check(df, df.sparkSession, by, map, reduce, schema, given)
+    request = check(df, df.sparkSession, by, map, reduce, schema, given, sort_within=sort_within)
     if not df.columns:
         return _without_columns(df, by, map, reduce, schema, num_partitions, options)
     return _plan(request)
@@ -263,6 +287,8 @@ def _read_by_workers(request: Request) -> Request:
             raise Unsure(_NO_PLAN)
         if is_short and request.reduce is None:
             raise Unsure("no function gets its rows")
+        if request.has_computed_keys:
+            raise Unsure("Spark computes its keys")
         source = source_of(df)
     except Unsure as reason:
         _LOG.info(_SPARK_READS, request.by_words, reason)
@@ -331,9 +357,9 @@ def _without_columns(
     by: Any,
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
-    schema: StructType | str | None,
+    schema: StructType | pa.Schema | str | None,
     num_partitions: int | None,
-    options: dict[str, Any],
+    options: Mapping[str, Any],
 ) -> DataFrame:
     """Exchange rows without columns.
 

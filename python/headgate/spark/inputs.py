@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import NotBuiltError, OptionError
+from headgate.selectors import HashSelector
+from headgate.spark.keys import type_of, words
 from headgate.spark.request import check
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
     from headgate.source import Source
-    from headgate.spark.request import Request
+    from headgate.spark.request import By, Request
 
 #: Most inputs of an exchange.
 MOST: Final = 16
@@ -32,23 +35,27 @@ class Input:
         by: Which partition each row goes to, as in :func:`exchange`; by default as the call says.
         map: A function that makes the rows of this input, as in :func:`exchange`; None for its own.
         map_schema: The columns that ``map`` returns; by default those of the input.
+        sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them;
+            by default as the call says.
 
     Example:
         >>> exchange([Input(trades, by="sym"), Input(quotes, by="symbol")], reduce=as_of, schema="...")
     """
 
     data: DataFrame | Source[Any, Any, Any]
-    by: Any = None
+    by: By = None
     map: BatchFunction | None = None
-    map_schema: StructType | str | None = None
+    map_schema: StructType | pa.Schema | str | None = None
+    sort_within: str | Column | Iterable[str | Column] | None = None
 
 
 def requests_of(
     inputs: Sequence[Any],
-    by: Any,
+    by: By,
     map: BatchFunction | None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None,
-    schema: StructType | str | None,
+    schema: StructType | pa.Schema | str | None,
+    sort_within: Any,
     spark: SparkSession | None,
     options: Mapping[str, Any],
 ) -> list[Request]:
@@ -84,8 +91,20 @@ def requests_of(
         data = one.data if is_table(one.data) else source_input(one.data, None)
         own = {**options, "map_schema": one.map_schema}
         key = by if one.by is None else one.by
-        requests.append(check(data, session, key, one.map, reduce, schema, own))
-        if not requests[-1].wire.fields:
+        order = sort_within if one.sort_within is None else one.sort_within
+        request = check(
+            data,
+            session,
+            key,
+            one.map,
+            reduce,
+            schema,
+            own,
+            sort_within=order,
+            is_alone=False,
+        )
+        requests.append(request)
+        if not request.wire.fields:
             raise OptionError(
                 "one of several inputs has no columns", remedy="select at least one column"
             )
@@ -112,9 +131,9 @@ def _check_keys(requests: list[Request]) -> None:
     """Refuse keys of other types: Spark's hash of an int differs from that of an equal long."""
     keys = []
     for request in requests:
-        names = request.by if isinstance(request.by, list) else getattr(request.by, "columns", None)
-        if names is not None:
-            keys.append([(name, request.wire[name].dataType.simpleString()) for name in names])
+        by = request.by.columns if isinstance(request.by, HashSelector) else request.by
+        if isinstance(by, (list, tuple)):
+            keys.append([(words(key), type_of(request.wire, key)) for key in by])
     for other in keys[1:]:
         if [kind for _, kind in other] != [kind for _, kind in keys[0]]:
             asked = (", ".join(f"{name} {kind}" for name, kind in key) for key in (keys[0], other))

@@ -103,7 +103,7 @@ def keep(
     for number, (request, source, df) in enumerate(zip(requests, sources, tables, strict=True)):
         exchange = name_of(name, number)
         driver = None if serving is None else _registered(request, exchange, serving)
-        inputs.append(KeptInput(exchange, request.wire_schema, driver))
+        inputs.append(KeptInput(exchange, request.wire_schema, driver, request.order))
         producer = KeptProducerTask(
             exchange=exchange,
             input=number,

@@ -84,6 +84,7 @@ def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
         reduce=request.reduce,
         batch_bytes=options["batch_bytes"],
         result=request.result_schema,
+        order=request.order,
     )
     return consumers.mapInArrow(portable(task, _CONSUMER, f"{words}: reduce"), request.result)
 

@@ -1,15 +1,12 @@
-"""Converts Spark's schemas to Arrow's, and checks that columns can be sent and hashed."""
+"""Converts Spark's schemas to Arrow's, and checks that columns can be sent."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate._matches import close_matches
-from headgate.errors import UnknownColumnError, UnsupportedTypeError
+from headgate.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
     from pyspark.sql import types
     from pyspark.sql.types import DataType, StructType
@@ -32,7 +29,7 @@ def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
     for field in schema.fields:
         kind = _arrow_type(field.dataType, timezone)
         if kind is None:
-            raise _unsupported(field.name, field.dataType, "be sent")
+            raise unsupported(field.name, field.dataType, "be sent")
         fields.append(pa.field(field.name, kind, field.nullable))
     return pa.schema(fields)
 
@@ -64,46 +61,8 @@ def arrow_schema_in_utc(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **(named if "timezone" in known else {}))
 
 
-def key_columns(
-    schema: StructType, names: Iterable[str], *, case_sensitive: bool, of: str
-) -> list[str]:
-    """Return the names of the key columns, spelt as in the schema.
-
-    Args:
-        schema: schema of the rows to partition.
-        names: the names that the user gave.
-        case_sensitive: Spark's ``spark.sql.caseSensitive``.
-        of: owner of the schema for the error text, such as "the input".
-
-    Raises:
-        UnknownColumnError: No column has the name, or more than one has it.
-        UnsupportedTypeError: A column has a type that cannot be hashed.
-    """
-    found = []
-    for name in names:
-        fits = [f for f in schema.fields if _same(f.name, name, case_sensitive=case_sensitive)]
-        if len(fits) != 1:
-            near = [] if fits else close_matches(name, schema.names)
-            problem = "there is no column" if not fits else "there is more than one column"
-            twice = 'rename one of them · spark.conf.set("spark.sql.caseSensitive", True)'
-            raise UnknownColumnError(
-                f"{problem} {name!r} in {of}",
-                asked=f"by={name!r}",
-                have=", ".join(schema.names) or "no columns",
-                remedy=twice if fits else " · ".join(f"by={column!r}" for column in near),
-                details={"column": name, "columns": schema.names, "close": near},
-            )
-        if not _is_hashable(fits[0].dataType):
-            raise _unsupported(fits[0].name, fits[0].dataType, "be a key")
-        found.append(fits[0].name)
-    return found
-
-
-def _same(left: str, right: str, *, case_sensitive: bool) -> bool:
-    return left == right if case_sensitive else left.casefold() == right.casefold()
-
-
-def _unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
+def unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
+    """Return the error for a column whose type cannot do what is asked, such as "be sent"."""
     return UnsupportedTypeError(
         f"column {column!r} of type {kind.simpleString()} cannot {what}",
         asked=f"{column} {kind.simpleString()}",
@@ -111,20 +70,6 @@ def _unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError
         "arrays and structs of these" + ("" if what == "be a key" else ", maps, day-time interval"),
         details={"column": column, "type": kind.simpleString()},
     )
-
-
-def _is_hashable(kind: DataType) -> bool:
-    from pyspark.sql import types  # noqa: PLC0415 - pyspark only where Spark is
-
-    if isinstance(kind, types.ArrayType):
-        return _is_hashable(kind.elementType)
-    if isinstance(kind, types.StructType):
-        return all(_is_hashable(field.dataType) for field in kind.fields)
-    if isinstance(kind, types.StringType):
-        # Spark hashes a collated string by its collation key, which Python cannot compute.
-        return getattr(kind, "collation", "UTF8_BINARY") in {None, "UTF8_BINARY"}
-    # Spark cannot hash a map.
-    return not isinstance(kind, (types.DayTimeIntervalType, types.MapType))
 
 
 def _arrow_type(kind: DataType, timezone: str) -> pa.DataType | None:

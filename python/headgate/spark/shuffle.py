@@ -13,8 +13,10 @@ from headgate.selectors import (
     BroadcastSelector,
     ForwardSelector,
     GlobalSelector,
+    HashSelector,
     KeyGroupSelector,
 )
+from headgate.spark.keys import for_spark
 from headgate.spark.portable import portable
 from headgate.spark.tasks.function import FunctionTask
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from headgate.spark.keys import Key
     from headgate.spark.request import Request
 
 #: As mapInArrow takes it.
@@ -38,7 +41,7 @@ def is_shortest(request: Request) -> bool:
 
     They do if the input is a DataFrame, no ``map`` makes the rows, and Spark can place them.
     """
-    places = request.by is None or _names(request.by) is not None
+    places = request.by is None or _keys(request.by) is not None
     return request.df is not None and request.map is None and places
 
 
@@ -67,13 +70,15 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
                 "map", request.map, request.given_schema, request.wire_schema, request.map_option
             )
             df = df.mapInArrow(portable(task, _BODY, "headgate: map"), request.wire)
-    names = _names(request.by)
+    names = _keys(request.by)
     if names is not None:
-        df = df.repartition(partitions, *map(_quoted, names))
+        df = df.repartition(partitions, *map(for_spark, names))
     elif request.by is None or isinstance(request.by, PLACED_BY_ORDER):
         df = df.repartition(partitions)
     else:
         df = _by_channel(df, request, partitions)
+    if request.sort_within:
+        df = df.sortWithinPartitions(*map(for_spark, request.sort_within))
     if request.reduce is None:
         return df
     batch_bytes = request.options["batch_bytes"]
@@ -88,15 +93,11 @@ def shuffle(request: Request, partitions: int, slots: int) -> DataFrame:
     return df.mapInArrow(portable(task, _BODY, "headgate: reduce"), request.result)
 
 
-def _names(by: Any) -> list[str] | None:
-    """Return the key columns of a partitioning that Spark has too; None of another one."""
-    names = by if isinstance(by, list) else getattr(by, "columns", None)
-    return list(names) if isinstance(names, (list, tuple)) else None
-
-
-def _quoted(name: str) -> str:
-    # Without the quotes Spark would take the name "a.b" for a field of the column "a".
-    return "`" + name.replace("`", "``") + "`"
+def _keys(by: Any) -> list[Key] | None:
+    """Return the keys of a partitioning that Spark has too; None of another one."""
+    if isinstance(by, HashSelector):
+        return list(by.columns)
+    return by if isinstance(by, list) else None
 
 
 def _by_channel(df: DataFrame, request: Request, partitions: int) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from headgate.batches import returned
 from headgate.errors import OptionError, SchemaMismatchError
@@ -11,15 +11,18 @@ from headgate.spark.portable import portable
 from headgate.spark.schema import arrow_schema_in_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from headgate.batches import Batches, BatchFunction
+    from headgate.options import ExchangeOptions
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
+    from headgate.source.watermark import WatermarkStrategy
+    from headgate.spark.request import By
 
 #: The columns that a task returns: one row with its committable, as JSON.
 MANIFEST: Final = "committable string"
@@ -45,12 +48,15 @@ def write(
     sink: Sink,
     *,
     spark: SparkSession | None = None,
-    by: str | Iterable[str] | Callable[[pa.RecordBatch], Any] | Any | None = None,
+    by: By = None,
     map: BatchFunction | None = None,  # noqa: A002 - the name of the public interface
     reduce: BatchFunction | None = None,
-    schema: StructType | str | None = None,
+    schema: StructType | pa.Schema | str | None = None,
     num_partitions: int | None = None,
-    **options: Any,
+    sort_within: str | Column | Iterable[str | Column] | None = None,
+    parallelism: int | None = None,
+    watermarks: WatermarkStrategy | None = None,
+    **options: Unpack[ExchangeOptions],
 ) -> WriteResult:
     """Write rows to a sink: all of them or none. Unlike ``exchange()``, the call does it at once.
 
@@ -69,18 +75,20 @@ def write(
         sink: The sink, such as :class:`headgate.sink.FileSink` for a folder of Parquet files. The
             driver and all executors must be able to write to it.
         spark: The session that reads a source. By default the active one.
-        by: Which consumer writes each row: column names, a selector, a function or None, as in
+        by: Which consumer writes each row: columns, a selector, a function or None, as in
             ``exchange()``.
         map: A function from an iterator of ``pyarrow.RecordBatch`` to another one, which runs before
             the rows are sent, as in ``exchange()``.
         reduce: A function of the same kind, which runs once per partition before its rows are
             written, as in ``exchange()``.
         schema: The columns that ``reduce`` returns, or ``map`` if there is no ``reduce``, as a
-            ``StructType`` or a DDL string. They are the columns of the files. By default those of
-            the rows that are sent.
+            DDL string, a ``StructType`` or a ``pyarrow.Schema``. They are the columns of the files.
         num_partitions: Number of consumers that write, from 1 to 8,000. By default half of the
             slots, at least 1.
-        **options: The other options of ``exchange()``, ``parallelism`` and ``watermarks`` too.
+        sort_within: Columns by which the rows of each consumer are sorted, as in ``exchange()``.
+        parallelism: Number of producers that read a source, as in ``exchange()``.
+        watermarks: For the readers of a source, as in ``exchange()``.
+        **options: The other options of ``exchange()``.
 
     Returns:
         A :class:`headgate.sink.WriteResult`: the number of ``rows``, their size on disk in
@@ -106,7 +114,14 @@ def write(
             f"sink is a {type(sink).__name__}, not a headgate.sink.Sink",
             remedy="FileSink(path)",
         )
-    given = {**options, "spark": spark, "num_partitions": num_partitions}
+    given = {
+        **options,
+        "spark": spark,
+        "num_partitions": num_partitions,
+        "sort_within": sort_within,
+        "parallelism": parallelism,
+        "watermarks": watermarks,
+    }
     given = {name: value for name, value in given.items() if value is not None}
     committer = sink.create_committer()
     if _is_alone(df, by, map, reduce, schema, given):
@@ -197,7 +212,7 @@ def _exchanged(
     by: Any,
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
-    schema: StructType | str | None,
+    schema: StructType | pa.Schema | str | None,
     given: dict[str, Any],
 ) -> DataFrame:
     from headgate.spark.exchange import exchange  # noqa: PLC0415
@@ -217,7 +232,7 @@ def _result(
     by: Any,
     map_: BatchFunction | None,
     reduce: BatchFunction | None,
-    schema: StructType | str | None,
+    schema: StructType | pa.Schema | str | None,
     given: dict[str, Any],
 ) -> StructType:
     """Return the schema of the rows to write; raise for a bad argument as exchange() does."""
@@ -231,11 +246,13 @@ def _result(
 
     options = dict(given)
     spark, watermarks = options.pop("spark", None), options.pop("watermarks", None)
+    order = options.pop("sort_within", None)
     if is_table(df):
         refuse_for_table(df, spark, options.get("parallelism"), watermarks)
-        return check(df, df.sparkSession, by, map_, reduce, schema, options).result
+        session = df.sparkSession
+        return check(df, session, by, map_, reduce, schema, options, sort_within=order).result
     data, session = source_input(df, watermarks), session_of(spark)
-    return check(data, session, by, map_, reduce, schema, options).result
+    return check(data, session, by, map_, reduce, schema, options, sort_within=order).result
 
 
 def _partition() -> int:

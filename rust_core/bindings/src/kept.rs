@@ -46,23 +46,23 @@ type Small<'py> = (u32, u64, u64, Bound<'py, PyBytes>);
 /// Places the rows of a batch by the hash of columns. Returns one page for each subpartition that has
 /// rows; `None` if all pages have more than `all_bytes` bytes and one of them has more than `page_bytes`.
 #[pyfunction]
-#[pyo3(signature = (schema, columns, batch, n, *, all_bytes, page_bytes, max_record_size))]
+#[pyo3(signature = (schema, columns, batch, n, *, all_bytes, page_bytes, max_page_bytes))]
 #[expect(clippy::too_many_arguments, reason = "what to keep, then its limits, one by one")]
 pub(crate) fn keep_small<'py>(
     py: Python<'py>,
     schema: PySchema,
-    columns: Vec<String>,
+    columns: Vec<Vec<String>>,
     batch: PyRecordBatch,
     n: u32,
     all_bytes: usize,
     page_bytes: usize,
-    max_record_size: usize,
+    max_page_bytes: usize,
 ) -> PyResult<Option<Vec<Small<'py>>>> {
     let selector = Selector::hash_by_name(schema.as_ref(), &columns);
     let mut selector = selector.map_err(|error| of_hash(&error).into_py(py))?;
     let schema = page_schema(py, schema)?;
     let batch = batch.into_inner();
-    let limits = SmallLimits { all: all_bytes, page: page_bytes, record: max_record_size };
+    let limits = SmallLimits { all: all_bytes, page: page_bytes, most: max_page_bytes };
     let kept =
         blocking(py, |_| headgate_exchange::keep_small(&schema, &mut selector, &batch, n, limits))?;
     Ok(kept.map(|kept| {

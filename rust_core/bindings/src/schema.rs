@@ -32,7 +32,8 @@ pub(crate) fn hash_partition_ids<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let batch = batch.into_inner();
     let ids = released(py, || {
-        let columns = hash::resolve_columns(&batch.schema(), &columns)?;
+        let names: Vec<_> = columns.iter().map(std::slice::from_ref).collect();
+        let columns = hash::resolve_columns(&batch.schema(), &names)?;
         let mut ids = Vec::new();
         partition_ids(&batch, &columns, num_partitions, &mut ids)?;
         Ok(ids)

@@ -286,7 +286,7 @@ fn selector(py: Python<'_>, schema: Option<&PySchema>, choice: &Choice<'_>) -> P
     Ok(match kind.as_str() {
         "broadcast" => Selector::Broadcast,
         "hash" => {
-            let (columns,) = values.extract::<(Vec<String>,)>()?;
+            let (columns,) = values.extract::<(Vec<Vec<String>>,)>()?;
             Selector::hash_by_name(schema()?, &columns).map_err(of_hash)?
         }
         "key_group" => {

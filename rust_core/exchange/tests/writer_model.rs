@@ -131,7 +131,7 @@ impl Model {
         match self.rule {
             Rule::Broadcast => Selector::Broadcast,
             Rule::First => Selector::One(0),
-            Rule::Hash => Selector::Hash { columns: vec![0] },
+            Rule::Hash => Selector::Hash { columns: vec![0.into()] },
             Rule::InTurn { start, by_rows } => {
                 Selector::RoundRobin { next: start, group: None, by_rows }
             }
@@ -167,7 +167,7 @@ impl Model {
             }
             (Rule::Shuffle { .. }, _) => self.any(),
             (Rule::Hash, rows) => {
-                partition_ids(rows.unwrap(), &[0], self.n, &mut ids).unwrap();
+                partition_ids(rows.unwrap(), &[0.into()], self.n, &mut ids).unwrap();
                 self.sent.extend(numbers.zip(ids).map(|(number, id)| (number, Target::One(id))));
                 return;
             }

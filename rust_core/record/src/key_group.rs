@@ -30,7 +30,7 @@ pub const MAX_KEY_GROUPS: u32 = 1 << 15;
 pub fn resolve_key(schema: &Schema, name: &str) -> Result<usize, HashError> {
     let index = crate::hash::find_column(schema, name)?;
     if !can_hash(&plain_type(schema.field(index).data_type())) {
-        return Err(crate::hash::unsupported(schema, index));
+        return Err(crate::hash::unsupported(schema.field(index)));
     }
     Ok(index)
 }
@@ -53,7 +53,7 @@ pub fn key_groups(
     let Some(array) = batch.columns().get(column) else {
         return Err(HashError::NoSuchColumn { index: column, columns: batch.num_columns() });
     };
-    let unsupported = || crate::hash::unsupported(batch.schema_ref(), column);
+    let unsupported = || crate::hash::unsupported(batch.schema_ref().field(column));
     let plain = plain_type(array.data_type());
     if !can_hash(&plain) {
         return Err(unsupported());

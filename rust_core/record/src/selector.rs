@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use fastrand::Rng;
 
-use crate::hash::{self, HashError};
+use crate::hash::{self, HashError, KeyColumn};
 use crate::key_group;
 
 /// Failures of a selection.
@@ -58,8 +58,8 @@ pub enum Selector {
     Broadcast,
     /// Each row by the hash of its key columns, as in Spark's hash partitioning.
     Hash {
-        /// Positions of the key columns, in hash order.
-        columns: Vec<usize>,
+        /// The key columns, in hash order.
+        columns: Vec<KeyColumn>,
     },
     /// Each row by the key group of its key, as in Flink.
     KeyGroup {
@@ -97,11 +97,14 @@ impl Selector {
         Self::Shuffle { random: Rng::with_seed(seed), by_rows }
     }
 
-    /// Creates a hash selector over named columns.
+    /// Creates a hash selector over named columns, or fields of columns.
     ///
     /// # Errors
     /// A name is missing or ambiguous, or the type of a column cannot be hashed.
-    pub fn hash_by_name<S: AsRef<str>>(schema: &Schema, names: &[S]) -> Result<Self, HashError> {
+    pub fn hash_by_name<S: AsRef<str>>(
+        schema: &Schema,
+        names: &[impl AsRef<[S]>],
+    ) -> Result<Self, HashError> {
         let columns = hash::resolve_columns(schema, names)?;
         Ok(Self::Hash { columns })
     }
@@ -285,7 +288,7 @@ mod tests {
     fn hash_gives_one_id_per_row() {
         let batch = batch();
         let mut ids = vec![9; 9];
-        let mut selector = Selector::hash_by_name(&batch.schema(), &["k"]).unwrap();
+        let mut selector = Selector::hash_by_name(&batch.schema(), &[["k"]]).unwrap();
         let selection = selector.select(&batch, 5, &mut ids).unwrap();
         assert_eq!(selection, Selection::Rows);
         assert_eq!(ids.len(), 4);
@@ -314,7 +317,7 @@ mod tests {
     fn no_subpartitions_is_an_error() {
         for mut selector in [
             Selector::Broadcast,
-            Selector::Hash { columns: vec![0] },
+            Selector::Hash { columns: vec![0.into()] },
             Selector::KeyGroup { column: 0, max_parallelism: 128 },
             Selector::One(0),
             round_robin(0, None),

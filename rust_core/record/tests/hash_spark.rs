@@ -16,7 +16,7 @@ use arrow_array::{
 use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
-use headgate_record::hash::{HashError, partition_ids, resolve_columns, row_hashes};
+use headgate_record::hash::{HashError, KeyColumn, partition_ids, resolve_columns, row_hashes};
 
 /// The hashes of one-column rows.
 fn hashes(array: impl Array + 'static) -> Vec<i32> {
@@ -26,7 +26,7 @@ fn hashes(array: impl Array + 'static) -> Vec<i32> {
 /// The hashes of rows whose columns are all keys.
 fn hashes_of(columns: Vec<ArrayRef>) -> Vec<i32> {
     let batch = batch(columns);
-    let columns: Vec<usize> = (0..batch.num_columns()).collect();
+    let columns: Vec<KeyColumn> = (0..batch.num_columns()).map(KeyColumn::from).collect();
     let mut out = vec![1, 2, 3];
     row_hashes(&batch, &columns, &mut out).unwrap();
     out.into_iter().map(u32::cast_signed).collect()
@@ -299,13 +299,13 @@ fn encoded_columns_hash_like_their_values() {
 fn partition_ids_equal_those_of_repartition() {
     let mut ids = Vec::new();
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(-5..15));
-    partition_ids(&batch(vec![keys]), &[0], 7, &mut ids).unwrap();
+    partition_ids(&batch(vec![keys]), &[0.into()], 7, &mut ids).unwrap();
     assert_eq!(ids, [2, 3, 4, 1, 6, 4, 5, 5, 5, 4, 4, 6, 0, 5, 1, 4, 4, 2, 0, 1]);
 
     let strings = StringArray::from_iter_values((0..12).map(|i| format!("k{i}")));
     let doubles: Float64Array = (0..12).map(|i| (i % 3 != 0).then(|| f64::from(i) * 1.5)).collect();
     let two_keys = batch(vec![Arc::new(strings), Arc::new(doubles)]);
-    partition_ids(&two_keys, &[0, 1], 16, &mut ids).unwrap();
+    partition_ids(&two_keys, &[0.into(), 1.into()], 16, &mut ids).unwrap();
     assert_eq!(ids, [6, 3, 9, 10, 14, 13, 5, 15, 0, 3, 9, 7]);
 }
 
@@ -316,23 +316,51 @@ fn keys_that_cannot_be_hashed_are_named() {
     let mut out = Vec::new();
     let unsupported =
         HashError::UnsupportedKeyType { column: "c0".to_owned(), data_type: DataType::UInt32 };
-    assert_eq!(partition_ids(&unsigned, &[0], 2, &mut out), Err(unsupported.clone()));
+    assert_eq!(partition_ids(&unsigned, &[0.into()], 2, &mut out), Err(unsupported.clone()));
     assert_eq!(
-        partition_ids(&unsigned, &[3], 2, &mut out),
+        partition_ids(&unsigned, &[3.into()], 2, &mut out),
         Err(HashError::NoSuchColumn { index: 3, columns: 1 })
     );
-    assert_eq!(resolve_columns(&unsigned.schema(), &["c0"]), Err(unsupported));
+    assert_eq!(resolve_columns(&unsigned.schema(), &[["c0"]]), Err(unsupported));
 
     let field = |name| Field::new(name, DataType::Int32, true);
     let schema = Schema::new(vec![field("a"), field("b"), field("a")]);
-    assert_eq!(resolve_columns(&schema, &["b"]), Ok(vec![1]));
+    assert_eq!(resolve_columns(&schema, &[["b"]]), Ok(vec![1.into()]));
     assert_eq!(
-        resolve_columns(&schema, &["b", "a"]),
+        resolve_columns(&schema, &[["b"], ["a"]]),
         Err(HashError::AmbiguousColumn { name: "a".to_owned() })
     );
     let have = ["a", "b", "a"].map(str::to_owned).to_vec();
     assert_eq!(
-        resolve_columns(&schema, &["x"]),
+        resolve_columns(&schema, &[["x"]]),
         Err(HashError::UnknownColumn { name: "x".to_owned(), have })
     );
+}
+
+#[test]
+fn a_field_of_a_struct_is_hashed_like_a_column_of_its_values() {
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, Some(3), Some(4)]));
+    let field = |name: &str, array: &ArrayRef, nulls| {
+        let fields = Fields::from(vec![Field::new(name, array.data_type().clone(), true)]);
+        Arc::new(StructArray::new(fields, vec![Arc::clone(array)], nulls)) as ArrayRef
+    };
+    // The third inner struct and the fourth outer one are null, though their numbers are not.
+    let inner = field("n", &numbers, Some(NullBuffer::from(vec![true, true, false, true])));
+    let outer = field("inner", &inner, Some(NullBuffer::from(vec![true, true, true, false])));
+    let values: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, None, None]));
+    for (start, rows) in [(0, 4), (1, 3)] {
+        let batch = batch(vec![outer.slice(start, rows)]);
+        let columns = resolve_columns(&batch.schema(), &[["c0", "inner", "n"]]).unwrap();
+        let mut out = Vec::new();
+        row_hashes(&batch, &columns, &mut out).unwrap();
+        let out: Vec<i32> = out.into_iter().map(u32::cast_signed).collect();
+        assert_eq!(out, hashes_of(vec![values.slice(start, rows)]));
+    }
+    let schema = batch(vec![outer]).schema();
+    let unknown = |name: &str, have: &[&str]| HashError::UnknownColumn {
+        name: name.to_owned(),
+        have: have.iter().map(|&name| name.to_owned()).collect(),
+    };
+    assert_eq!(resolve_columns(&schema, &[["c0", "x"]]), Err(unknown("x", &["inner"])));
+    assert_eq!(resolve_columns(&schema, &[["c0", "inner", "n", "x"]]), Err(unknown("x", &[])));
 }

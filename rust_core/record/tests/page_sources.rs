@@ -157,7 +157,7 @@ fn a_batch_is_selected_scattered_and_read_again_in_order() {
     .unwrap();
     let schema = Arc::new(PageSchema::try_new(batch.schema()).unwrap());
     let mut ids = Vec::new();
-    let mut selector = Selector::hash_by_name(&batch.schema(), &["k"]).unwrap();
+    let mut selector = Selector::hash_by_name(&batch.schema(), &[["k"]]).unwrap();
     selector.select(&batch, 5, &mut ids).unwrap();
     let source = Source::try_new(&schema, &batch).unwrap();
     let mut builders: Vec<_> = (0..5)

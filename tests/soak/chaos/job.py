@@ -38,6 +38,7 @@ def build(spark, plan, folder, mutation=None):
         num_partitions=plan.consumers,
         memory="8m",
         segment_size="16k",
+        schema=rows.schema,
     ).withColumn("p", spark_partition_id())
     return out.repartition(3, "id") if plan.shuffle else out
 

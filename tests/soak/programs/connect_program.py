@@ -70,21 +70,33 @@ def main():
     by_spark = placed(df.repartition(3, "k"))
     assert placed(exchange(df, "k", num_partitions=3)) == by_spark
     assert "Spark can place them" in log.lines[-1]
-    assert placed(exchange(df, "k", map=same, num_partitions=3)) == by_spark
+    assert placed(exchange(df, "k", map=same, num_partitions=3, schema=df.schema)) == by_spark
     assert "kept" in log.lines[-1], log.lines
-    assert placed(exchange(df, "k", map=same, num_partitions=3, mode="kept")) == by_spark
+    assert (
+        placed(exchange(df, "k", map=same, num_partitions=3, mode="kept", schema=df.schema))
+        == by_spark
+    )
     assert "consumers map the files" in log.lines[-1]
     out = exchange(df, "k", map=same, reduce=count, map_schema=df.schema, schema="n long")
     assert out.groupBy().sum("n").first()[0] == ROWS
     assert len(out.collect()) == 2
-    by_function = exchange(df, thirds, map=same, num_partitions=2)
+    by_function = exchange(df, thirds, map=same, num_partitions=2, schema=df.schema)
     assert all(
         row.id % 2 == row.p
         for row in by_function.selectExpr("id", "spark_partition_id() p").collect()
     )
-    assert exchange(df, None, map=same, num_partitions=2).count() == ROWS
-    assert exchange(df, hg.BroadcastSelector(), map=same, num_partitions=2).count() == 2 * ROWS
-    twice = exchange(exchange(df, "k", map=same), "id", map=same, num_partitions=4)
+    assert exchange(df, None, map=same, num_partitions=2, schema=df.schema).count() == ROWS
+    assert (
+        exchange(df, hg.BroadcastSelector(), map=same, num_partitions=2, schema=df.schema).count()
+        == 2 * ROWS
+    )
+    twice = exchange(
+        exchange(df, "k", map=same, schema=df.schema),
+        "id",
+        map=same,
+        num_partitions=4,
+        schema=df.schema,
+    )
     assert placed(twice) == placed(df.repartition(4, "id"))
 
     spark.conf.set("spark.headgate.numPartitions", "7")
@@ -92,7 +104,7 @@ def main():
         len(
             {
                 row.p
-                for row in exchange(df, "k", map=same)
+                for row in exchange(df, "k", map=same, schema=df.schema)
                 .selectExpr("spark_partition_id() p")
                 .collect()
             }
@@ -111,7 +123,9 @@ def main():
     refused(NotBuiltError, "watermarks", numbers, spark=spark, watermarks=strategy)
     refused(OptionError, "numpartitions", df, "k", numpartitions=3)
     assert last_stats() is None
-    wrong = exchange(df, "k", map=lambda batches: (batch["no"] for batch in batches))
+    wrong = exchange(
+        df, "k", map=lambda batches: (batch["no"] for batch in batches), schema=df.schema
+    )
     with pytest.raises(PySparkException, match="KeyError"):
         wrong.collect()
     spark.stop()

@@ -66,7 +66,7 @@ def slow_once(batches):
         yield batch
 
 df = spark.range(0, 20_000, 1, 4)
-result = exchange(df, by="id", num_partitions=4, **{what: slow_once})
+result = exchange(df, by="id", num_partitions=4, schema=df.schema, **{what: slow_once})
 started = time.monotonic()
 rows = tuple(result.selectExpr("sum(id)", "count(id)", "count(distinct id)").first())
 seconds = time.monotonic() - started

@@ -109,7 +109,9 @@ def test_cancelled_jobs_between_good_ones(spark, numbers, tmp_path, causes):
         interrupt = turn // len(KINDS) % 2 == 1
         folder = tmp_path / f"{turn}"
         folder.mkdir()
-        result = exchange(numbers, by="k", num_partitions=2, **{role: kind(folder)})
+        result = exchange(
+            numbers, by="k", num_partitions=2, schema=numbers.schema, **{role: kind(folder)}
+        )
         del causes[:]
         text, seconds = cancel_one(
             spark, result, f"group {turn}", interrupt, lambda f=folder: any(f.iterdir())
@@ -123,7 +125,9 @@ def test_cancelled_jobs_between_good_ones(spark, numbers, tmp_path, causes):
         assert (last_stats().state, last_stats().error) in {("cancelled", "HG-2301"), ("done", "")}
         good = tmp_path / f"{turn} good"
         good.mkdir()
-        assert outcome_of(exchange(numbers, by="k", map=signed(good))) == "rows"
+        assert (
+            outcome_of(exchange(numbers, by="k", map=signed(good), schema=numbers.schema)) == "rows"
+        )
         workers |= {path.name for path in good.iterdir()}
     took.sort()
     print(f"{len(took)} cancels: median {took[len(took) // 2]:.1f} s, longest {took[-1]:.1f} s")
@@ -131,7 +135,9 @@ def test_cancelled_jobs_between_good_ones(spark, numbers, tmp_path, causes):
 
 
 def test_a_cancelled_job_does_not_touch_its_neighbour(spark, numbers, tmp_path):
-    slow = exchange(numbers.coalesce(1), by="k", num_partitions=1, map=sleeping(tmp_path))
+    slow = exchange(
+        numbers.coalesce(1), by="k", num_partitions=1, map=sleeping(tmp_path), schema=numbers.schema
+    )
     outcomes = []
 
     def neighbour():

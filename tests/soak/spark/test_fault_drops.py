@@ -82,7 +82,7 @@ def test_no_progress_message_is_sent_at_all(spark, numbers, tmp_path, messages):
     flag = tmp_path / "say nothing"
     flag.touch()
     drop = say_nothing(flag)
-    result = exchange(numbers, by="k", map=drop, reduce=drop)
+    result = exchange(numbers, by="k", map=drop, reduce=drop, schema=numbers.schema)
     assert outcome_of(result) == "rows"
     assert "DONE" in messages
     assert "PROGRESS" not in messages
@@ -92,7 +92,10 @@ def test_no_progress_message_is_sent_at_all(spark, numbers, tmp_path, messages):
 def test_no_progress_message_is_read(spark, numbers, tmp_path, messages):
     messages.drop = {"PROGRESS"}
     drop = say_nothing(tmp_path / "say everything")
-    assert outcome_of(exchange(numbers, by="k", map=drop, reduce=drop)) == "rows"
+    assert (
+        outcome_of(exchange(numbers, by="k", map=drop, reduce=drop, schema=numbers.schema))
+        == "rows"
+    )
     assert "PROGRESS" in messages
     assert last_stats().state == "done"
 
@@ -109,7 +112,10 @@ def another_display():
 def test_the_display_raises(spark, numbers, tmp_path, monkeypatch, caplog, name):
     monkeypatch.setattr(display, name, refuse)
     drop = say_nothing(tmp_path / "say everything")
-    assert outcome_of(exchange(numbers, by="k", map=drop, progress="auto")) == "rows"
+    assert (
+        outcome_of(exchange(numbers, by="k", map=drop, progress="auto", schema=numbers.schema))
+        == "rows"
+    )
     assert caplog.text.count("is off from now on") <= 1
 
 
@@ -158,7 +164,7 @@ def test_everything_fails_at_once(spark, numbers, tmp_path, monkeypatch, message
     flag = tmp_path / "say nothing"
     flag.touch()
     drop = say_nothing(flag)
-    result = exchange(numbers, by="k", map=drop, reduce=drop, progress="log")
+    result = exchange(numbers, by="k", map=drop, reduce=drop, progress="log", schema=numbers.schema)
     assert outcome_of(result) == "rows"
     assert "PROGRESS" not in messages
     flag.unlink()
@@ -178,7 +184,7 @@ def lose_a_process(spark, numbers, folder):
         yield from list(batches)
 
     outcomes = []
-    result = exchange(numbers, by="k", map=kill_once, reduce=whole)
+    result = exchange(numbers, by="k", map=kill_once, reduce=whole, schema=numbers.schema)
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     action.join(45)
@@ -204,7 +210,7 @@ def test_a_function_that_logs_a_hundred_thousand_lines(spark, numbers):
                 log.warning("line %d", line)
             yield batch
 
-    assert outcome_of(exchange(numbers, by="k", map=chatty)) == "rows"
+    assert outcome_of(exchange(numbers, by="k", map=chatty, schema=numbers.schema)) == "rows"
 
 
 def test_a_column_name_of_a_million_characters(spark, numbers):

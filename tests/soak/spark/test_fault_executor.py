@@ -85,7 +85,9 @@ def stuck(folder, act):
 def test_the_processes_of_a_killed_executor_end_by_themselves(spark, numbers, tmp_path, act):
     # Producers block in their function, and consumers wait for rows in native code.
     work, outcomes = stuck(tmp_path, act), []
-    result = exchange(numbers, by="k", num_partitions=2, map=work, reduce=signing(tmp_path))
+    result = exchange(
+        numbers, by="k", num_partitions=2, map=work, reduce=signing(tmp_path), schema=numbers.schema
+    )
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     assert wait_for((tmp_path / "stuck-1").exists, 60)
@@ -133,14 +135,22 @@ def by_leaving():
 @pytest.mark.parametrize("how", rounds([by_signal], [by_signal, by_leaving]))
 @pytest.mark.parametrize("role", ["map", "reduce"])
 def test_a_killed_task_without_a_shuffle_after_it(spark, numbers, tmp_path, role, how):
-    result = exchange(numbers, by="k", num_partitions=2, **{role: killing(tmp_path, how)})
+    result = exchange(
+        numbers, by="k", num_partitions=2, schema=numbers.schema, **{role: killing(tmp_path, how)}
+    )
     assert sorted(row.id for row in result.collect()) == list(range(RIGHT[1]))
 
 
 @in_executors
 @pytest.mark.parametrize("role", rounds(["reduce"], ["map", "reduce"]))
 def test_a_killed_task_with_a_shuffle_after_it(spark, numbers, tmp_path, role):
-    result = exchange(numbers, by="k", num_partitions=2, **{role: killing(tmp_path, by_signal)})
+    result = exchange(
+        numbers,
+        by="k",
+        num_partitions=2,
+        schema=numbers.schema,
+        **{role: killing(tmp_path, by_signal)},
+    )
     shuffled = (
         result.groupBy("k").agg({"id": "collect_list"}).selectExpr("explode(`collect_list(id)`) id")
     )
@@ -162,7 +172,9 @@ def test_rows_of_a_stage_that_are_lost_after_its_end_are_made_again(spark, numbe
                 time.sleep(60)
             yield batch
 
-    consumed = exchange(numbers, by="k", num_partitions=2, reduce=signing(tmp_path))
+    consumed = exchange(
+        numbers, by="k", num_partitions=2, reduce=signing(tmp_path), schema=numbers.schema
+    )
     after = consumed.repartition(4, "id").mapInArrow(lose_the_executor, consumed.schema)
     assert outcome_of(after) == "rows"
     print(f"{len(workers(tmp_path))} executors had consumers")
@@ -183,7 +195,7 @@ def test_a_task_that_spark_is_told_to_kill(spark, numbers, tmp_path, role, inter
             yield batch
 
     outcomes = []
-    result = exchange(numbers, by="k", num_partitions=2, **{role: work})
+    result = exchange(numbers, by="k", num_partitions=2, schema=numbers.schema, **{role: work})
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     assert wait_for(lambda: list(tmp_path.glob("task-*")), 60)

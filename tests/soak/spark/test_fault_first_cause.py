@@ -88,7 +88,7 @@ def test_the_first_cause_that_is_told_wins(spark, numbers, tmp_path, notes, turn
     delays = [dice.uniform(0, spread) for _ in range(2)]
     functions = {role: raiser(role, roles, tmp_path, delays) for role in set(roles)}
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
-        exchange(numbers, by="k", num_partitions=2, **functions).collect()
+        exchange(numbers, by="k", num_partitions=2, schema=numbers.schema, **functions).collect()
     text = str(caught.value)
     assert wait_for(lambda: last_stats().state != "running", 15)
     users = [summary for code, summary in notes.told if code == "HG-6001"]

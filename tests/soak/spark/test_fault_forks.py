@@ -62,7 +62,10 @@ def test_functions_that_fork_in_traffic(spark, numbers, fork):
             fork()
             yield batch
 
-    assert outcome_of(exchange(numbers, by="k", map=work, reduce=work)) == "rows"
+    assert (
+        outcome_of(exchange(numbers, by="k", map=work, reduce=work, schema=numbers.schema))
+        == "rows"
+    )
 
 
 def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(spark, numbers):
@@ -80,7 +83,7 @@ def test_a_child_that_uses_its_parents_batches_gets_an_error_and_hangs_nobody(sp
             assert code == 5, code
             yield batch
 
-    assert outcome_of(exchange(numbers, by="k", reduce=work)) == "rows"
+    assert outcome_of(exchange(numbers, by="k", reduce=work, schema=numbers.schema)) == "rows"
 
 
 @pytest.mark.timeout(180)
@@ -103,7 +106,9 @@ def test_a_child_that_outlives_its_killed_parent_hides_the_loss_from_nobody(
         yield from list(batches)  # yield nothing before the loss: local[4] retries no task
 
     outcomes = []
-    result = exchange(numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s")
+    result = exchange(
+        numbers, by="k", map=work, reduce=all_at_once, heartbeat_timeout="2s", schema=numbers.schema
+    )
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     started = time.monotonic()
     action.start()
@@ -124,7 +129,7 @@ def test_a_worker_that_is_interrupted_says_so(spark, numbers, tmp_path, role):
             yield batch
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's classes differ by mode
-        exchange(numbers, by="k", **{role: work}).collect()
+        exchange(numbers, by="k", schema=numbers.schema, **{role: work}).collect()
     assert "KeyboardInterrupt" in str(caught.value)
 
 
@@ -148,7 +153,11 @@ def test_a_consumer_that_is_interrupted_while_it_waits_for_rows(spark, numbers, 
 
     def act():
         try:
-            outcomes.append(exchange(numbers, by="k", map=late, reduce=interrupted).count())
+            outcomes.append(
+                exchange(
+                    numbers, by="k", map=late, reduce=interrupted, schema=numbers.schema
+                ).count()
+            )
         except Exception as error:  # noqa: BLE001 - Spark's classes differ by mode
             outcomes.append(str(error))
 
@@ -185,7 +194,10 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
             root.removeHandler(handler)
 
     with caplog.at_level(logging.DEBUG, logger="headgate"):
-        assert outcome_of(exchange(numbers, by="k", map=work, reduce=work)) == "rows"
+        assert (
+            outcome_of(exchange(numbers, by="k", map=work, reduce=work, schema=numbers.schema))
+            == "rows"
+        )
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("worker-*.log")]
     assert any("a batch of" in text for text in logs)
     assert "Submit" in caplog.text

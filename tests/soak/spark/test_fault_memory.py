@@ -54,7 +54,7 @@ def test_a_worker_that_the_kernel_kills_for_its_memory(spark, numbers, tmp_path,
                 (group / "cgroup.procs").write_text(str(os.getpid()))
                 hoard += [os.urandom(1 << 20) * 16 for _ in range(100)]
 
-    result = exchange(numbers, by="k", **{role: greedy})
+    result = exchange(numbers, by="k", schema=numbers.schema, **{role: greedy})
     outcome = outcome_of(result)
     assert kills(group) == 1
     assert outcome == "rows"

@@ -302,7 +302,7 @@ def test_a_job_runs_on_while_strangers_flood_all_its_ports(spark, numbers, monke
             yield batch
 
     outcomes, counts = [], []
-    result = exchange(numbers, by="k", map=slowly)
+    result = exchange(numbers, by="k", map=slowly, schema=numbers.schema)
     action = threading.Thread(target=lambda: outcomes.append(outcome_of(result)))
     action.start()
     assert wait_for(lambda: ports, 60)

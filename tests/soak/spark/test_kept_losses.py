@@ -174,6 +174,7 @@ def test_an_executor_lost_in_the_map_stage(wide, tmp_path):
         map=killing(tmp_path, 0),
         num_partitions=4,
         mode="kept",
+        schema=wide.schema,
     )
     assert right(out.select("id").collect())
     assert (tmp_path / "killed").exists()

@@ -92,7 +92,11 @@ def test_processes_that_are_stopped_for_5_seconds_are_not_lost(spark, numbers, t
     threads = [threading.Thread(target=resume, args=(folder,)) for folder in folders.values()]
     for thread in threads:
         thread.start()
-    rows = exchange(numbers, by="k", **functions).selectExpr("sum(id)", "count(id)").first()
+    rows = (
+        exchange(numbers, by="k", schema=numbers.schema, **functions)
+        .selectExpr("sum(id)", "count(id)")
+        .first()
+    )
     for thread in threads:
         thread.join()
     assert tuple(rows) == (sum(range(20_000)), 20_000)
@@ -111,7 +115,12 @@ def test_functions_that_hold_pythons_lock_are_not_lost(spark, numbers, tmp_path)
         yield from rest
 
     out = exchange(
-        numbers.coalesce(2), by="k", map=hold_once, reduce=hold_once, heartbeat_timeout=PATIENCE
+        numbers.coalesce(2),
+        by="k",
+        map=hold_once,
+        reduce=hold_once,
+        heartbeat_timeout=PATIENCE,
+        schema=numbers.schema,
     )
     rows = out.selectExpr("sum(id)", "count(id)").first()
     assert tuple(rows) == (sum(range(20_000)), 20_000)

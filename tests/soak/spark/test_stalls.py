@@ -64,7 +64,7 @@ def test_a_stage_that_computes_before_the_producers_start_is_waited_for(small):
 
 
 def test_a_consumer_whose_rows_another_run_waits_for_is_waited_for(small):
-    inner = exchange(small, by="k", num_partitions=2, reduce=slowly)
+    inner = exchange(small, by="k", num_partitions=2, reduce=slowly, schema=small.schema)
     out = exchange(inner.groupBy("k").count(), by="k", num_partitions=1)
     assert out.count() == 10
 

@@ -135,7 +135,7 @@ class _Resident:
         reader = hg.RecordReader(self._gate, schema=task.schema, batch_bytes=task.batch_bytes)
         clock = Clock()
         self._counts.clocks.append(clock)
-        source = Source(reader, task.schema, self._count, clock)
+        source = Source(reader, task.schema, self._count, clock, task.order)
         batches = apply("reduce", task.reduce, source)
         if task.reduce is not None and task.result is not None:
             batches = SchemaCast(task.result, "reduce").all(batches)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
     from headgate.spark.tasks.start_host import HostPlan
+    from headgate.spark.tasks.user_function import Order
     from headgate.spark.tasks.worker_connection import Place
 
 
@@ -37,11 +38,13 @@ class KeptInput:
         exchange: name of the exchange and this input.
         schema: of the batches that were kept.
         driver: where to ask for the host of a producer; None if there are no hosts.
+        order: in which reduce gets the rows; None as they come.
     """
 
     exchange: str
     schema: pa.Schema
     driver: Place | None
+    order: Order | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,9 @@ def _reduce(
 ) -> Iterator[pa.RecordBatch]:
     with _environment(task) as environment:
         sources = [
-            Source(_read(task, environment, one, rows), one.schema, counts.add, counts.clock)
+            Source(
+                _read(task, environment, one, rows), one.schema, counts.add, counts.clock, one.order
+            )
             for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
         ]
         made = apply("reduce", task.reduce, *sources)

@@ -149,7 +149,7 @@ class KeptOutput:
             self._num_partitions,
             all_bytes=self._inline,
             page_bytes=_PAGE,
-            max_record_size=min(limits),
+            max_page_bytes=min(limits),
         )
         if found is None:
             return None

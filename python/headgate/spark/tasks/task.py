@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.tasks.control import Control, Place
+    from headgate.spark.tasks.user_function import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ConsumerTask(Task):
     reduce: BatchFunction | None = None
     batch_bytes: int = 0
     result: pa.Schema | None = None
+    order: Order | None = None
 
 
 @dataclass(frozen=True, slots=True)

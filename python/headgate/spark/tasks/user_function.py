@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
@@ -42,6 +43,19 @@ class UserFunctionFailed(Exception):
         self.error = error if self.text == text else user_error(self, "")
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order in which a function gets the rows of its partition.
+
+    Attributes:
+        by: columns, or fields as tuples of names; ascending, nulls first.
+        memory: bytes of rows that may wait in memory to be sorted.
+    """
+
+    by: tuple[str | tuple[str, ...], ...]
+    memory: int
+
+
 class Source(Batches):
     """Hands batches to a user function and keeps an error of their origin.
 
@@ -50,6 +64,7 @@ class Source(Batches):
         schema: of the batches if there are none.
         count: called with each batch before the function gets it.
         clock: measures how long the function waits for batches.
+        order: in which the function gets the rows; None as they come.
     """
 
     def __init__(
@@ -58,12 +73,24 @@ class Source(Batches):
         schema: pa.Schema,
         count: Callable[[pa.RecordBatch], object],
         clock: Clock | None = None,
+        order: Order | None = None,
     ) -> None:
         super().__init__(batches, schema)
+        self._empty = schema
+        self._order = order
         self._count = count
         self._clock = Clock() if clock is None else clock
         self.error: BaseException | None = None
         self.ended = False
+
+    def ordered(self) -> Batches:
+        """Return the batches with the rows in order. Their sort counts as the function's time."""
+        if self._order is None:
+            return self
+        from headgate.functions.sorting import sort_batches  # noqa: PLC0415 - imports pyarrow
+
+        rows = sort_batches(self, self._order.by, self._order.memory)
+        return Batches(rows, self._empty)
 
     def _take(self) -> pa.RecordBatch:
         self._clock.enter(INPUT)
@@ -94,10 +121,10 @@ def apply(name: str, function: BatchFunction | None, *sources: Source) -> Iterat
     """
     if function is None:
         (source,) = sources
-        yield from source
+        yield from source.ordered()
         return
     try:
-        made = function(*sources)
+        made = function(*(source.ordered() for source in sources))
     except BaseException as error:
         _raise_origin(sources)
         raise UserFunctionFailed(name, error) from error

@@ -83,7 +83,7 @@ fn exchange(
     let batch = batch(ROWS, true);
     let schema = schema_of(&batch);
     let (_env, partition, mut reader) = partition(Some(Arc::clone(&schema)));
-    let selector = Selector::Hash { columns: vec![0] };
+    let selector = Selector::Hash { columns: vec![0.into()] };
     let mut writer = ArrowWriter::new(partition, schema, selector, 1 << 20).unwrap();
     let mut rows = 0;
     for _ in 0..EMITS {

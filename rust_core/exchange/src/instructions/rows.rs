@@ -40,7 +40,7 @@ fn counted_read(schema: &PageSchema, page: &Bytes) -> RecordBatch {
 
 fn ids_of(batch: &RecordBatch) -> Vec<u32> {
     let mut ids = Vec::new();
-    partition_ids(batch, &[0], PARTITIONS, &mut ids).unwrap();
+    partition_ids(batch, &[0.into()], PARTITIONS, &mut ids).unwrap();
     ids
 }
 

@@ -43,8 +43,8 @@ pub struct SmallLimits {
     pub all: usize,
     /// Bytes of one page; a partition with more in all is small if none of its pages has more.
     pub page: usize,
-    /// Bytes of a row's own page, as everywhere.
-    pub record: usize,
+    /// Bytes of the largest page that a record and a receiver may have.
+    pub most: usize,
 }
 
 /// One subpartition of a small output.
@@ -93,7 +93,7 @@ pub fn keep_small(
         };
         all += page.len();
         largest = largest.max(page.len());
-        if page.len() > limits.record || (all > limits.all && largest > limits.page) {
+        if page.len() > limits.most || (all > limits.all && largest > limits.page) {
             return Ok(None);
         }
         let (bytes, rows) = (page.len() as u64, rows.len() as u64);

@@ -358,7 +358,7 @@ fn a_page_and_its_wake_up_take_three_locks() {
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![numbers]);
     let batch = batch.expect("one column of its type");
     let schema = Arc::new(PageSchema::try_new(batch.schema()).expect("a type that pages hold"));
-    let selector = Selector::Hash { columns: vec![0] };
+    let selector = Selector::Hash { columns: vec![0.into()] };
     let writer = ArrowWriter::new(partition, schema, selector, 4096).expect("its first schema");
     let every = BufferTimeout::EveryRecord;
     let mut writer = writer.with_buffer_timeout(every, &env).expect("it needs no thread");

@@ -128,7 +128,7 @@ pub(crate) fn batch(from: i64, to: i64, width: usize) -> RecordBatch {
 }
 
 pub(crate) fn writer(partition: &Arc<ResultPartition>) -> ArrowWriter {
-    let selector = Selector::Hash { columns: vec![0] };
+    let selector = Selector::Hash { columns: vec![0.into()] };
     ArrowWriter::new(Arc::clone(partition), page_schema(), selector, RECORD_LIMIT).unwrap()
 }
 

@@ -54,8 +54,31 @@ fn can_hash_flat(data_type: &DataType) -> bool {
     )
 }
 
+/// Mixes a field of a column into the hashes of its rows; false if its type is not supported.
+///
+/// Each position in `fields` leads from a struct to one of its fields; without any it is the column. As
+/// in Spark, the field of a null is null.
+pub(super) fn hash_field_into(array: &ArrayRef, fields: &[usize], hashes: &mut [u32]) -> bool {
+    let Some((&first, rest)) = fields.split_first() else {
+        return hash_into(array, hashes);
+    };
+    let Some(field) = array.as_struct_opt().and_then(|it| it.columns().get(first)) else {
+        return false;
+    };
+    let before = array.nulls().map(|nulls| (nulls, hashes.to_vec()));
+    if !hash_field_into(field, rest, hashes) {
+        return false;
+    }
+    if let Some((nulls, before)) = before {
+        for (row, h) in hashes.iter_mut().enumerate().filter(|&(row, _)| nulls.is_null(row)) {
+            *h = before[row];
+        }
+    }
+    true
+}
+
 /// Mixes a column into the hashes of its rows; false if its type is not supported.
-pub(super) fn hash_into(array: &ArrayRef, hashes: &mut [u32]) -> bool {
+fn hash_into(array: &ArrayRef, hashes: &mut [u32]) -> bool {
     if can_hash_flat(array.data_type()) {
         return visit(array.as_ref(), AllRows(hashes)).is_some();
     }

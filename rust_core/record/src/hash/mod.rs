@@ -19,7 +19,7 @@ mod columns;
 mod murmur3;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 
 pub(crate) use murmur3::hash_int;
 
@@ -66,14 +66,30 @@ pub enum HashError {
     },
 }
 
-/// Returns the positions of named key columns.
+/// A column that is a key, or a field of a struct column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Position of the column.
+    column: usize,
+    /// Position of the field in the column, of the field in that field, and so on.
+    fields: Vec<usize>,
+}
+
+impl From<usize> for KeyColumn {
+    /// Returns the column at this position.
+    fn from(column: usize) -> Self {
+        Self { column, fields: Vec::new() }
+    }
+}
+
+/// Returns the key columns with these names. A name is that of a column, followed by those of fields.
 ///
 /// # Errors
 /// A name is missing or ambiguous, or the type of a column cannot be hashed.
 pub fn resolve_columns<S: AsRef<str>>(
     schema: &Schema,
-    names: &[S],
-) -> Result<Vec<usize>, HashError> {
+    names: &[impl AsRef<[S]>],
+) -> Result<Vec<KeyColumn>, HashError> {
     names.iter().map(|name| resolve_column(schema, name.as_ref())).collect()
 }
 
@@ -86,7 +102,7 @@ pub fn resolve_columns<S: AsRef<str>>(
 /// If `n` is 0 or above `i32::MAX`.
 pub fn partition_ids(
     batch: &RecordBatch,
-    columns: &[usize],
+    columns: &[KeyColumn],
     n: u32,
     out: &mut Vec<u32>,
 ) -> Result<(), HashError> {
@@ -102,17 +118,17 @@ pub fn partition_ids(
 /// A position does not exist, or the type of a column cannot be hashed; `out` is unspecified then.
 pub fn row_hashes(
     batch: &RecordBatch,
-    columns: &[usize],
+    columns: &[KeyColumn],
     out: &mut Vec<u32>,
 ) -> Result<(), HashError> {
     out.clear();
     out.resize(batch.num_rows(), murmur3::SEED);
-    for &index in columns {
+    for &KeyColumn { column: index, ref fields } in columns {
         let Some(array) = batch.columns().get(index) else {
             return Err(HashError::NoSuchColumn { index, columns: batch.num_columns() });
         };
-        if !columns::hash_into(array, out) {
-            return Err(unsupported(batch.schema_ref(), index));
+        if !columns::hash_field_into(array, fields, out) {
+            return Err(unsupported(batch.schema_ref().field(index)));
         }
     }
     Ok(())
@@ -120,9 +136,13 @@ pub fn row_hashes(
 
 /// Returns the position of a named column.
 pub(crate) fn find_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
-    let mut found = schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
+    find(schema.fields(), name)
+}
+
+fn find(fields: &Fields, name: &str) -> Result<usize, HashError> {
+    let mut found = fields.iter().enumerate().filter(|(_, field)| field.name() == name);
     let Some((index, _)) = found.next() else {
-        let have = schema.fields().iter().map(|field| field.name().clone()).collect();
+        let have = fields.iter().map(|field| field.name().clone()).collect();
         return Err(HashError::UnknownColumn { name: name.to_owned(), have });
     };
     if found.next().is_some() {
@@ -131,16 +151,30 @@ pub(crate) fn find_column(schema: &Schema, name: &str) -> Result<usize, HashErro
     Ok(index)
 }
 
-fn resolve_column(schema: &Schema, name: &str) -> Result<usize, HashError> {
-    let index = find_column(schema, name)?;
-    if !columns::can_hash(schema.field(index).data_type()) {
-        return Err(unsupported(schema, index));
+fn resolve_column<S: AsRef<str>>(schema: &Schema, path: &[S]) -> Result<KeyColumn, HashError> {
+    let (name, rest) = path.split_first().ok_or_else(|| HashError::UnknownColumn {
+        name: String::new(),
+        have: schema.fields().iter().map(|field| field.name().clone()).collect(),
+    })?;
+    let column = find_column(schema, name.as_ref())?;
+    let mut field = schema.field(column);
+    let mut fields = Vec::with_capacity(rest.len());
+    for name in rest {
+        let DataType::Struct(inner) = field.data_type() else {
+            let (name, have) = (name.as_ref().to_owned(), Vec::new());
+            return Err(HashError::UnknownColumn { name, have });
+        };
+        let index = find(inner, name.as_ref())?;
+        fields.push(index);
+        field = &inner[index];
     }
-    Ok(index)
+    if !columns::can_hash(field.data_type()) {
+        return Err(unsupported(field));
+    }
+    Ok(KeyColumn { column, fields })
 }
 
-pub(crate) fn unsupported(schema: &Schema, index: usize) -> HashError {
-    let field = schema.field(index);
+pub(crate) fn unsupported(field: &Field) -> HashError {
     HashError::UnsupportedKeyType {
         column: field.name().clone(),
         data_type: field.data_type().clone(),
