@@ -16,15 +16,8 @@ from headgate._option_table import OPTIONS
 from headgate._options import describe, parse, resolve
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
 from headgate.errors import OptionError
-from headgate.options import (
-    Compression,
-    EnvironmentOptions,
-    ExchangeOptions,
-    Mode,
-    Progress,
-    Read,
-    SameHostLink,
-)
+from headgate.options import Compression, EnvironmentOptions, SameHostLink
+from headgate.spark.options import ExchangeOptions, Mode, Progress, Read
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -50,7 +50,9 @@ def by_row(batch: pa.RecordBatch) -> list[int]:
 def accepted(df: DataFrame, source: Source[pa.RecordBatch, Any, Any], sink: Sink) -> None:
     exchange(df, "user", by_batch, at_once, df.schema, 4)
     exchange(df, by=["user", functions.col("at")], reduce=listed, schema="n long")
-    exchange(df, by=functions.lower("user"), reduce=as_pandas, schema=pa.schema([("n", pa.int64())]))
+    exchange(
+        df, by=functions.lower("user"), reduce=as_pandas, schema=pa.schema([("n", pa.int64())])
+    )
     exchange(df, by=hg.BroadcastSelector(), memory="128m", heartbeat_timeout=5.0, read="auto")
     exchange(df, by=by_row, sort_within="at", map_schema=None, compression="lz4")
     exchange(source, reduce=hg.per_key("user", lambda group: group), schema=df.schema)

@@ -28,8 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"headgate {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-    explain = commands.add_parser("explain", help="explain an error code and what to do about it, or an option")
-    explain.add_argument("code", nargs="*", help="such as HG-2101, or an option such as memory; without one, list all codes")
+    explain = commands.add_parser(
+        "explain", help="explain an error code and what to do about it, or an option"
+    )
+    explain.add_argument(
+        "code",
+        nargs="*",
+        help="such as HG-2101, or an option such as memory; without one, list all codes",
+    )
     commands.add_parser(
         "demo",
         help="the same job by Headgate and by Spark, compared row by row",

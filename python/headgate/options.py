@@ -1,4 +1,4 @@
-"""The options of an environment and of an exchange, typed for callers.
+"""The options of an environment, typed for callers; those of an exchange are in headgate.spark.options.
 
 The table in :mod:`headgate._option_table` is the source: it has the defaults, the limits and the
 meanings, and docs/options.md is written from it. A test compares the names below with the table.
@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
+from typing import Literal, TypeAlias, TypedDict
 
 #: A number of bytes, or text such as ``"64m"``.
 Size: TypeAlias = str | int
@@ -23,12 +19,6 @@ Duration: TypeAlias = str | float
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 #: The link between processes of one host; see the option of this name.
 SameHostLink: TypeAlias = Literal["auto", "off"]
-#: How rows travel; see the option of this name.
-Mode: TypeAlias = Literal["auto", "kept", "pipelined"]
-#: Who reads a scan of files; see the option of this name.
-Read: TypeAlias = Literal["spark", "auto"]
-#: Where the driver shows progress; see the option of this name.
-Progress: TypeAlias = Literal["auto", "log", "off"]
 
 
 class TaskOptions(TypedDict, total=False):
@@ -75,15 +65,3 @@ class EnvironmentOptions(TaskOptions, total=False):
     listen: str | None
     partition_request_timeout: Duration | None
     idle_timeout: Duration | None
-
-
-class ExchangeOptions(TaskOptions, total=False):
-    """Keyword arguments of :func:`headgate.spark.exchange` that follow its parameters."""
-
-    batch_bytes: Size | None
-    mode: Mode | None
-    read: Read | None
-    consumer_timeout: Duration | None
-    heartbeat_timeout: Duration | None
-    progress: Progress | None
-    map_schema: StructType | pa.Schema | str | None

@@ -11,17 +11,17 @@ from headgate.spark.keys import Columns, for_spark, type_of, words
 
 INNER = (
     t.StructType()
-    .add("k", "int")
-    .add("x.y", "string")
+    .add("k", t.IntegerType())
+    .add("x.y", t.StringType())
     .add("tags", t.ArrayType(t.IntegerType()))
-    .add("Deep", t.StructType().add("n", "long"))
+    .add("Deep", t.StructType().add("n", t.LongType()))
 )
 NAMED = (
     t.StructType()
     .add("a", INNER)
-    .add("a.dot", "int")
-    .add("b", "string")
-    .add("tick`ed", "int")
+    .add("a.dot", t.IntegerType())
+    .add("b", t.StringType())
+    .add("tick`ed", t.IntegerType())
     .add("days", t.DayTimeIntervalType())
     .add("many", t.MapType(t.IntegerType(), t.IntegerType()))
 )
@@ -60,7 +60,7 @@ def test_names_of_columns_and_fields(name, key, in_spark, kind):
         ("a.kk", "there is no field 'kk' in column 'a' of the input", ["a.k"]),
         ("a.Deep.m", "there is no field 'm' in column 'a.Deep' of the input", []),
         ("b.k", "column 'b' has no fields, as its type is string", ["b"]),
-        ("a..k", "there is no column 'a..k' in the input", ["a.dot"]),
+        ("a..k", "there is no column 'a..k' in the input", []),
         ("a.", "there is no column 'a.' in the input", None),
         ("", "there is no column '' in the input", []),
         (".k", "there is no column '.k' in the input", None),

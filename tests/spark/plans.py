@@ -9,4 +9,6 @@ def through_sparks_shuffle(spark, data, **options):
     """Plan an exchange as for a client of Spark Connect: Spark's shuffle moves what ``map`` returns."""
     data = data if is_table(data) else source_input(data, None)
     given = [options.pop(name, None) for name in ("by", "map", "reduce", "schema")]
-    return shuffle(check(data, spark, *given, options), options["num_partitions"], 4)
+    sort_within = options.pop("sort_within", None)
+    request = check(data, spark, *given, options, sort_within=sort_within)
+    return shuffle(request, options["num_partitions"], 4)

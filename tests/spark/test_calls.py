@@ -1,7 +1,11 @@
 """Arguments that exchange() refuses, and the plan through Spark's own shuffle."""
 
+import sys
+
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
+from tests.faults.patience import wait_until
 from tests.spark.plans import through_sparks_shuffle
 
 from headgate.errors import (
@@ -11,6 +15,9 @@ from headgate.errors import (
     UnsupportedTypeError,
 )
 from headgate.spark import exchange
+
+# Executors cannot import the tests.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def same(batches):
@@ -168,3 +175,34 @@ def test_the_secret_is_nowhere_to_be_seen(spark, numbers, capsys):
     assert "secret" not in seen
     for key in owner._keys.values():
         assert repr(key)[2:-1] not in seen
+
+
+def test_a_schema_of_pyarrow(numbers):
+    schema = pa.schema([("k", pa.uint8()), ("s", pa.large_string()), ("id", pa.int64())])
+    out = exchange(numbers, by="k", map=same, map_schema=numbers.schema, reduce=same, schema=schema)
+    assert out.schema.simpleString() == "struct<k:smallint,s:string,id:bigint>"
+    assert sorted(out.collect()) == sorted(numbers.select("k", "s", "id").collect())
+
+
+def test_a_streaming_dataframe_is_refused_and_foreach_batch_works(spark, tmp_path):
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    with pytest.raises(OptionError, match="streaming") as caught:
+        exchange(rates, by="value")
+    assert "foreachBatch" in str(caught.value)
+    with pytest.raises(OptionError, match="streaming"):
+        exchange([rates, rates], by="value", reduce=same, schema="value long")
+    found = []
+
+    def write(batch, _):
+        found.extend(
+            row["value"]
+            for row in exchange(batch, "value", map=same, schema=batch.schema).collect()
+        )
+
+    options = {"checkpointLocation": str(tmp_path / "checkpoint")}
+    query = rates.writeStream.foreachBatch(write).options(**options).start()
+    try:
+        wait_until(lambda: len(found) >= 30, "three batches")
+    finally:
+        query.stop()
+    assert sorted(found)[:30] == list(range(30))

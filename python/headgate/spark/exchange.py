@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.batches import BatchFunction
-    from headgate.options import ExchangeOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
     from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.inputs import Input
+    from headgate.spark.options import ExchangeOptions
     from headgate.spark.progress.stats import ExchangeStats
     from headgate.spark.request import By
     from headgate.spark.tasks.planned_source import PlannedSource

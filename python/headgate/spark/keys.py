@@ -21,6 +21,8 @@ Key: TypeAlias = "str | tuple[str, ...] | Column"
 
 #: What Spark prints for a column or a field, unless its name is unusual.
 _NAME: Final = re.compile(r"[\w.]+")
+#: What Spark prints for ``df.a.k``.
+_EXTRACTED: Final = re.compile(r"([^\[\]']+)((?:\['[^\[\]']+'\])+)")
 #: A part of a name in Spark's notation: between backquotes, or up to the next dot.
 _PART: Final = re.compile(r"`((?:[^`]|``)+)`(?:\.|$)|([^.`]+)(?:\.|$)")
 
@@ -60,8 +62,9 @@ class Columns:
         if isinstance(name, (str, tuple)):
             return self._named(name)
         text = words(name)
+        extracted = _EXTRACTED.fullmatch(text)
         try:
-            return self._named(text)
+            return self._named(text if extracted is None else _path_of(extracted))
         except UnknownColumnError as error:
             if not self.not_computed:
                 return name
@@ -160,6 +163,11 @@ def type_of(schema: StructType, key: str | tuple[str, ...]) -> str:
 def _quoted(name: str) -> str:
     # Without the quotes Spark would take the name "a.b" for a field of the column "a".
     return "`" + name.replace("`", "``") + "`"
+
+
+def _path_of(extracted: re.Match[str]) -> tuple[str, ...]:
+    column, fields = extracted.groups()
+    return (column, *fields[2:-2].split("']['"))
 
 
 def _parts(name: str) -> list[str]:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headgate.batches import Batches, BatchFunction
-    from headgate.options import ExchangeOptions
     from headgate.sink import Committable, Sink, WriteResult
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
+    from headgate.spark.options import ExchangeOptions
     from headgate.spark.request import By
 
 #: The columns that a task returns: one row with its committable, as JSON.

@@ -1,0 +1,30 @@
+"""The options of an exchange, typed for callers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from headgate.options import Duration, Size, TaskOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+#: How rows travel; see the option of this name.
+Mode: TypeAlias = Literal["auto", "kept", "pipelined"]
+#: Who reads a scan of files; see the option of this name.
+Read: TypeAlias = Literal["spark", "auto"]
+#: Where the driver shows progress; see the option of this name.
+Progress: TypeAlias = Literal["auto", "log", "off"]
+
+
+class ExchangeOptions(TaskOptions, total=False):
+    """Keyword arguments of :func:`headgate.spark.exchange` that follow its parameters."""
+
+    batch_bytes: Size | None
+    mode: Mode | None
+    read: Read | None
+    consumer_timeout: Duration | None
+    heartbeat_timeout: Duration | None
+    progress: Progress | None
+    map_schema: StructType | pa.Schema | str | None
