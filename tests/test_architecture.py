@@ -114,7 +114,7 @@ APART = {
 }
 
 #: Modules above all layers, which may import everything, also optional packages.
-APPLICATIONS = ("headgate.demo", "headgate.__main__")
+APPLICATIONS = ("headgate.demo", "headgate.__main__", "headgate.testing")
 #: Imports a library only if a user's function asks for its objects.
 ON_REQUEST = "headgate.functions.libraries"
 

@@ -13,7 +13,8 @@ CLASSES = [
     for value in (getattr(hg, name) for name in hg.__all__)
     if isinstance(value, type) and not issubclass(value, (Exception, Warning))
 ]
-MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__})
+TESTING = {"headgate.testing.check", "headgate.testing.run"}
+MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__} | TESTING)
 
 
 @pytest.mark.parametrize("public", CLASSES, ids=lambda one: one.__name__)

@@ -1,0 +1,315 @@
+"""An exchange in this process: its producers and consumers one after the other, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.batches import Batches, batches_of, returned
+from headgate.environment import ShuffleEnvironment
+from headgate.errors import OptionError
+from headgate.functions.sorting import sort_batches
+from headgate.reader import RecordReader
+from headgate.spark.schema_cast import SchemaCast
+from headgate.spark.source_schema import plain_type
+from headgate.spark.tasks.placing import selector_of
+from headgate.writer import RecordWriter
+
+if TYPE_CHECKING:
+    from headgate.batches import BatchFunction, Rows
+
+#: Bytes that rows may have in memory while they are sorted.
+_SORT_MEMORY = 64 << 20
+#: Most producers, and batches of a partition, of a random cut.
+_PRODUCERS, _BATCHES = 4, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the rows are cut. The default is one producer and one batch for each call of a function.
+
+    Attributes:
+        seed: of all choices.
+        producers: True if the rows of the input are divided among producers, some of which may have none.
+        map_batches: True if ``map`` gets its rows in batches of any size, also of none.
+        reduce_batches: the same of ``reduce``.
+        order: True if ``reduce`` gets the batches of different producers in any order.
+        num_partitions: number of consumers.
+        again: True if each function is called once before, and left when it has returned something.
+    """
+
+    seed: int = 0
+    producers: bool = False
+    map_batches: bool = False
+    reduce_batches: bool = False
+    order: bool = False
+    num_partitions: int = 2
+    again: bool = False
+
+    def __repr__(self) -> str:
+        """Return the call that makes it, with what is not the default."""
+        values = ((one, getattr(self, one.name)) for one in fields(self))
+        given = (f"{one.name}={value}" for one, value in values if value != one.default)
+        return f"Cut({', '.join(given)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Input:
+    """One of several inputs; see :class:`headgate.spark.Input`.
+
+    Args:
+        rows: a table, a DataFrame of polars or pandas, or a list of batches.
+        by: which partition each row goes to; by default as the call says.
+        map: makes the rows of this input.
+        map_schema: the columns that ``map`` returns; by default those of the rows.
+        sort_within: the columns by which ``reduce`` gets the rows sorted; by default as the call says.
+    """
+
+    rows: Rows | Iterable[Rows]
+    by: Any = None
+    map: BatchFunction | None = None
+    map_schema: pa.Schema | None = None
+    sort_within: str | Iterable[str] | None = None
+
+
+@dataclass(slots=True)
+class Trace:
+    """What one run did, for the text of an error."""
+
+    #: Rows of each batch that a function got: of a producer, or of a partition.
+    batches: dict[str, list[list[int]]] = field(default_factory=dict)
+
+
+def run(
+    rows: Rows | Iterable[Rows] | Sequence[Input],
+    by: Any = None,
+    map: BatchFunction | None = None,  # noqa: A002 - named as in exchange()
+    reduce: BatchFunction | None = None,
+    schema: pa.Schema | None = None,
+    *,
+    map_schema: pa.Schema | None = None,
+    sort_within: str | Iterable[str] | None = None,
+    cut: Cut | None = None,
+) -> pa.Table:
+    """Return what :func:`headgate.spark.exchange` would for these rows; partition by partition.
+
+    Args:
+        rows: a table, a DataFrame of polars or pandas, or a list of batches; a list of :class:`Input` for
+            several inputs.
+        by: names of columns, a selector, a function from a batch to partition numbers, or None.
+        map: as in ``exchange()``, like the following.
+        reduce: called once per partition.
+        schema: the columns of the result; they are cast to it. Without it they stay as they are returned.
+        map_schema: the columns that ``map`` returns; by default those of the rows.
+        sort_within: names of columns by which ``reduce`` gets the rows of a partition sorted.
+        cut: how the rows are cut.
+
+    Raises:
+        OptionError: an argument has a value that it does not take.
+        SchemaMismatchError: a function returned other columns than its schema has.
+        Exception: what a function raised.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from headgate.testing import run
+        >>> clicks = pa.table({"user": ["ann", "bob", "ann"], "n": [1, 2, 3]})
+        >>> def totals(batches):
+        ...     table = batches.read_all().group_by("user").aggregate([("n", "sum")])
+        ...     return table.sort_by("user")
+        >>> run(clicks, by="user", reduce=totals).sort_by("user").to_pylist()
+        [{'user': 'ann', 'n_sum': 4}, {'user': 'bob', 'n_sum': 2}]
+    """
+    inputs = inputs_of(rows, by, map, map_schema, sort_within)
+    if len(inputs) > 1 and reduce is None:
+        raise OptionError(
+            "several inputs need reduce", remedy="reduce=f, with a parameter for each"
+        )
+    return run_inputs(inputs, reduce, schema, Cut() if cut is None else cut, Trace())
+
+
+def inputs_of(
+    rows: Any, by: Any, map_: BatchFunction | None, map_schema: Any, sort_within: Any
+) -> list[Input]:
+    """Return the inputs of a call, with tables as their rows."""
+    is_several = isinstance(rows, (list, tuple)) and any(isinstance(one, Input) for one in rows)
+    if is_several and (map_ is not None or map_schema is not None):
+        raise OptionError("with several inputs, map and map_schema belong to an input")
+    given = rows if is_several else [Input(rows, None, map_, map_schema)]
+    inputs = []
+    for one in given:
+        order = sort_within if one.sort_within is None else one.sort_within
+        names = [order] if isinstance(order, str) else list(order or ())
+        key = by if one.by is None else one.by
+        inputs.append(Input(_table(one.rows), key, one.map, one.map_schema, names))
+    return inputs
+
+
+def run_inputs(
+    inputs: Sequence[Input], reduce: BatchFunction | None, schema: Any, cut: Cut, trace: Trace
+) -> pa.Table:
+    """Return the result for one cut."""
+    random = Random(cut.seed)  # noqa: S311 - a test repeats it
+    pieces = [_produced(one, number, cut, random, trace) for number, one in enumerate(inputs)]
+    results: list[pa.RecordBatch] = []
+    kind: pa.Schema | None = schema
+    for partition in range(cut.num_partitions):
+        given = [
+            _in_order(wire, parts[partition], one.sort_within, cut, random)
+            for one, (wire, parts) in zip(inputs, pieces, strict=True)
+        ]
+        for number, (_, batches) in enumerate(given if reduce is not None else ()):
+            _note(trace, f"reduce, input {number}" if len(inputs) > 1 else "reduce", batches)
+        made = _called("reduce", reduce, given, cut)
+        if schema is not None:
+            made = list(SchemaCast(schema, "reduce").all(iter(made)))
+        kind = made[0].schema if made and kind is None else kind
+        results += made
+    if kind is None:
+        kind = pieces[0][0] if reduce is None else pa.schema([])
+    return pa.Table.from_batches(results, kind)
+
+
+def _produced(
+    one: Input, number: int, cut: Cut, random: Random, trace: Trace
+) -> tuple[pa.Schema, list[list[list[pa.RecordBatch]]]]:
+    """Return the schema of the rows that are sent, and for each partition the batches of each producer."""
+    table: Any = one.rows
+    shares = _divided(table, random) if cut.producers else [table]
+    wire = table.schema if one.map_schema is None else one.map_schema
+    found: list[list[list[pa.RecordBatch]]] = [[] for _ in range(cut.num_partitions)]
+    name = f"map of input {number}" if number else "map"
+    for producer, share in enumerate(shares):
+        batches = _cut(share, random) if cut.map_batches else _whole(share)
+        if one.map is not None:
+            _note(trace, name, batches)
+        made = _called("map", one.map, [(table.schema, batches)], cut)
+        made = list(SchemaCast(wire, "map", "map_schema").all(iter(made)))
+        by = [one.by] if isinstance(one.by, str) else one.by
+        selector = selector_of(by, producer, cut.num_partitions, cut.seed)
+        for partition, batches in enumerate(_placed(made, wire, selector, cut.num_partitions)):
+            found[partition].append(batches)
+    return wire, found
+
+
+def _placed(
+    batches: Sequence[pa.RecordBatch], schema: pa.Schema, selector: Any, partitions: int
+) -> list[list[pa.RecordBatch]]:
+    """Return the batches of each partition, as Headgate places their rows."""
+    with ShuffleEnvironment() as environment:
+        partition = environment.create_result_partition(partitions, kind="blocking", schema=schema)
+        with RecordWriter(partition, schema, selector=selector) as writer:
+            for batch in batches:
+                writer.emit(batch)
+        found = []
+        for index in range(partitions):
+            gate = environment.create_input_gate([partition.address(index)], schema=schema)
+            read = pa.Table.from_batches(RecordReader(gate, schema=schema), schema)
+            gate.close()
+            found.append(_whole(_copied(read)))
+        return found
+
+
+def _copied(table: pa.Table) -> pa.Table:
+    """Return a copy that outlives the environment whose pages the table holds."""
+    written = pa.BufferOutputStream()
+    with pa.ipc.new_stream(written, table.schema) as stream:
+        stream.write_table(table)
+    return pa.ipc.open_stream(written.getvalue()).read_all()
+
+
+def _in_order(
+    wire: pa.Schema, parts: list[list[pa.RecordBatch]], sort: Any, cut: Cut, random: Random
+) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """Return the batches of one partition as reduce gets them."""
+    if cut.order:
+        # A producer's own batches stay in their order.
+        queues = [list(_cut(pa.Table.from_batches(some, wire), random)) for some in parts if some]
+        batches = []
+        while queues:
+            queue = random.choice(queues)
+            batches.append(queue.pop(0))
+            queues = [one for one in queues if one]
+    else:
+        batches = [batch for some in parts for batch in some]
+    if sort:
+        batches = list(sort_batches(batches, sort, _SORT_MEMORY))
+    table = pa.Table.from_batches(batches, wire)
+    return wire, _cut(table, random) if cut.reduce_batches else _whole(table)
+
+
+def _called(
+    name: str,
+    function: BatchFunction | None,
+    given: Sequence[tuple[pa.Schema, list[pa.RecordBatch]]],
+    cut: Cut,
+) -> list[Any]:
+    """Return the batches that a function makes of the given ones."""
+    if function is None:
+        return list(given[0][1])
+
+    def made() -> Iterator[Any]:
+        sources = [Batches(iter(batches), schema) for schema, batches in given]
+        return returned(name, function(*sources))
+
+    if cut.again:
+        abandoned = made()
+        next(abandoned, None)
+        abandoned.close()  # type: ignore[attr-defined]
+    return list(made())
+
+
+def _note(trace: Trace, name: str, batches: list[pa.RecordBatch]) -> None:
+    trace.batches.setdefault(name, []).append([batch.num_rows for batch in batches])
+
+
+def _table(rows: Any) -> pa.Table:
+    """Return rows as a table, with the types in which Spark would have them."""
+    table = rows if isinstance(rows, pa.Table) else _table_of(rows)
+    kinds = [field.with_type(plain_type(field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds))
+
+
+def _table_of(rows: Any) -> pa.Table:
+    batches = list(returned("rows", rows))
+    if not batches or not all(isinstance(batch, pa.RecordBatch) for batch in batches):
+        empty = next(iter(batches_of(rows)), None)
+        raise OptionError(
+            f"rows is a {type(rows).__name__}, not a table",
+            have="no batches" if empty is None else type(empty).__name__,
+            remedy="a pyarrow.Table · a DataFrame of polars or pandas · a list of batches",
+        )
+    return pa.Table.from_batches(batches)
+
+
+def _whole(table: pa.Table) -> list[pa.RecordBatch]:
+    """Return all rows in one batch; no batch if there are no rows."""
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
+    return [batch for batch in batches if batch.num_rows]
+
+
+def _cut(table: pa.Table, random: Random) -> list[pa.RecordBatch]:
+    """Return the rows in batches of any size, some without rows."""
+    whole = _whole(table)
+    if not whole:
+        return [pa.RecordBatch.from_pylist([], schema=table.schema)] * random.randrange(2)
+    (batch,) = whole
+    ends = sorted(random.randint(0, batch.num_rows) for _ in range(random.randrange(_BATCHES)))
+    starts = [0, *ends]
+    return [
+        batch.slice(start, end - start)
+        for start, end in zip(starts, [*ends, batch.num_rows], strict=True)
+    ]
+
+
+def _divided(table: pa.Table, random: Random) -> list[pa.Table]:
+    """Return the rows of each producer; some may have none."""
+    ends = sorted(random.randint(0, table.num_rows) for _ in range(random.randrange(_PRODUCERS)))
+    starts = [0, *ends]
+    return [
+        table.slice(start, end - start)
+        for start, end in zip(starts, [*ends, table.num_rows], strict=True)
+    ]
