@@ -59,7 +59,7 @@ def finish(process, seconds=60):
     return out, err
 
 
-@pytest.mark.parametrize("call", ["", ", map=lambda batches: batches"])
+@pytest.mark.parametrize("call", ["", ", map=lambda batches: batches, schema=df.schema"])
 def test_one_slot_is_enough(tmp_path, call):
     body = f"""
     spark.conf.set("spark.headgate.mode", "auto")
@@ -78,7 +78,7 @@ def test_stopping_spark_ends_everything(tmp_path):
     errors = []
     def act():
         try:
-            exchange(df, by="id", map=slow).collect()
+            exchange(df, by="id", map=slow, schema=df.schema).collect()
         except Exception as error:
             errors.append(error)
     thread = threading.Thread(target=act)
@@ -108,7 +108,7 @@ def test_ctrl_c_in_the_driver_ends_both_jobs(tmp_path):
         print("running", flush=True)
     threading.Thread(target=tell, daemon=True).start()
     try:
-        exchange(df, by="id", map=slow).collect()
+        exchange(df, by="id", map=slow, schema=df.schema).collect()
     except KeyboardInterrupt:
         started = time.monotonic()
         tracker = spark.sparkContext.statusTracker()

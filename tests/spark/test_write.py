@@ -147,7 +147,7 @@ def test_a_failing_function_leaves_nothing(spark, numbers, tmp_path, way):
         raise KeyError("not today")
 
     sink = FileSink(tmp_path / "deep" / "out", max_rows_per_file=100)
-    df, how = numbers, {"by": "k", "num_partitions": 2, way: fail}
+    df, how = numbers, {"by": "k", "num_partitions": 2, way: fail, "schema": numbers.schema}
     if way == "alone":
         df, how = numbers.mapInArrow(fail, numbers.schema), {}
     with pytest.raises(Exception, match="not today") as caught:

@@ -49,7 +49,7 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
         thread = threading.Thread(target=watch)
         thread.start()
         second = outcome(
-            exchange(numbers, by="k", num_partitions=2, reduce=stay).collect
+            exchange(numbers, by="k", num_partitions=2, reduce=stay, schema=numbers.schema).collect
         )
         went = gone.exists()
         ended.set()

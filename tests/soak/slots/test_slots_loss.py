@@ -76,7 +76,7 @@ def test_an_executor_that_goes_in_the_middle_of_a_run(how, tmp_path):
         gone = []
         thread = threading.Thread(target=leave)
         thread.start()
-        result = outcome(exchange(numbers, by="k", map=gentle, num_partitions=2).collect)
+        result = outcome(exchange(numbers, by="k", map=gentle, schema=numbers.schema, num_partitions=2).collect)
         thread.join()
         verdict = time.monotonic() - gone[0]
         after = outcome(exchange(numbers, by="k", num_partitions=1).collect)

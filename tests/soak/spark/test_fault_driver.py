@@ -126,7 +126,7 @@ def is_running(pid):
 @pytest.mark.parametrize("whole", [False, True], ids=lambda whole: "whole" if whole else "python")
 def test_a_driver_that_is_stopped_for_5_seconds(driver, whole):
     one = driver("""
-    print(add_up(exchange(df, by="id", num_partitions=2, map=slow(8), reduce=waiting)))
+    print(add_up(exchange(df, by="id", num_partitions=2, map=slow(8), reduce=waiting, schema=df.schema)))
     spark.stop()
     """)
     one.wait_for_workers()
@@ -147,7 +147,7 @@ def children(driver):
 
 def test_a_driver_that_is_silent_too_long_and_comes_back(driver):
     one = driver("""
-    print(add_up(exchange(df, by="id", num_partitions=2, map=slow(4), reduce=waiting,
+    print(add_up(exchange(df, by="id", num_partitions=2, map=slow(4), reduce=waiting, schema=df.schema,
         heartbeat_timeout="2s")))
     print(add_up(exchange(df, by="id", num_partitions=2)))
     spark.stop()
@@ -168,7 +168,7 @@ def test_a_driver_that_is_silent_too_long_and_comes_back(driver):
 )
 def test_a_driver_that_is_gone_leaves_no_process_behind(driver, how):
     one = driver("""
-    result = exchange(df, by="id", num_partitions=2, map=slow(600), reduce=waiting)
+    result = exchange(df, by="id", num_partitions=2, map=slow(600), reduce=waiting, schema=df.schema)
     threading.Thread(target=lambda: result.count(), daemon=True).start()
     while not (folder / "leave").exists() and not (folder / "end").exists():
         time.sleep(0.05)

@@ -54,7 +54,12 @@ def test_a_process_that_is_stopped_for_good_is_replaced_and_named_in_the_log(
             yield batch
 
     out = exchange(
-        numbers, by="k", num_partitions=partitions, heartbeat_timeout="2s", **{role: stop}
+        numbers,
+        by="k",
+        num_partitions=partitions,
+        heartbeat_timeout="2s",
+        schema=numbers.schema,
+        **{role: stop},
     )
     with caplog.at_level("WARNING", "headgate.spark"):
         assert sorted(out.toArrow()["id"].to_pylist()) == list(range(20_000))
