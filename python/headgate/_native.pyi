@@ -1,6 +1,6 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, final
+from typing import Any, Self, final
 
 import pyarrow as pa
 
@@ -33,6 +33,16 @@ def keep_small(
     max_page_bytes: int,
 ) -> list[tuple[int, int, int, bytes]] | None:
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
+
+@final
+class OwnFrames:
+    """Iterates over what a task yields; of an error it raises what a function returns for it."""
+
+    def __new__(
+        cls, iterator: Iterator[Any], shown: Callable[[BaseException], BaseException]
+    ) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
 
 @final
 class Environment:

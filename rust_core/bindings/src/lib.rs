@@ -15,6 +15,7 @@ mod input;
 mod interrupt;
 mod kept;
 mod options;
+mod own_frames;
 mod partition;
 mod reader;
 mod readiness;
@@ -40,6 +41,8 @@ mod _native {
     use crate::heartbeat::HeartbeatManager;
     #[pymodule_export]
     use crate::kept::{keep_small, read_kept_index, write_kept_indexes};
+    #[pymodule_export]
+    use crate::own_frames::OwnFrames;
     #[pymodule_export]
     use crate::partition::ResultPartition;
     #[pymodule_export]

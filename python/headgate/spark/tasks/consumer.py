@@ -104,7 +104,7 @@ class _Resident:
             where = here().words("consumer")
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
-            raise failure.error from failure.error.__cause__
+            raise
         except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
             known = error if self._ended is not None else self._explain(error)
             raise (known if self._ended is None else self._over(self._ended)) from None

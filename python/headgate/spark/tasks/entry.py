@@ -6,7 +6,10 @@ import importlib
 import pickle
 from typing import TYPE_CHECKING
 
+from headgate import _native
 from headgate.spark.tasks.heap import settle
+from headgate.spark.tasks.tracebacks import shown
+from headgate.spark.tasks.user_function import UserFunctionFailed
 from headgate.spark.tasks.worker_socket import without_delays
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(body: str, task: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return what a task yields.
+    """Return what a task yields. Its errors have the user's frames alone.
 
     Args:
         body: the module whose ``run(task, batches)`` does the work.
@@ -29,4 +32,8 @@ def run(body: str, task: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         pickle.loads(task),  # noqa: S301 - from the driver's own closure
         without_delays(batches),
     )
-    return rows
+    return _native.OwnFrames(rows, _shown)
+
+
+def _shown(error: BaseException) -> BaseException:
+    return shown(error.error if isinstance(error, UserFunctionFailed) else error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.spark.schema_cast import SchemaCast
-from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+from headgate.spark.tasks.user_function import Source, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,10 +44,7 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
         batches = joined(batches, task.batch_bytes)
     source = Source(batches, task.input, lambda _: None)
     cast = SchemaCast(task.schema, task.name, task.option)
-    try:
-        yield from cast.all(apply(task.name, task.function, source))
-    except UserFunctionFailed as failure:
-        raise failure.error from failure.error.__cause__
+    yield from cast.all(apply(task.name, task.function, source))
     if source.error is not None:
         raise source.error  # the function caught it and went on, so rows are missing
 

@@ -12,7 +12,7 @@ from headgate.spark.tasks.kept_files import mark_committed
 from headgate.spark.tasks.places import Places
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.timing import Clock, yielded
-from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+from headgate.spark.tasks.user_function import Source, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -172,10 +172,7 @@ def _reduce(
         made = apply("reduce", task.reduce, *sources)
         if task.reduce is not None:
             made = SchemaCast(task.result, "reduce").all(made)
-        try:
-            yield from yielded(made, counts.clock)
-        except UserFunctionFailed as failure:
-            raise failure.error from failure.error.__cause__
+        yield from yielded(made, counts.clock)
         for source in sources:
             if source.error is not None:
                 raise source.error  # reduce caught it and went on, so rows are missing

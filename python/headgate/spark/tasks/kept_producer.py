@@ -97,11 +97,8 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             numbers = numbers_in(batches)
             splits = task.source.splits_of(numbers)
             read = closing(task.source.records(numbers))
-        try:
-            with read as rows:
-                _write(task, output, rows, clock)
-        except UserFunctionFailed as failure:
-            raise failure.error from failure.error.__cause__
+        with read as rows:
+            _write(task, output, rows, clock)
         place = place_in(folder, task.exchange, me.partition, me.attempt)
         kept = output.keep(place)
         if task.is_stable and kept.subpartitions:

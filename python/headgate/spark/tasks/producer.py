@@ -105,7 +105,7 @@ class _Sender:
             where = here().words("producer")
             cause = Cause.of(user_error(failure, where), where=where)
             self._control.send("FAILED", cause.fields())
-            raise failure.error from failure.error.__cause__
+            raise
         except Exception as error:  # noqa: BLE001 - every error is reported to the coordinator
             if self._finish.is_set():
                 return self._stopped()

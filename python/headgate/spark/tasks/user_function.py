@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate.batches import Batches, returned
 from headgate.spark.tasks.timing import FUNCTION, INPUT, Clock
+from headgate.spark.tasks.tracebacks import users_frames
 from headgate.spark.wire.cause import message_of, one_line, sendable, traceback_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class UserFunctionFailed(Exception):
         self.name = name
         line = one_line(message_of(error), _SUMMARY)
         self.summary = f"{name} raised {type(error).__name__}" + (f": {line}" if line else "")
-        text = _own_traceback(error)
+        text = traceback_of(error, users_frames(error))
         self.text = sendable(text, MAX_TEXT)
         self.error = error if self.text == text else user_error(self, "")
 
@@ -161,12 +162,3 @@ def user_error(failure: UserFunctionFailed, where: str) -> errors.HeadgateError:
     """Return the error that stands for a failed user function in other processes."""
     error = errors.UserFunctionError(failure.summary, have=where)
     return error.caused_by(failure.text)
-
-
-def _own_traceback(error: BaseException) -> str:
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        if frames.tb_frame.f_globals.get("__name__") != __name__:
-            break
-        frames = frames.tb_next
-    return traceback_of(error, frames)
