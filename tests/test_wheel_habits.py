@@ -6,10 +6,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+
+import headgate
+from headgate import _native
+
+PACKAGE = Path(headgate.__file__).parent
 
 PROBE = """
 import json, sys
@@ -54,6 +62,32 @@ def test_import_starts_no_thread_and_brings_nobody_along():
     assert "headgate._native" in seen["modules"]
     assert not tops(seen) & {"numpy", "pandas", "pyarrow", "pyspark", "py4j", "polars"}
     assert not tops(seen) & {"asyncio", "multiprocessing", "ssl", "unittest"}
+
+
+def imported_from(path):
+    program = f"import sys; sys.path.insert(0, {str(path)!r}); import headgate"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_wheel_given_as_py_files_says_what_to_do(tmp_path):
+    wheel = tmp_path / "headgate-0.1.0-cp311-abi3-linux_x86_64.whl"
+    with ZipFile(wheel, "w") as archive:
+        for path in PACKAGE.rglob("*.py"):
+            archive.write(path, path.relative_to(PACKAGE.parent))
+        archive.write(_native.__file__, "headgate/_native.abi3.so")
+    said = imported_from(wheel)
+    assert "[HG-1102] headgate was imported from an archive" in said
+    assert f"import of {wheel}/headgate" in said
+    assert "spark.archives" in said
+
+
+def test_a_folder_without_the_native_module_says_so(tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "headgate", ignore=shutil.ignore_patterns("*.so"))
+    assert f"[HG-1102] headgate has no native module in {tmp_path}" in imported_from(tmp_path)
 
 
 def test_importing_the_spark_layer_needs_no_spark():

@@ -3,7 +3,12 @@
 Importing it starts no thread, opens no socket and loads neither pyspark nor the whole of pyarrow.
 """
 
-from headgate._native import __version__
+try:
+    from headgate._native import __version__
+except ModuleNotFoundError as error:
+    from headgate._missing import without_native
+
+    raise without_native(__path__[0]) from error
 from headgate.address import ChannelAddress
 from headgate.batches import Batches
 from headgate.data_types import DataType, EndOfDataStatus

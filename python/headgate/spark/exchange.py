@@ -181,6 +181,7 @@ def exchange(
             ``parallelism`` or ``watermarks`` with a DataFrame.
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
+        WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
         NotEnoughSlots: The consumers of a pipelined exchange and one producer need more slots than the
             cluster has.
         NotBuiltError: ``mode="pipelined"`` or ``watermarks`` in a session of Spark Connect; or

@@ -17,6 +17,7 @@ from headgate.spark.schema import arrow_schema, result_schema
 from headgate.spark.source_input import SourceInput
 from headgate.spark.source_schema import spark_schema
 from headgate.spark.tasks.user_function import Order
+from headgate.spark.worker_python import check_workers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,6 +128,7 @@ def check(
             DataFrame is streaming.
         UnknownColumnError: ``by`` names a column that the sent rows do not have.
         UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
+        WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     for name, function in (("map", map), ("reduce", reduce)):
@@ -163,6 +165,7 @@ def check(
         wire = wire if map_schema is None else _struct(map_schema, "map_schema")
     timezone = session.conf.get("spark.sql.session.timeZone") or "UTC"
     wire_schema = arrow_schema(wire, timezone)
+    check_workers(session)
     columns = Columns(
         wire,
         session.conf.get("spark.sql.caseSensitive") == "true",
