@@ -154,9 +154,8 @@ def _refuse_unknown(given: Any, known: Mapping[str, Option], role: str) -> None:
             near = close_matches(name, known)
             raise OptionError(
                 f"{name!r} is no {role}",
-                asked=name,
-                have=", ".join(known),
-                remedy=" · ".join(near),
+                have=f"{len(known)} options, see docs/options.md",
+                remedy=" · ".join(near) or f"omit {name}",
                 details={"option": name, "close": near},
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, Self, TypeAlias
 
+from headgate._kinds import kind_of
 from headgate.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _items(name: str, made: Any) -> Iterable[Any]:
     if isinstance(made, Iterable) and not isinstance(made, (str, bytes, Mapping)):
         return made
     raise SchemaMismatchError(
-        f"{name} returned {'None' if made is None else f'a {type(made).__name__}, not batches'}",
+        f"{name} returned {kind_of(made)}" + ("" if made is None else ", not batches"),
         asked=f"an iterator of record batches from {name}",
         remedy="yield each batch · return a table, or a DataFrame of polars or pandas",
     )
@@ -177,10 +178,13 @@ def batches_of(item: Any) -> Iterable[Any]:
         named = [name for name in table.column_names if not name.startswith("__index_level_")]
         batches: list[pa.RecordBatch] = table.select(named).to_batches()
         return batches
-    if hasattr(item, "__arrow_c_stream__"):
-        stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
-        return stream
-    return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
+    try:
+        if hasattr(item, "__arrow_c_stream__"):
+            stream: Iterable[pa.RecordBatch] = pa.RecordBatchReader.from_stream(item)
+            return stream
+        return (pa.record_batch(item),) if hasattr(item, "__arrow_c_array__") else (item,)
+    except pa.ArrowInvalid:
+        return (item,)  # a single column
 
 
 def _is_pandas(item: Any) -> bool:

@@ -115,7 +115,7 @@ def test_no_rows_are_returned_for_none(kind):
     ("returned", "text"),
     [
         (None, "reduce returned None"),
-        (7, "reduce returned a int, not batches"),
+        (7, "reduce returned an int, not batches"),
         ("rows", "reduce returned a str, not batches"),
         ({"n": [1]}, "reduce returned a dict, not batches"),
         ([None], "reduce returned None, not a record batch"),

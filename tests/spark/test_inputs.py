@@ -213,7 +213,7 @@ def test_inputs_that_cannot_be_joined_are_refused(spark, trades, quotes):
     refused([trades, short], r"\(sym bigint\) and \(sym int\)")
     refused([trades, Input(quotes, by=["sym", "at"])], "other types")
     refused([trades, Input(trades.select(), by=BroadcastSelector())], "no columns")
-    refused([trades, 7], "is a int, not a DataFrame or a source")
+    refused([trades, 7], "input 1 is an int, not a DataFrame of Spark or a source")
     events = Parts(2, enumerator=GreetingEnumerator, reader=GreetingReader)
     refused([trades, Input(events, by="id")], "HG-2201|events", NotBuiltError)
 

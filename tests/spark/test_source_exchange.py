@@ -304,7 +304,7 @@ def test_sparks_shuffle_refuses_a_source_whose_readers_send_events(spark):
         (Parts(1, reader=threading.Lock()), {}, "'parts' cannot be pickled"),
         (Parts(1), {"parallelism": 0}, "parallelism=0"),
         (Parts(1), {"parallelism": "many"}, "parallelism='many'"),
-        (Parts(1), {"watermarks": 5}, "watermarks is a int"),
+        (Parts(1), {"watermarks": 5}, "watermarks is an int"),
         (Parts(1), {"spark": "yes"}, "spark is a str"),
         (Parts(1), {"schema": "a long"}, "without map and reduce"),
         ("files", {}, "the first argument is a str"),

@@ -309,7 +309,7 @@ class NumberReader(PartReader):
     ("reader", "said"),
     [
         (LargeEventReader, "event 'large' with 40000 bytes"),
-        (NumberReader, "emitted a int, not an Arrow batch"),
+        (NumberReader, "emitted an int, not an Arrow batch"),
     ],
 )
 def test_a_reader_that_breaks_its_contract_is_named(spark, reader, said):

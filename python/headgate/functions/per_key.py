@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate._units import parse_size
 from headgate.batches import returned
@@ -117,7 +118,10 @@ class PerKey:
             raise OptionError("keys is empty", remedy="name a column")
         self.sort = _names("sort", sort)
         if not callable(function):
-            raise OptionError(f"function is a {type(function).__name__}, not a function")
+            raise OptionError(
+                f"function is {kind_of(function)}, not a function",
+                remedy="def f(group): ..., which returns a table or a DataFrame",
+            )
         if as_ not in LIBRARIES:
             choices = " · ".join(f'as_="{name}"' for name in LIBRARIES)
             raise OptionError(f"as_={as_!r} is unknown", remedy=choices)
@@ -148,10 +152,13 @@ class PerKey:
 
 
 def _names(option: str, names: Any) -> list[str]:
-    found = [names] if isinstance(names, str) else list(names)
+    found = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
     wrong = [name for name in found if not isinstance(name, str)]
     if wrong:
-        raise OptionError(f"{option} has {wrong[0]!r}, which is not the name of a column")
+        raise OptionError(
+            f"{option} has {wrong[0]!r}, which is not the name of a column",
+            remedy=f'{option}="user" · {option}=["user", "day"]',
+        )
     return found
 
 

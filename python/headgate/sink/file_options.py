@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from pyarrow import fs
 
+from headgate._kinds import kind_of
 from headgate._matches import close_matches
 from headgate._units import parse_duration, parse_size
 from headgate.errors import OptionError
@@ -44,7 +45,7 @@ class FileSinkOptions:
             raise OptionError(f"max_rows_per_file={rows!r} is not a whole number of at least 1")
         if self.filesystem is not None and not isinstance(self.filesystem, fs.FileSystem):
             raise OptionError(
-                f"filesystem is a {type(self.filesystem).__name__}, not one of pyarrow's",
+                f"filesystem is {kind_of(self.filesystem)}, not one of pyarrow's",
                 remedy="pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs)) · leave it out",
             )
         if _parsed("target_file_size", self.target_file_size, parse_size) < 1:

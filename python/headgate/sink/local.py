@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._kinds import kind_of
 from headgate.errors import ClosedError
 from headgate.sink.api import Sink, SinkWriter, WriterContext, WriteResult
 from headgate.sink.commit import abort_after
@@ -122,5 +123,5 @@ def _batches(data: Any) -> tuple[Iterator[pa.RecordBatch], pa.Schema | None]:
         reader = pa.RecordBatchReader.from_stream(data)
         return iter(reader), reader.schema
     if not isinstance(data, Iterable):
-        raise TypeError(f"a {type(data).__name__} has no record batches")
+        raise TypeError(f"{kind_of(data)} has no record batches")
     return iter(data), None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.errors import NotBuiltError, OptionError
 from headgate.selectors import HashSelector
 from headgate.spark.keys import type_of, words
-from headgate.spark.request import check
+from headgate.spark.request import check, check_parameters
 from headgate.spark.source_input import is_table, refuse_for_table, session_of, source_input
 
 if TYPE_CHECKING:
@@ -67,7 +67,9 @@ def requests_of(
     """
     if not 1 <= len(inputs) <= MOST:
         raise OptionError(
-            f"an exchange has 1 to {MOST} inputs", asked=f"{len(inputs)} inputs", remedy="a union"
+            f"an exchange has 1 to {MOST} inputs",
+            asked=f"{len(inputs)} inputs",
+            remedy="a union of some" if inputs else "a DataFrame of a Spark session",
         )
     if reduce is None or schema is None:
         missing = "reduce" if reduce is None else "schema"
@@ -87,8 +89,10 @@ def requests_of(
     if parallelism is not None and all(is_table(one.data) for one in given):
         refuse_for_table(given[0].data, spark, parallelism, None)
     requests = []
-    for one in given:
-        data = one.data if is_table(one.data) else source_input(one.data, None)
+    check_parameters("reduce", reduce, len(given))
+    for number, one in enumerate(given):
+        what = f"input {number}"
+        data = one.data if is_table(one.data) else source_input(one.data, None, what)
         own = {**options, "map_schema": one.map_schema}
         key = by if one.by is None else one.by
         order = sort_within if one.sort_within is None else one.sort_within

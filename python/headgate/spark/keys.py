@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = "str | tuple[str, ...] | Column"
 
 #: What Spark prints for a column or a field, unless its name is unusual.
-_NAME: Final = re.compile(r"[\w.]+")
+_NAME: Final = re.compile(r"[^\W\d][\w.]*")
 #: What Spark prints for ``df.a.k``.
 _EXTRACTED: Final = re.compile(r"([^\[\]']+)((?:\['[^\[\]']+'\])+)")
 #: A part of a name in Spark's notation: between backquotes, or up to the next dot.
@@ -66,10 +66,10 @@ class Columns:
         try:
             return self._named(text if extracted is None else _path_of(extracted))
         except UnknownColumnError as error:
-            if not self.not_computed:
-                return name
             if _NAME.fullmatch(text):
                 raise
+            if not self.not_computed:
+                return name
             raise OptionError(
                 f"{self.argument}={text} is more than the name of a column, and {self.not_computed}",
                 asked=f"{self.argument}={name}",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from headgate import _options
-from headgate._matches import close_matches
+from headgate._kinds import kind_of, parameters_taken
 from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 #: What ``by`` takes: names of columns and fields, Columns, a selector or a function.
 By: TypeAlias = "str | Column | Iterable[str | Column] | Selector | None"
+
+
+_FUNCTION: Final = "def f(batches): ..., which returns batches, a table or a DataFrame"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,13 @@ def check(
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
     for name, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
-            raise OptionError(f"{name} is a {type(function).__name__}, not a function")
+            raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=_FUNCTION)
+    check_parameters("map", map, 1)
+    if is_alone:
+        check_parameters("reduce", reduce, 1)
     if schema is not None and map is None and reduce is None:
         raise OptionError(
             "schema needs map or reduce, whose columns it declares",
-            asked=f"schema={schema!r}, without map and reduce",
             remedy="omit schema · pass map or reduce",
         )
     if schema is None and (map is not None or reduce is not None):
@@ -155,8 +160,7 @@ def check(
     if map_schema is not None and (map is None or reduce is None):
         raise OptionError(
             "map_schema needs both map and reduce",
-            asked=f"map_schema={map_schema!r}",
-            remedy="schema= for the columns of the only function",
+            remedy="omit map_schema: schema declares the columns of the only function",
         )
     result = data.schema if schema is None else _struct(schema, "schema")
     wire = data.schema
@@ -190,6 +194,19 @@ def check(
     )
 
 
+def check_parameters(name: str, function: BatchFunction | None, inputs: int) -> None:
+    """Refuse a function that cannot be called with so many inputs."""
+    wrong = "" if function is None else parameters_taken(function, inputs)
+    if wrong:
+        each = (
+            "the batches of the input" if inputs == 1 else f"the batches of each of {inputs} inputs"
+        )
+        raise OptionError(
+            f"{name} cannot be called with {each}: {wrong}",
+            remedy=_FUNCTION if inputs == 1 else "a function with a parameter for each input",
+        )
+
+
 def _why_not_computed(
     data: DataFrame | SourceInput, map_: Any, options: _options.Options, is_alone: bool
 ) -> str:
@@ -211,43 +228,53 @@ def _partitioning(by: Any, columns: Columns) -> Any:
 
     if by is None:
         return None
-    if isinstance(by, (str, Column)):
-        by = [by]
-    if isinstance(by, (list, tuple)):
-        if not by or not all(isinstance(one, (str, Column)) for one in by):
-            raise OptionError(
-                "by takes names of columns, Columns, a selector or a function", asked=f"by={by!r}"
-            )
-        return columns.keys(by)
     if isinstance(by, HashSelector):
         exact = replace(columns, case_sensitive=True, of="the rows that are sent")
         keys: Any = exact.keys(by.columns)
         return HashSelector(keys)
-    if callable(by) or type(by).__module__.startswith("headgate"):
+    if isinstance(by, type):
+        raise OptionError(
+            f"by is {kind_of(by)}, not an object of it", remedy=f"by={by.__name__}(...)"
+        )
+    if callable(by) and not isinstance(by, Column):
+        wrong = parameters_taken(by, 1)
+        if wrong:
+            raise OptionError(
+                f"by is a function that cannot be called with a batch: {wrong}",
+                remedy="def by(batch): return a partition number for each row",
+            )
         return by
-    if isinstance(by, Iterable):
-        return _partitioning(list(by), columns)
-    near = close_matches(str(by), columns.schema.names)
-    raise OptionError(
-        f"by={by!r} is not a column name, a Column, a selector or a function",
-        remedy=" · ".join(f"by={name!r}" for name in near),
-    )
+    if type(by).__module__.startswith("headgate"):
+        return by
+    return _keys(by, columns, ", a selector, or a function")
 
 
 def _sort_within(names: Any, columns: Columns) -> list[Key]:
+    return [] if names is None else _keys(names, replace(columns, argument="sort_within"))
+
+
+def _keys(names: Any, columns: Columns, others: str = "") -> list[Key]:
+    """Return the keys that an argument names.
+
+    Args:
+        names: the argument.
+        columns: what it may name.
+        others: what else it takes, for the error text.
+    """
     from pyspark.sql import Column  # noqa: PLC0415 - pyspark only where Spark is
 
-    if names is None:
-        return []
     given = [names] if isinstance(names, (str, Column)) else names
-    if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise OptionError(f"sort_within={names!r} is not a name of a column, or several")
-    listed = list(given)
-    if not all(isinstance(one, (str, Column)) for one in listed):
+    is_list = isinstance(given, Iterable) and not isinstance(given, Mapping)
+    listed = list(given) if is_list else []
+    if not listed or not all(isinstance(one, (str, Column)) for one in listed):
+        known = columns.schema.names
         raise OptionError(
-            "sort_within takes names of columns, or Columns", asked=f"sort_within={names!r}"
+            f"{columns.argument} takes names of columns, or Columns{others}",
+            asked=f"{columns.argument}={names!r}",
+            have=", ".join(known) or "no columns",
+            remedy=f'{columns.argument}="{known[0]}"' if known else "a DataFrame with columns",
         )
-    return replace(columns, argument="sort_within").keys(listed)
+    return columns.keys(listed)
 
 
 def _struct(schema: StructType | pa.Schema | str, name: str) -> StructType:
@@ -271,6 +298,6 @@ def _struct(schema: StructType | pa.Schema | str, name: str) -> StructType:
         if isinstance(parsed, Struct):
             return parsed
     raise OptionError(
-        f"{name} is a {type(schema).__name__}, not a DDL string, a StructType or a pyarrow.Schema",
+        f"{name} is {kind_of(schema)}, not a DDL string, a StructType or a pyarrow.Schema",
         remedy=f'{name}="user string, n long"',
     )

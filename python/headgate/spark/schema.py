@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.errors import UnsupportedTypeError
 
@@ -10,6 +10,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import types
     from pyspark.sql.types import DataType, StructType
+
+
+_FLAT: Final = "boolean, whole numbers, float, double, decimal, string, binary, date, timestamp"
+#: What can be done -> the types that can, beside flat ones.
+_FURTHER: Final = {
+    "be sent": ", arrays and structs of these, maps, day-time interval",
+    "be a key": ", arrays and structs of these",
+    "be sorted by": ", day-time interval",
+}
+_REMEDIES: Final = {
+    "be sent": "cast the column · drop it before the exchange",
+    "be a key": "cast the column · give another one, or a field of it",
+    "be sorted by": "give another column, or a field of it",
+}
 
 
 def arrow_schema(schema: StructType, timezone: str) -> pa.Schema:
@@ -66,8 +80,8 @@ def unsupported(column: str, kind: DataType, what: str) -> UnsupportedTypeError:
     return UnsupportedTypeError(
         f"column {column!r} of type {kind.simpleString()} cannot {what}",
         asked=f"{column} {kind.simpleString()}",
-        have="boolean, whole numbers, float, double, decimal, string, binary, date, timestamp, "
-        "arrays and structs of these" + ("" if what == "be a key" else ", maps, day-time interval"),
+        have=_FLAT + _FURTHER[what],
+        remedy=_REMEDIES[what],
         details={"column": column, "type": kind.simpleString()},
     )
 

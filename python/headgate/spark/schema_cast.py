@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate._kinds import kind_of
 from headgate.batches import batches_of
 from headgate.errors import SchemaMismatchError
 
@@ -89,7 +90,7 @@ class SchemaCast:
         for item in made:
             for batch in batches_of(item):
                 if not isinstance(batch, pa.RecordBatch):
-                    what = "None" if item is None else f"a {type(item).__name__}"
+                    what = kind_of(item)
                     raise SchemaMismatchError(
                         f"{self._function} returned {what}, not a record batch",
                         asked=_words(self._schema),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from headgate._kinds import kind_of
 from headgate.errors import OptionError
 from headgate.spark.confs import is_connect
 from headgate.spark.source_schema import spark_schema
@@ -41,8 +42,13 @@ class SourceInput:
         return SourcePlan(self.source, self.name, parallelism, self.watermarks)
 
 
-def source_input(source: Any, watermarks: Any) -> SourceInput:
-    """Check the first argument of exchange() and return it as a source.
+def source_input(source: Any, watermarks: Any, what: str = "the first argument") -> SourceInput:
+    """Check an input of exchange() and return it as a source.
+
+    Args:
+        source: the input.
+        watermarks: the strategy of its readers.
+        what: the input in words.
 
     Raises:
         OptionError: It is not a source, or a source that never ends, has no schema or no columns,
@@ -60,8 +66,8 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
         )
     if not isinstance(source, Source):
         raise OptionError(
-            f"the first argument is a {type(source).__name__}, not a DataFrame or a source",
-            remedy="a DataFrame of a classic session · a headgate.source.Source",
+            f"{what} is {kind_of(source)}, not a DataFrame of Spark or a source",
+            remedy=_to_spark(source),
         )
     name = source.name
     if source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED:
@@ -73,7 +79,7 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
         )
     if watermarks is not None and not isinstance(watermarks, WatermarkStrategy):
         raise OptionError(
-            f"watermarks is a {type(watermarks).__name__}, not a WatermarkStrategy",
+            f"watermarks is {kind_of(watermarks)}, not a WatermarkStrategy",
             remedy="watermarks=WatermarkStrategy.for_bounded_out_of_orderness(ms)",
         )
     _check_travels(name, source, watermarks)
@@ -93,6 +99,17 @@ def source_input(source: Any, watermarks: Any) -> SourceInput:
     return SourceInput(source, name, spark_schema(schema), watermarks)
 
 
+def _to_spark(data: Any) -> str:
+    """Return how to make a DataFrame of what was given."""
+    if isinstance(data, str):
+        return f"spark.table({data!r}) · spark.read.parquet({data!r}) · a headgate.source.Source"
+    if hasattr(data, "toDF"):
+        return "rdd.toDF() · a headgate.source.Source"
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "to_dict"):
+        return "spark.createDataFrame(table) · a headgate.source.Source"
+    return "a DataFrame of a Spark session · a headgate.source.Source"
+
+
 def session_of(spark: Any) -> SparkSession:
     """Return the session that reads a source: ``spark``, or the active session if it is None.
 
@@ -108,7 +125,7 @@ def session_of(spark: Any) -> SparkSession:
         raise OptionError(
             "a source needs a Spark session, and none is active"
             if spark is None
-            else f"spark is a {type(spark).__name__}, not a SparkSession",
+            else f"spark is {kind_of(spark)}, not a SparkSession",
             asked=f"spark={spark!r}",
             remedy="exchange(source, spark=spark)",
         )

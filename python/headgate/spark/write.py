@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from headgate._kinds import kind_of
 from headgate.batches import returned
 from headgate.errors import OptionError, SchemaMismatchError
 from headgate.spark.portable import portable
@@ -111,7 +112,7 @@ def write(
 
     if not isinstance(sink, SinkClass):
         raise OptionError(
-            f"sink is a {type(sink).__name__}, not a headgate.sink.Sink",
+            f"sink is {kind_of(sink)}, not a headgate.sink.Sink",
             remedy="FileSink(path)",
         )
     given = {

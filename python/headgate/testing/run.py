@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headgate._kinds import kind_of
 from headgate.batches import Batches, batches_of, returned
 from headgate.environment import ShuffleEnvironment
 from headgate.errors import OptionError
@@ -278,7 +279,7 @@ def _table_of(rows: Any) -> pa.Table:
     if not batches or not all(isinstance(batch, pa.RecordBatch) for batch in batches):
         empty = next(iter(batches_of(rows)), None)
         raise OptionError(
-            f"rows is a {type(rows).__name__}, not a table",
+            f"rows is {kind_of(rows)}, not a table",
             have="no batches" if empty is None else type(empty).__name__,
             remedy="a pyarrow.Table · a DataFrame of polars or pandas · a list of batches",
         )

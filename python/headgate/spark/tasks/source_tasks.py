@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headgate._kinds import kind_of
 from headgate.errors import HeadgateError, SourceError
 from headgate.source.api import SourceReaderContext
 from headgate.source.runtime.bell import Bell
@@ -100,7 +101,7 @@ class Reading:
             for record in self._polled():
                 if not isinstance(record, pa.RecordBatch):
                     raise SourceError(
-                        f"source {self._name!r} emitted a {type(record).__name__}, not an Arrow batch",
+                        f"source {self._name!r} emitted {kind_of(record)}, not an Arrow batch",
                         asked="pyarrow.RecordBatch",
                         have=type(record).__name__,
                     )

@@ -1,0 +1,80 @@
+"""What users see if they make a mistake: mistakes.txt has calls and the exact text of their errors."""
+
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions
+from tests.spark.masters import in_modes
+
+import headgate as hg
+from headgate.sink import FileSink
+from headgate.source.files import FileSource
+from headgate.source.numbers import NumberSequenceSource
+from headgate.spark import Input, exchange, write
+from headgate.testing import check, run
+
+pytestmark = in_modes("auto")
+
+PROMPT = ">>> "
+_, *BLOCKS = (Path(__file__).parent / "mistakes.txt").read_text("utf-8").split(f"\n{PROMPT}")
+MISTAKES = [block.rstrip("\n").split("\n", 1) for block in BLOCKS]
+
+TABLE = pa.table({"user": ["ann", "bob"], "at": [1, 2], "x": [0.5, 1.5]})
+SCHEMA = pa.schema(
+    [("user", pa.string()), ("at", pa.int64()), pa.field("x", pa.float64(), nullable=False)]
+)
+
+
+def same(batches):
+    return batches
+
+
+def of_two(left, right):
+    return left
+
+
+def reduced(reduce):
+    """Run a function over two rows, as a task does."""
+    return run(TABLE, by="user", reduce=reduce, schema=SCHEMA)
+
+
+@pytest.fixture
+def names(spark, tmp_path):
+    """What the calls use."""
+    df = spark.sql(
+        "SELECT 'ann' AS user, 1L AS at, named_struct('zip', 1) AS place, map('a', 1) AS tags, "
+        "interval '1' day AS days"
+    )
+    own = {"df": df, "spark": spark, "sink": FileSink(tmp_path / "out"), "F": functions}
+    shared = (exchange, write, same, of_two, reduced, run, check, Input, FileSource)
+    libraries = {"hg": hg, "pa": pa, "pl": pl, "pd": pd, "Numbers": NumberSequenceSource}
+    return own | libraries | {one.__name__: one for one in shared} | {"TABLE": TABLE}
+
+
+def said(code, names):
+    try:
+        result = eval(code, names)
+    except Exception as error:  # noqa: BLE001 - the text says which
+        return f"{type(error).__name__}: {error}"
+    return f"no error: {result}"
+
+
+def test_a_hundred_mistakes(names):
+    wrong = []
+    for code, expected in MISTAKES:
+        text = said(code, names)
+        if text != expected:
+            wrong.append(f"{PROMPT}{code}\n{text}\n--- not\n{expected}")
+    assert wrong == [], "\n\n".join(wrong)
+
+
+def test_each_says_what_to_do():
+    assert len(MISTAKES) >= 100
+    assert len({code for code, _ in MISTAKES}) == len(MISTAKES)
+    for code, text in MISTAKES:
+        if "[HG-" in text:
+            assert "\n  do one  " in text, code
+            assert "docs/options.md" not in text.split("do one")[1], code
