@@ -212,7 +212,7 @@ def test_columns_are_matched_to_the_schema():
         hg.BroadcastSelector(),
         lambda batch: [1] * batch.num_rows,
     ],
-    ids=str,
+    ids=["none", "column", "columns", "key group", "broadcast", "function"],
 )
 def test_rows_are_where_headgate_places_them(by):
     def placed(batches):

@@ -66,7 +66,7 @@ def test_unsupported_types_are_named_with_their_column(spark):
         ({"memory": "none"}, "memory"),
         ({"batch_bytes": "2g"}, "batch_bytes"),
         ({"mode": "kepd"}, "kept"),
-        ({"schema": "a long"}, "without map and reduce"),
+        ({"schema": "a long"}, "schema needs map or reduce"),
         ({"map": 3}, "not a function"),
         ({"map": same}, "schema is missing: the columns that map returns"),
         ({"map": same, "reduce": same}, "schema is missing: the columns that reduce returns"),
@@ -190,7 +190,7 @@ def test_a_streaming_dataframe_is_refused_and_foreach_batch_works(spark, tmp_pat
         exchange(rates, by="value")
     assert "foreachBatch" in str(caught.value)
     with pytest.raises(OptionError, match="streaming"):
-        exchange([rates, rates], by="value", reduce=same, schema="value long")
+        exchange([rates, rates], "value", reduce=lambda left, right: left, schema="value long")
     found = []
 
     def write(batch, _):

@@ -306,7 +306,7 @@ def test_sparks_shuffle_refuses_a_source_whose_readers_send_events(spark):
         (Parts(1), {"parallelism": "many"}, "parallelism='many'"),
         (Parts(1), {"watermarks": 5}, "watermarks is an int"),
         (Parts(1), {"spark": "yes"}, "spark is a str"),
-        (Parts(1), {"schema": "a long"}, "without map and reduce"),
+        (Parts(1), {"schema": "a long"}, "schema needs map or reduce"),
         ("files", {}, "the first argument is a str"),
         (Parts, {}, "Parts is a class"),
     ],
