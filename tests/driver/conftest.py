@@ -1,16 +1,7 @@
 """Fixtures of the tests of the driver and of task bodies without Spark."""
 
-import pytest
-from tests.faults.leftovers import Leftovers
+from tests.faults.nothing_left import nothing_left
 from tests.faults.watchdog import pytest_runtest_protocol
 
-#: pytest finds the hook by its name here.
-__all__ = ["pytest_runtest_protocol"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_left():
-    """Check that a test leaves no connection, thread, process or file."""
-    leftovers = Leftovers()
-    yield
-    leftovers.check()
+#: pytest finds the fixture and the hook by their names here.
+__all__ = ["nothing_left", "pytest_runtest_protocol"]
