@@ -205,7 +205,7 @@ def test_bad_arguments_are_refused_before_a_job_starts(spark, numbers, tmp_path)
         write(numbers, sink, by="kk")
     with pytest.raises(SchemaMismatchError, match="at least one column"):
         write(numbers.select(), sink)
-    with pytest.raises(OptionError, match="not a DataFrame or a source"):
+    with pytest.raises(OptionError, match="not a DataFrame of Spark or a source"):
         write([1, 2], sink, spark=spark)
     with pytest.raises(OptionError, match="another session"):
         write(numbers, sink, spark=spark.newSession())
