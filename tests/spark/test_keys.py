@@ -7,6 +7,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions
+from tests.spark.masters import COMPARED
 from tests.spark.plans import through_sparks_shuffle
 
 import headgate as hg
@@ -41,7 +42,7 @@ def same(batches):
 @pytest.mark.parametrize("by", ["a.k", "a.in.s", ["user", "a.k"], "A.`in`.S"], ids=str)
 class TestFields:
     @pytest.mark.usefixtures("mode")
-    @pytest.mark.parametrize("mode", ["auto", "kept", "pipelined"], indirect=True)
+    @pytest.mark.parametrize("mode", ["auto", *COMPARED], indirect=True)
     def test_rows_are_where_spark_places_them(self, nested, by):
         expected = self.expected(nested, by)
         assert placed(exchange(nested, by, num_partitions=3)) == expected
@@ -61,7 +62,7 @@ class TestFields:
 
 
 @pytest.mark.usefixtures("mode")
-@pytest.mark.parametrize("mode", ["kept", "pipelined"], indirect=True)
+@pytest.mark.parametrize("mode", COMPARED, indirect=True)
 def test_a_column_is_its_name(nested):
     expected = placed(nested.repartition(3, "a.k", "user"))
     for by in (

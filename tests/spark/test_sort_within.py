@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import functions
-from tests.spark.masters import in_modes
+from tests.spark.masters import COMPARED, in_modes
 from tests.spark.plans import through_sparks_shuffle
 
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
@@ -15,7 +15,7 @@ from headgate.spark import Input, exchange
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-in_all_modes = in_modes("auto", "kept", "pipelined")
+in_all_modes = in_modes("auto", *COMPARED)
 SORTS = ["n", ["user", "x", "n"], ["day", "x", "n"], ["a.k", "n"]]
 
 
