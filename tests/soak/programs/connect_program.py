@@ -113,7 +113,7 @@ def main():
     )
     spark.conf.unset("spark.headgate.numPartitions")
 
-    refused(NotBuiltError, "pipelined", df, "k", map=same, mode="pipelined")
+    refused(NotBuiltError, "pipelined", df, "k", map=same, schema=df.schema, mode="pipelined")
     numbers = NumberSequenceSource(0, 1000, batch_size=10, splits=7)
     read = exchange(numbers, numbers.schema.names, num_partitions=3, spark=spark)
     assert placed(read) == placed(
