@@ -26,17 +26,33 @@ def pipeline(request: Request, slots: Slots) -> DataFrame:
     Args:
         request: the call of exchange().
         slots: of the application. By default half of them get consumers; the others read a source.
+            Where consumers take shares of a core, all slots are for producers.
 
     Raises:
         NotEnoughSlots: The consumers and one producer cannot run at the same time.
     """
-    partitions = request.options["num_partitions"] or max(1, slots.number // 2)
+    from headgate.spark.driver.scheduler.shares import (  # noqa: PLC0415
+        MOST_PER_SLOT,
+        are_to_be_had,
+    )
+
+    given, readers = request.options["num_partitions"], request.options["parallelism"]
+    if are_to_be_had(request.context, request.session.version, slots):
+        partitions, most = given or slots.number, MOST_PER_SLOT * slots.number
+        if partitions > most:
+            needs = f"at least one slot for {MOST_PER_SLOT} partitions, here {partitions}"
+            raise _not_enough(
+                needs, partitions, most, -(-partitions // MOST_PER_SLOT), slots, request
+            )
+        return _plan(request, partitions, readers or slots.number, holds_slots=False)
+    partitions = given or max(1, slots.number // 2)
     if partitions + 1 > max(slots.number, slots.most):
-        raise _not_enough(partitions, slots, request)
-    return _plan(request, partitions, request.options["parallelism"] or slots.number - partitions)
+        needs = f"a task slot for each partition and one more, here {partitions + 1}"
+        raise _not_enough(needs, partitions, slots.number - 1, partitions + 1, slots, request)
+    return _plan(request, partitions, readers or slots.number - partitions, holds_slots=True)
 
 
-def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
+def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool) -> DataFrame:
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
@@ -45,6 +61,7 @@ def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
     owner = application.of(request.context)
+    shares = None if holds_slots else owner.shares
     exchange_id, secret = os.urandom(16), os.urandom(32)
     options = request.options
     heartbeat = options["heartbeat_timeout"]
@@ -73,11 +90,14 @@ def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
             given=request.given_schema,
         )
         df = request.session.range(0, readers, 1, readers) if request.df is None else request.df
-        return df.mapInArrow(portable(task, _PRODUCER, f"{words}: map"), RESULT)
+        profile = None if shares is None else shares.for_producers_of(df)
+        function = portable(task, _PRODUCER, f"{words}: map")
+        return df.mapInArrow(function, RESULT, profile=profile)
 
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     plan = Plan(producers, words, options["progress"], source, by_order)
-    owner.register(exchange_id, secret, ExchangeFacts(partitions, heartbeat), plan)
+    facts = ExchangeFacts(partitions, heartbeat, holds_slots)
+    owner.register(exchange_id, secret, facts, plan)
     consumers = request.session.range(0, partitions, 1, partitions)
     task = ConsumerTask(
         **common,
@@ -86,20 +106,33 @@ def _plan(request: Request, partitions: int, readers: int) -> DataFrame:
         result=request.result_schema,
         order=request.order,
     )
-    return consumers.mapInArrow(portable(task, _CONSUMER, f"{words}: reduce"), request.result)
+    function = portable(task, _CONSUMER, f"{words}: reduce")
+    profile = None if shares is None else shares.consumer
+    return consumers.mapInArrow(function, request.result, profile=profile)
 
 
-def _not_enough(partitions: int, slots: Slots, request: Request) -> NotEnoughSlots:
+def _not_enough(
+    needs: str, partitions: int, most: int, needed: int, slots: Slots, request: Request
+) -> NotEnoughSlots:
+    """Return the error for more partitions than these slots allow.
+
+    Args:
+        needs: the rule, with the number that was asked for.
+        partitions: those that were asked for.
+        most: partitions that fit.
+        needed: slots that the partitions need.
+        slots: of the application.
+        request: the call of exchange().
+    """
     asked = f"num_partitions={partitions} ({request.options.sources['num_partitions']})"
-    remedies = [f"num_partitions={slots.number - 1}"] if slots.number > 1 else []
-    remedies.append(f"a master with at least {partitions + 1} slots")
+    remedies = [f"num_partitions={most}"] if most else []
+    remedies.append(f"a master with at least {needed} slots")
     if request.options["mode"] == "pipelined":
         remedies.insert(0, 'mode="kept"')
     return NotEnoughSlots(
-        f"a pipelined exchange needs a task slot for each partition and one more, here {partitions + 1}; "
-        f"the cluster has {slots.number}",
+        f"a pipelined exchange needs {needs}; the cluster has {slots.number}",
         asked=asked,
         have=slots.words,
         remedy=" · ".join(remedies),
-        details={"needed": partitions + 1, "slots": slots.number},
+        details={"needed": needed, "slots": slots.number},
     )

@@ -6,11 +6,13 @@ import logging
 import os
 import signal
 import threading
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.scheduler.jobs import Jobs, Plan
+from headgate.spark.driver.scheduler.shares import profiles
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from headgate._native import ControlKey
     from headgate.spark.driver.runs.formation import ExchangeFacts
+    from headgate.spark.driver.scheduler.shares import Shares
     from headgate.spark.wire.messages import Message
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -59,6 +62,7 @@ class Application:
             bind_host, self._keys.get, make_side, retries, Timing(), self._places_of
         )
         self.port = self._server.port
+        self._context = context
         self._server.start()
         self._jobs.start()
         _chain_ctrl_c(self._jobs.interrupted)
@@ -66,6 +70,11 @@ class Application:
             _LOG.info(
                 "secrets of exchanges travel in Spark's closures; its own RPC is not encrypted"
             )
+
+    @cached_property
+    def shares(self) -> Shares:
+        """The resource profiles of resident consumers and their producers."""
+        return profiles(self._context)
 
     @property
     def is_alive(self) -> bool:

@@ -6,6 +6,7 @@ owns the coordinator (see server.py), so it has no locks. Time is an argument.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.errors import HeadgateError, ProtocolError
@@ -86,7 +87,12 @@ class Coordinator:
 
     def snapshot(self, slots: SlotFacts) -> Snapshot:
         """Return the runs that have not ended and the consumers, beside slots that were just read."""
-        return Snapshot(self.live_runs, self.consumers, self.blocked, slots)
+        return Snapshot(self.live_runs, self.consumers, self.blocked, self.whole(slots))
+
+    def whole(self, slots: SlotFacts) -> SlotFacts:
+        """Return the slots without the tasks that take only a share of a core."""
+        shares = {c.attempt for c in self.consumers if c.is_present and not c.holds_slot}
+        return replace(slots, busy=max(0, slots.busy - len(shares))) if shares else slots
 
     def take_effects(self) -> list[Effect]:
         """Return the effects since the last call, and those that they cause in turn."""
@@ -207,7 +213,7 @@ class Coordinator:
 
     def tick(self, now: float) -> None:
         """Form runs, end one if none can go on, and do what is due."""
-        held = {c.attempt for c in self.consumers if c.is_present}
+        held = {c.attempt for c in self.consumers if c.is_present and c.holds_slot}
         # Until Spark has answered, count only our own tasks.
         slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)
         for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
@@ -232,8 +238,11 @@ class Coordinator:
 
     def _consumer(self, connection: int, exchange: bytes, message: Message, now: float) -> None:
         fields = (message["stage"], message["partition"], message["attempt"])
-        consumer = Consumer(connection, exchange, *fields, index=message["index"])
-        partitions = self.exchanges[exchange].num_partitions
+        facts = self.exchanges[exchange]
+        consumer = Consumer(
+            connection, exchange, *fields, index=message["index"], holds_slot=facts.holds_slots
+        )
+        partitions = facts.num_partitions
         if consumer.index >= partitions:
             raise ProtocolError(f"a consumer of subpartition {consumer.index}, of {partitions}")
         first = self.outcomes.first_attempt(consumer, self.consumers)

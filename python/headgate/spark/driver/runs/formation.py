@@ -42,10 +42,17 @@ class StageFacts:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeFacts:
-    """An exchange, as far as the coordinator needs it."""
+    """An exchange, as far as the coordinator needs it.
+
+    Attributes:
+        num_partitions: consumers, if all of them run.
+        heartbeat_timeout: seconds of silence after which a task counts as lost.
+        holds_slots: True if each consumer holds a slot, False if it takes a share of a core.
+    """
 
     num_partitions: int
     heartbeat_timeout: float = 10.0
+    holds_slots: bool = True
 
 
 class Formation:

@@ -90,6 +90,8 @@ class Consumer(Member):
     """One resident consumer; ``index`` is its subpartition."""
 
     index: int = 0
+    #: True if its task takes a slot, False if a share of a core.
+    holds_slot: bool = True
     since: float = 0.0
     #: True once it was sent START in this epoch.
     started: bool = False

@@ -202,7 +202,8 @@ class Jobs:
 
         def told() -> None:
             coordinator = self._server.coordinator
-            coordinator.slots, coordinator.slot_facts = slots.there + slots.to_come, slots
+            coordinator.slots = slots.there + slots.to_come
+            coordinator.slot_facts = coordinator.whole(slots)
             coordinator.blocked = blocked
             coordinator.stage_facts(facts)
             if coordinator.stalls.look(coordinator.snapshot(slots), time.monotonic()):

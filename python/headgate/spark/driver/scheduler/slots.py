@@ -37,11 +37,13 @@ class Slots:
         number: slots to plan with: those of now, or those that are to come.
         words: their origin, for error texts.
         most: most slots that there may be; above ``number`` if nothing limits the executors.
+        each: slots of one executor; 0 if unknown.
     """
 
     number: int
     words: str
     most: int = 0
+    each: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ class SlotCounter:
         number = now + to_come if limit.most is not None else max(now, 2 * self._each(now))
         most = _UNLIMITED if limit.most is None else number
         words = f"{limit.words}, {now} slots there yet" if to_come else f"{now} there now"
-        return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most)
+        return Slots(number, f"{words}, spark.task.cpus={self._cpus}", most, self._each(now))
 
     def look(self) -> SlotFacts:
         """Return the slots of this moment."""

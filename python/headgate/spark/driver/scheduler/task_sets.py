@@ -21,7 +21,7 @@ TAGS: Final = "spark.job.tags"
 DESCRIPTION: Final = "spark.job.description"
 #: Most stages that are read; a log line names fewer.
 _MAX_STAGES: Final = 50
-#: Spark's id of the resource profile that the slots are counted for.
+#: Spark's id of the resource profile that all executors have without another one.
 _DEFAULT_PROFILE: Final = 0
 
 
@@ -39,12 +39,20 @@ def stage_tasks(context: SparkContext) -> list[StageTasks]:
                 frozenset(said.get(TAGS, "").split(",")) - {""},
                 max(0, int(task_set.numTasks()) - int(task_set.tasksSuccessful()) - tasks),
                 bool(task_set.isBarrier()),
-                int(task_set.taskSet().resourceProfileId()) != _DEFAULT_PROFILE,
+                _needs_executors(context, int(task_set.taskSet().resourceProfileId())),
             )
         )
         if len(found) == _MAX_STAGES:
             break
     return found
+
+
+def _needs_executors(context: SparkContext, profile: int) -> bool:
+    """Return True if a profile is about executors, not only about the share of them that a task takes."""
+    if profile == _DEFAULT_PROFILE:
+        return False
+    manager = context._jsc.sc().resourceProfileManager()  # noqa: SLF001 - PySpark has no way to this
+    return not manager.resourceProfileFromId(profile).executorResources().isEmpty()
 
 
 def run_with_action_of(context: SparkContext, stage: int) -> None:

@@ -38,8 +38,7 @@ class Deadlocks:
         holders = (residents, seen.blocked, seen.slots.there)
         if holders != self._holders:
             self._holders, self._since = holders, now
-        held = len(residents) + seen.blocked
-        if self._is_full(seen.slots, held, now) and not _will_move(seen.runs, residents):
+        if self._is_full(seen.slots, seen.held, now) and not _will_move(seen.runs, residents):
             self._fail_one(seen, now)
 
     def _is_full(self, slots: SlotFacts, held: int, now: float) -> bool:

@@ -90,7 +90,7 @@ class Stalls:
         )
         is_idle = (
             slots.free > 0
-            and slots.busy <= len(residents) + seen.blocked
+            and slots.busy <= seen.held
             and any(stands_still(run) for run in runs)
             and not any(is_at_work(run, residents) for run in runs)
         )

@@ -97,8 +97,14 @@ class Snapshot:
 
     @property
     def residents(self) -> set[int]:
-        """The task attempts that hold a slot as consumers."""
+        """The task attempts that are consumers."""
         return {consumer.attempt for consumer in self.consumers if consumer.is_present}
+
+    @property
+    def held(self) -> int:
+        """The number of slots that consumers hold, or tasks that wait for a consumer's partition."""
+        found = {c.attempt for c in self.consumers if c.is_present and c.holds_slot}
+        return len(found) + self.blocked
 
 
 @dataclass(slots=True)
@@ -242,8 +248,8 @@ def _tasks(number: int) -> str:
 
 
 def _by_attempt(consumers: Iterable[Consumer]) -> dict[int, int]:
-    """Return task attempt -> number of the run that its consumer is in, 0 for none."""
-    present = (c for c in consumers if c.is_present)
+    """Return attempt of a task with a slot -> number of the run that its consumer is in, 0 for none."""
+    present = (c for c in consumers if c.is_present and c.holds_slot)
     return {c.attempt: c.run for c in present}
 
 
