@@ -25,11 +25,13 @@ PLACE = {"host": "h", "port": 9, "partition_id": "aa" * 16, "process_id": "bb" *
 class Theatre:
     """Simulates workers and Spark around a coordinator, and records the effects it asks for."""
 
-    def __init__(self, slots=4, partitions=2, retries=None):
+    def __init__(self, slots=4, partitions=2, retries=None, *, holds_slots=True):
         self.coordinator = Coordinator(retries or Retries(), Timing())
         self.coordinator.slots = slots
         for exchange in (EXCHANGE, OTHER):
-            self.coordinator.exchanges[exchange] = ExchangeFacts(partitions)
+            self.coordinator.exchanges[exchange] = ExchangeFacts(
+                partitions, holds_slots=holds_slots
+            )
         self.now = 100.0
         self.connections = 0
         self.attempts = 0

@@ -5,6 +5,7 @@ import logging
 import pytest
 from tests.driver.actors import EXCHANGE, OTHER, Theatre
 
+from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.timing import Timing
 from headgate.spark.driver.waits.waiting import (
     SlotFacts,
@@ -209,6 +210,34 @@ def test_consumers_on_the_slots_that_are_left_are_a_circle_once_no_more_come():
     assert failed is run
     assert cause.summary.startswith("all 2 slots are held")
     assert "2 more may come (2 executors x 2 cores asked for)" in cause.have
+
+
+@pytest.mark.parametrize("count", [4, 12])
+def test_consumers_with_a_share_of_a_core_hold_no_slot(count):
+    theatre = Theatre(slots=4, partitions=count, holds_slots=False)
+    theatre.stage(1, count)
+    for index in range(count):
+        theatre.consumer(index)
+    raw = SlotFacts(there=4, busy=count)
+    seen = theatre.coordinator.snapshot(raw)
+    assert (seen.slots.busy, seen.slots.free, seen.held) == (0, 4, 0)
+    assert len(seen.residents) == count
+    say(theatre, there=4, busy=seen.slots.busy)
+    said = Log(theatre, StageTasks(1, count)).after(EVERY + 1)
+    assert "0 of 4 slots held; Spark does not use the other 4 yet" in said[0][1]
+    theatre.wait(3600.0)
+    assert not theatre.ended
+
+
+def test_consumers_of_both_kinds_are_told_apart():
+    theatre = Theatre(slots=4)
+    theatre.coordinator.exchanges[OTHER] = ExchangeFacts(2, holds_slots=False)
+    for stage, exchange in ((1, EXCHANGE), (2, OTHER)):
+        theatre.stage(stage, 2)
+        for index in range(2):
+            theatre.consumer(index, stage=stage, exchange=exchange)
+    seen = theatre.coordinator.snapshot(SlotFacts(there=4, busy=4))
+    assert (seen.slots.busy, seen.held) == (2, 2)
 
 
 def test_slots_that_come_in_time_end_the_waiting():

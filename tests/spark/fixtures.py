@@ -51,6 +51,12 @@ def mode(request, spark):
 
 
 @pytest.fixture
+def whole_slots(monkeypatch):
+    """Let consumers hold slots where they could take shares of a core."""
+    monkeypatch.setattr("headgate.spark.driver.scheduler.shares._SINCE", (1000, 0))
+
+
+@pytest.fixture
 def numbers(spark):
     """20,000 rows in 7 partitions: id, a key of 100 values, a string."""
     return spark.range(0, 20_000, 1, 7).selectExpr("id", "id % 100 as k", "concat('row ', id) as s")

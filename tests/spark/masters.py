@@ -26,6 +26,8 @@ compares_rows = pytest.mark.skipif(
 registers = pytest.mark.skipif(
     PYSPARK < (4, 1), reason="Spark 4.0 keeps the format headgate as it found it in the wheel"
 )
+#: True if consumers of a pipelined exchange take shares of a core, so that they hold no slots.
+HAS_SHARES = MASTER == EXECUTORS and PYSPARK >= (4, 3)
 in_executors = pytest.mark.skipif(
     not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"
 )

@@ -327,6 +327,7 @@ def test_a_cancelled_group_takes_the_producers_with_it(spark, numbers):
     assert "cancel" in texts[0].lower()
 
 
+@pytest.mark.usefixtures("whole_slots")
 def test_consumers_that_can_never_get_a_producer_fail_with_the_slot_counts(spark, numbers):
     out = exchange(numbers, by="k")
     text = message_of(out.union(exchange(numbers, by="s")).collect)

@@ -87,9 +87,10 @@ def exchange(
       exchanges with ``mode="pipelined"`` are *pipelined*, as follows. So is, before Spark 4.1 and
       off ``local[n]``, a ``by`` that places rows by their order.
 
-    The tasks of a pipelined exchange's DataFrame are the consumers. When an action runs it, they hold
-    ``num_partitions`` slots (cores) until the end. The producers run as a Spark job of their own on
-    the other slots, in waves if they do not all fit.
+    The tasks of a pipelined exchange's DataFrame are the consumers. When an action runs it, they wait
+    beside the producers until the end, which run as a Spark job of their own, in waves if they do not
+    all fit. On Spark 4.3 and later a consumer takes a thousandth of a core if executors have two or
+    more and allocation is not dynamic; else it holds a slot (a core) that producers lack.
 
     The action raises the errors of a running job, as Spark's exception. If ``map`` or ``reduce``
     raised, its text has their traceback. Otherwise it has a code, such as ``[HG-4003]`` for returned
@@ -134,8 +135,8 @@ def exchange(
             string such as ``"user string, n long"``, a ``StructType`` or a ``pyarrow.Schema``;
             ``df.schema`` if they are those of the input. Returned columns are matched by name, and
             cast if no value is lost. Without functions it is left out.
-        num_partitions: Number of partitions of the result, from 1 to 8,000. By default half of the
-            slots, at least 1; all slots if the exchange is not pipelined.
+        num_partitions: Number of partitions of the result, from 1 to 8,000. By default the number of
+            slots; half of them, at least 1, if consumers hold slots.
         sort_within: Columns by which the rows of each partition are sorted before ``reduce`` gets them,
             ascending, nulls first, as by ``sortWithinPartitions``. Where Spark moves the rows, it sorts
             them; else the worker does, in files if they have more bytes than ``memory``.

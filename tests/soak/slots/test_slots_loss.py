@@ -14,6 +14,8 @@ CLUSTER = "local-cluster[2,2,1024]"
 def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path):
     told = drive(
         """
+        from headgate.spark.driver.scheduler import shares
+        since, shares._SINCE = shares._SINCE, (1000, 0)  # consumers hold slots
         eventually(lambda: executors() == 2)
         # A run in the slots of two executors.
         before = outcome(exchange(numbers, by="k", num_partitions=2).collect)
@@ -23,7 +25,9 @@ def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path)
         error = outcome(exchange(numbers, by="k", num_partitions=2).collect)
         kept = outcome(exchange(numbers, by="k", num_partitions=2, mode="kept").collect)
         fits = outcome(exchange(numbers, by="k", num_partitions=1).collect)
-        tell(before=before, error=error, kept=kept, fits=fits, executors=executors(), said=said)
+        shares._SINCE = since
+        shared = outcome(exchange(numbers, by="k", num_partitions=2).collect)
+        tell(before=before, error=error, kept=kept, fits=fits, shared=shared, executors=executors(), said=said)
         """,
         CLUSTER,
         tmp_path,
@@ -36,6 +40,7 @@ def test_what_does_not_fit_the_slots_that_are_left_is_told_the_numbers(tmp_path)
     assert "num_partitions" in told["error"]["error"]
     assert told["kept"]["right"], told["kept"]
     assert told["fits"]["right"], told["fits"]
+    assert told["shared"]["right"], told["shared"]
     waits = [line for line in told["said"] if " waits 1" in line]
     assert waits
     assert "for a slot: 2 of 2 slots held: its own consumers 2; 2 more may come" in waits[0]
@@ -48,6 +53,8 @@ def test_an_executor_that_goes_in_the_middle_of_a_run(how, tmp_path):
         HOW = {how!r}
         """
         """
+        from headgate.spark.driver.scheduler import shares
+        shares._SINCE = (1000, 0)  # consumers hold slots
         eventually(lambda: executors() == 2)
         def gentle(batches):
             for batch in batches:

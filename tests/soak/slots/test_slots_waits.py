@@ -22,6 +22,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 ROWS = 20_000
 
 
+@pytest.mark.usefixtures("whole_slots")
 def test_a_run_waits_for_tasks_of_another_job_and_logs_it(spark, numbers, caplog):
     release = threading.Event()
     context = spark.sparkContext
@@ -55,6 +56,7 @@ def test_a_run_waits_for_tasks_of_another_job_and_logs_it(spark, numbers, caplog
     assert "other people's work" in said[0]
 
 
+@pytest.mark.usefixtures("whole_slots")
 def test_a_chain_of_as_many_exchanges_as_slots_fails_with_the_slot_counts(spark, numbers):
     out = numbers
     for _ in range(4):

@@ -3,7 +3,7 @@
 A task with a resource profile of its own takes the ``cpus`` of that profile. A consumer of a pipelined
 exchange asks for a thousandth of a core, so that it leaves its executor's slots to producers.
 
-Decision: ADR 0028.
+Decision: ADR 0029.
 """
 
 from __future__ import annotations
