@@ -4,7 +4,8 @@ One thread writes batches of 256 KiB (four columns of 8 bytes). The kept partiti
 written and kept; the pipelined one is read meanwhile, by another thread. The clock runs from the first batch written to
 the last one read. The reader looks at no value. Large batches are not copied into pages, so those of the pipelined
 partition are then references, while the kept ones are written to the file and verified. In other runs, "summed", it adds up
-every column. The sums of both are compared with those written before anything is timed.
+every column, and in "by key" the rows go to 16 subpartitions by a hash, as in an exchange: both kinds copy them into pages.
+The sums of all are compared with those written before anything is timed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import headgate as hg
 
 BATCH = 256 << 10
 BATCHES = 1_600
+SUBPARTITIONS = 16
 
 Use = Callable[[pa.RecordBatch], float]
 
@@ -35,20 +37,24 @@ def main(arguments: Sequence[str]) -> None:
     batch = batch_of(BATCH)
     right = number * summed(batch)
     for kind in (by_kept, by_pipelined):
-        if kind(batch, number, summed)[0] != right:
-            raise AssertionError(f"{kind.__name__}: the sum is not {right}")
+        for parts in (1, SUBPARTITIONS):
+            if kind(batch, number, summed, parts)[0] != right:
+                raise AssertionError(f"{kind.__name__} into {parts}: the sum is not {right}")
     harness.compare(
         "kept",
-        f"{number:,} batches of {BATCH >> 10} KiB, one channel, one process",
+        f"{number:,} batches of {BATCH >> 10} KiB, one process",
         {
             "kept": partial(run, by_kept, batch, number, rows_of),
             "pipelined": partial(run, by_pipelined, batch, number, rows_of),
             "kept, summed": partial(run, by_kept, batch, number, rows_summed),
             "pipelined, summed": partial(run, by_pipelined, batch, number, rows_summed),
+            "kept, by key": partial(run, by_kept, batch, number, rows_of, SUBPARTITIONS),
+            "pipelined, by key": partial(run, by_pipelined, batch, number, rows_of, SUBPARTITIONS),
         },
         [
             harness.Ratio("kept_pipelined", "pipelined", "kept", goal=0.5),
             harness.Ratio("kept_pipelined_summed", "pipelined, summed", "kept, summed"),
+            harness.Ratio("kept_pipelined_keyed", "pipelined, by key", "kept, by key", goal=0.5),
         ],
         turns=options.turns,
         size=number * BATCH,
@@ -65,20 +71,20 @@ def rows_summed(batch: pa.RecordBatch) -> int:
     return batch.num_rows
 
 
-def run(kind: Callable, batch: pa.RecordBatch, number: int, use: Use) -> float:
-    rows, seconds = kind(batch, number, use)
+def run(kind: Callable, batch: pa.RecordBatch, number: int, use: Use, parts: int = 1) -> float:
+    rows, seconds = kind(batch, number, use, parts)
     return checked(rows * ROW_BYTES, number * BATCH, seconds)
 
 
-def by_kept(batch: pa.RecordBatch, number: int, use: Use) -> tuple[float, float]:
+def by_kept(batch: pa.RecordBatch, number: int, use: Use, parts: int) -> tuple[float, float]:
     """Return the sum of ``use`` of each batch, and seconds."""
     with (
         TemporaryDirectory() as folder,
         hg.ShuffleEnvironment(temp_directories=[folder]) as env,
     ):
-        partition = env.create_result_partition(1, kind="blocking", schema=batch.schema)
+        partition = env.create_result_partition(parts, kind="blocking", schema=batch.schema)
         started = time.perf_counter()
-        write(partition, batch, number)
+        write(partition, batch, number, parts)
         gate = env.create_input_gate(sealed=False, schema=batch.schema)
         for kept in partition.keep(Path(folder) / "kept"):
             gate.add_kept_channel(kept)
@@ -86,17 +92,19 @@ def by_kept(batch: pa.RecordBatch, number: int, use: Use) -> tuple[float, float]
         return read(gate, use), time.perf_counter() - started
 
 
-def by_pipelined(batch: pa.RecordBatch, number: int, use: Use) -> tuple[float, float]:
+def by_pipelined(batch: pa.RecordBatch, number: int, use: Use, parts: int) -> tuple[float, float]:
     with hg.ShuffleEnvironment() as env, ThreadPoolExecutor(1) as other:
-        partition = env.create_result_partition(1, schema=batch.schema)
+        partition = env.create_result_partition(parts, schema=batch.schema)
+        addresses = [partition.address(part) for part in range(parts)]
         started = time.perf_counter()
-        reading = other.submit(read, env.create_input_gate([partition.address(0)]), use)
-        write(partition, batch, number)
+        reading = other.submit(read, env.create_input_gate(addresses), use)
+        write(partition, batch, number, parts)
         return reading.result(), time.perf_counter() - started
 
 
-def write(partition: hg.ResultPartition, batch: pa.RecordBatch, number: int) -> None:
-    with hg.RecordWriter(partition) as writer:
+def write(partition: hg.ResultPartition, batch: pa.RecordBatch, number: int, parts: int) -> None:
+    selector = hg.HashSelector(["key"]) if parts > 1 else None
+    with hg.RecordWriter(partition, selector=selector) as writer:
         for _ in range(number):
             writer.emit(batch)
 

@@ -296,7 +296,8 @@ OPTIONS: Final[dict[str, Option]] = {
             None,
             ("exchange",),
             "The number of partitions of the result, each of which has one consumer task; by "
-            "default half of the slots, at least 1, or all slots if the exchange is not pipelined.",
+            "default the number of slots, or half of it, at least 1, where consumers of a pipelined "
+            "exchange hold slots.",
             minimum=1,
             maximum=8_000,
         ),
