@@ -322,7 +322,8 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
     Raises:
         NotBuiltError: the caller wants it to be kept, and it cannot.
     """
-    from headgate.spark.kept import is_inline, keep, why_not  # noqa: PLC0415
+    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
+    from headgate.spark.kept_way import is_inline  # noqa: PLC0415
     from headgate.spark.source_tables import planned  # noqa: PLC0415
 
     mode, why = request.options["mode"], why_not(request)

@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import headgate as hg
-from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast
-from headgate.spark.tasks.kept_files import mark_committed
-from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.kept_reader import KeptReader
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
@@ -20,31 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
 
-    from headgate.address import ChannelAddress
     from headgate.batches import BatchFunction
-    from headgate.options import EnvironmentOptions
+    from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
-    from headgate.spark.tasks.start_host import HostPlan
-    from headgate.spark.tasks.user_function import Order
-    from headgate.spark.tasks.worker_connection import Place
-
-
-@dataclass(frozen=True, slots=True)
-class KeptInput:
-    """One input of a kept exchange, as its consumers read it.
-
-    Attributes:
-        exchange: name of the exchange and this input.
-        schema: of the batches that were kept.
-        driver: where to ask for the host of a producer; None if there are no hosts.
-        order: in which reduce gets the rows; None as they come.
-    """
-
-    exchange: str
-    schema: pa.Schema
-    driver: Place | None
-    order: Order | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +30,28 @@ class KeptConsumerTask:
     Attributes:
         inputs: what it reads.
         num_partitions: partitions of the result.
-        options: options of the task's environment.
+        reading: how it reads.
         reduce: makes the result from an iterator for each input; None where the rows of the only one
             are the result.
         result: schema of the result.
-        batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
-        hosts: what consumers and the hosts of other executors share; None if there are no hosts.
-        most_remote: channels to other hosts that the pool has segments for at a time, for each input.
     """
 
     inputs: tuple[KeptInput, ...]
     num_partitions: int
-    options: EnvironmentOptions
+    reading: KeptReading
     reduce: BatchFunction | None
     result: pa.Schema
-    batch_bytes: int
     reports: Accumulator[Any] | None
-    hosts: HostPlan | None
-    most_remote: int
 
 
 def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the result for the rows that producers returned; reduce is called once per partition."""
-    counts = _Counts()
+    counts = Counts()
     for pieces in _Partitions(batches):
         yield from _reduce(task, counts, pieces)
     if task.reports is not None:
-        task.reports.add([counts.report(task)])
+        task.reports.add([counts.report(task.inputs[0].exchange, task.num_partitions)])
 
 
 class _Partitions:
@@ -132,7 +102,7 @@ class _Partitions:
         return False
 
 
-class _Counts:
+class Counts:
     """What the task has read so far."""
 
     def __init__(self) -> None:
@@ -146,11 +116,11 @@ class _Counts:
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
 
-    def report(self, task: KeptConsumerTask) -> TaskReport:
-        """Return the report of this task."""
+    def report(self, exchange: str, partitions: int) -> TaskReport:
+        """Return the report of this task, for the name of its first input."""
         return report(
-            task.inputs[0].exchange,
-            task.num_partitions,
+            exchange,
+            partitions,
             "reduce",
             rows=self._rows,
             bytes=self._bytes,
@@ -160,13 +130,11 @@ class _Counts:
 
 
 def _reduce(
-    task: KeptConsumerTask, counts: _Counts, pieces: Iterator[list[Row]]
+    task: KeptConsumerTask, counts: Counts, pieces: Iterator[list[Row]]
 ) -> Iterator[pa.RecordBatch]:
-    with _environment(task) as environment:
+    with KeptReader(task.reading) as reader:
         sources = [
-            Source(
-                _read(task, environment, one, rows), one.schema, counts.add, counts.clock, one.order
-            )
+            Source(reader.read(one, rows), one.schema, counts.add, counts.clock, one.order)
             for one, rows in zip(task.inputs, _by_input(pieces, len(task.inputs)), strict=True)
         ]
         made = apply("reduce", task.reduce, *sources)
@@ -176,7 +144,7 @@ def _reduce(
         for source in sources:
             if source.error is not None:
                 raise source.error  # reduce caught it and went on, so rows are missing
-        counts.peak = max(counts.peak, environment.stats().get("peak_bytes", 0))
+        counts.peak = max(counts.peak, reader.peak_bytes)
 
 
 def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Row]]]:
@@ -188,51 +156,3 @@ def _by_input(pieces: Iterator[list[Row]], inputs: int) -> list[Iterator[list[Ro
         for row in some:
             found[row["input"]].append(row)
     return [iter([rows]) for rows in found]
-
-
-def _environment(task: KeptConsumerTask) -> hg.ShuffleEnvironment:
-    if task.hosts is None:
-        return hg.ShuffleEnvironment(**task.options)
-    options: EnvironmentOptions = {**task.options, "same_host_link": "off"}
-    return hg.ShuffleEnvironment(
-        secret=task.hosts.secret, exchange_id=task.hosts.application, **options
-    )
-
-
-def _read(
-    task: KeptConsumerTask,
-    environment: hg.ShuffleEnvironment,
-    source: KeptInput,
-    pieces: Iterator[list[Row]],
-) -> Iterator[pa.RecordBatch]:
-    places = Places(source.exchange, source.driver)
-    for some in pieces:
-        for group in _groups(map(places.of, some), task.most_remote):
-            gate = environment.create_input_gate(sealed=False, schema=source.schema)
-            for one in group:
-                if not isinstance(one, KeptSubpartition):
-                    gate.add_channel(one)
-                    continue
-                if one.file is not None:
-                    mark_committed(one.file)
-                gate.add_kept_channel(one)
-            gate.seal()
-            yield from hg.RecordReader(gate, schema=source.schema, batch_bytes=task.batch_bytes)
-            gate.close()
-
-
-def _groups(
-    found: Iterable[KeptSubpartition | ChannelAddress], most: int
-) -> Iterator[list[KeptSubpartition | ChannelAddress]]:
-    """Yield what one gate reads at a time: at most so many channels to other hosts."""
-    group: list[KeptSubpartition | ChannelAddress] = []
-    remote = 0
-    for one in found:
-        is_remote = not isinstance(one, KeptSubpartition)
-        if is_remote and remote == most:
-            yield group
-            group, remote = [], 0
-        group.append(one)
-        remote += is_remote
-    if group:
-        yield group

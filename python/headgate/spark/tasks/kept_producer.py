@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate import errors
@@ -12,25 +13,28 @@ from headgate._directories import local_directories
 from headgate.kept import write_indexes
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
-from headgate.spark.tasks.kept_output import KeptOutput
+from headgate.spark.tasks.kept_output import Kept, KeptOutput
 from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.report import report
 from headgate.spark.tasks.start_host import ensure
 from headgate.spark.tasks.task import here, numbers_in
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply
+from headgate.writer import WriterStats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     import pyarrow as pa
     from pyspark import Accumulator
 
     from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
-    from headgate.spark.tasks.kept_output import Kept
+    from headgate.partition import KeptSubpartition
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
+    from headgate.spark.tasks.task import Identity
 
 #: Columns of a row, one per subpartition that has rows: the partition, or a key that Spark's hash
 #: places there; the number of the input, the producer, the subpartition and its rows; a digest of
@@ -83,28 +87,97 @@ class KeptProducerTask:
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
-    me = here()
+    me, clock, splits = here(), Clock(), 0
     sweep(local_directories())
+    read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
+    if task.source is not None:
+        numbers = numbers_in(batches)
+        splits = task.source.splits_of(numbers)
+        read = closing(task.source.records(numbers))
+    with read as rows:
+        kept = keep(task, me, _made(task, rows, clock), clock, splits)
+    if kept.subpartitions:
+        yield rows_of(task, me.partition, kept)
+
+
+def _made(
+    task: KeptProducerTask, batches: Iterable[pa.RecordBatch], clock: Clock
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to keep."""
+    source = Source(batches, task.given, lambda _: None, clock)
+    made = apply("map", task.map, source)
+    if task.map is not None or task.source is not None:
+        function = "the source" if task.map is None else "map"
+        made = SchemaCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
+    yield from made
+    if source.error is not None:
+        raise source.error  # map caught it and went on, so rows are missing
+
+
+def keep(
+    task: KeptProducerTask,
+    me: Identity,
+    batches: Iterable[pa.RecordBatch],
+    clock: Clock,
+    splits: int = 0,
+) -> Kept:
+    """Keep batches as the output of this task, and tell the driver.
+
+    Args:
+        task: how they are kept.
+        me: this task.
+        batches: of the task's schema.
+        clock: measures the time.
+        splits: of a source that were read.
+    """
     folder = folder_for(me.attempt)
-    clock = Clock()
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
     n, seed = task.num_partitions, int(task.exchange[:16], 16)
     selector = selector_of(task.by, me.partition, n, seed)
     with KeptOutput(task.schema, selector, n, options, clock, is_inline=task.is_inline) as output:
-        splits = 0
-        read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)
-        if task.source is not None:
-            numbers = numbers_in(batches)
-            splits = task.source.splits_of(numbers)
-            read = closing(task.source.records(numbers))
-        with read as rows:
-            _write(task, output, rows, clock)
+        for batch in batches:
+            clock.enter(EMIT)
+            try:
+                output.emit(batch)
+            except errors.SelectorError as error:
+                if isinstance(error.__cause__, UserFunctionFailed):
+                    raise error.__cause__ from error.__cause__.__cause__
+                raise
+            clock.enter(FUNCTION)
+        clock.enter(EMIT)
         place = place_in(folder, task.exchange, me.partition, me.attempt)
         kept = output.keep(place)
-        if task.is_stable and kept.subpartitions:
+        _settle(task, place, kept, clock, splits)
+    return kept
+
+
+def forward(
+    task: KeptProducerTask, me: Identity, one: KeptSubpartition, rows: int, clock: Clock
+) -> Kept | None:
+    """Keep a subpartition of another task on this executor again, without reading it.
+
+    Returns:
+        It, as the output of this task; None if its file cannot have a second name here.
+    """
+    place = place_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
+    if one.file is not None:
+        try:
+            os.link(one.file, place)
+        except OSError:  # another file system, or one without links
+            return None
+        one = replace(one, file=str(place))
+    kept = Kept([one], [rows], WriterStats(rows, one.size, 0), 0)
+    _settle(task, place, kept, clock, 0)
+    return kept
+
+
+def _settle(task: KeptProducerTask, place: Path, kept: Kept, clock: Clock, splits: int) -> None:
+    """Let consumers find what is kept, and tell the driver."""
+    server = None
+    if kept.subpartitions:
+        if task.is_stable:
             write_indexes(place, kept.subpartitions)
-        server = None
-        if task.hosts is not None and kept.subpartitions:
+        if task.hosts is not None:
             server = ensure(task.hosts, local_directories())
     if task.reports is not None:
         told = report(
@@ -121,33 +194,10 @@ def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[p
             server=server,
         )
         task.reports.add([told])
-    if kept.subpartitions:
-        yield _rows(task, me.partition, kept)
 
 
-def _write(
-    task: KeptProducerTask, output: KeptOutput, batches: Iterable[pa.RecordBatch], clock: Clock
-) -> None:
-    source = Source(batches, task.given, lambda _: None, clock)
-    made = apply("map", task.map, source)
-    if task.map is not None or task.source is not None:
-        function = "the source" if task.map is None else "map"
-        made = SchemaCast(task.schema, function, task.map_option, same_on_the_wire).all(made)
-    for batch in made:
-        clock.enter(EMIT)
-        try:
-            output.emit(batch)
-        except errors.SelectorError as error:
-            if isinstance(error.__cause__, UserFunctionFailed):
-                raise error.__cause__ from error.__cause__.__cause__
-            raise
-        clock.enter(FUNCTION)
-    if source.error is not None:
-        raise source.error  # map caught it and went on, so rows are missing
-    clock.enter(EMIT)
-
-
-def _rows(task: KeptProducerTask, producer: int, output: Kept) -> pa.RecordBatch:
+def rows_of(task: KeptProducerTask, producer: int, output: Kept) -> pa.RecordBatch:
+    """Return a row for each subpartition of the output, as :data:`ROWS` says."""
     import pyarrow as pa  # noqa: PLC0415 - only workers need it
 
     kept = output.subpartitions

@@ -1,0 +1,140 @@
+"""Reads what producers of kept exchanges left: maps their files, or gets the pages from other hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import headgate as hg
+from headgate.partition import KeptSubpartition
+from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    import pyarrow as pa
+
+    from headgate.address import ChannelAddress
+    from headgate.options import EnvironmentOptions
+    from headgate.spark.tasks.places import Row
+    from headgate.spark.tasks.start_host import HostPlan
+    from headgate.spark.tasks.user_function import Order
+    from headgate.spark.tasks.worker_connection import Place
+
+
+@dataclass(frozen=True, slots=True)
+class KeptInput:
+    """One input of a kept exchange, as its consumers read it.
+
+    Attributes:
+        exchange: name of the exchange and this input.
+        schema: of the batches that were kept.
+        driver: where to ask for the host of a producer; None if there are no hosts.
+        order: in which a function gets the rows; None as they come.
+    """
+
+    exchange: str
+    schema: pa.Schema
+    driver: Place | None
+    order: Order | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptReading:
+    """How a task reads its inputs.
+
+    Attributes:
+        options: options of the task's environment.
+        batch_bytes: pages are joined into batches of up to so many bytes; 0 joins none.
+        hosts: what consumers and the hosts of other executors share; None if there are no hosts.
+        most_remote: channels to other hosts that the pool has segments for at a time, for each input.
+    """
+
+    options: EnvironmentOptions
+    batch_bytes: int
+    hosts: HostPlan | None
+    most_remote: int
+
+
+class KeptReader:
+    """Reads kept subpartitions in an environment of its own, which ends with the block.
+
+    Args:
+        reading: how it reads.
+    """
+
+    def __init__(self, reading: KeptReading) -> None:
+        self._reading = reading
+        self._environment = _environment(reading)
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak usage of the pool so far."""
+        peak: int = self._environment.stats().get("peak_bytes", 0)
+        return peak
+
+    def read(self, source: KeptInput, pieces: Iterable[list[Row]]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches for which these rows of producers stand."""
+        places = Places(source.exchange, source.driver)
+        for some in pieces:
+            for group in _groups(map(places.of, some), self._reading.most_remote):
+                for one in group:
+                    if isinstance(one, KeptSubpartition) and one.file is not None:
+                        mark_committed(one.file)
+                yield from self.read_kept(group, source.schema)
+
+    def read_kept(
+        self, places: Iterable[KeptSubpartition | ChannelAddress], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of subpartitions, which are read side by side."""
+        gate = self._environment.create_input_gate(sealed=False, schema=schema)
+        for one in places:
+            if isinstance(one, KeptSubpartition):
+                gate.add_kept_channel(one)
+            else:
+                gate.add_channel(one)
+        gate.seal()
+        yield from hg.RecordReader(gate, schema=schema, batch_bytes=self._reading.batch_bytes)
+        gate.close()
+
+
+def _environment(reading: KeptReading) -> hg.ShuffleEnvironment:
+    if reading.hosts is None:
+        return hg.ShuffleEnvironment(**reading.options)
+    options: EnvironmentOptions = {**reading.options, "same_host_link": "off"}
+    return hg.ShuffleEnvironment(
+        secret=reading.hosts.secret, exchange_id=reading.hosts.application, **options
+    )
+
+
+def _groups(
+    found: Iterable[KeptSubpartition | ChannelAddress], most: int
+) -> Iterator[list[KeptSubpartition | ChannelAddress]]:
+    """Yield what one gate reads at a time: at most so many channels to other hosts."""
+    group: list[KeptSubpartition | ChannelAddress] = []
+    remote = 0
+    for one in found:
+        is_remote = not isinstance(one, KeptSubpartition)
+        if is_remote and remote == most:
+            yield group
+            group, remote = [], 0
+        group.append(one)
+        remote += is_remote
+    if group:
+        yield group
