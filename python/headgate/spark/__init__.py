@@ -8,6 +8,7 @@ from __future__ import annotations
 from headgate.spark.datasource.register import register
 from headgate.spark.exchange import exchange, last_stats
 from headgate.spark.inputs import Input
+from headgate.spark.iterate import iterate
 from headgate.spark.progress.stats import ExchangeStats
 from headgate.spark.progress.task_stats import StageStats, TaskStats
 from headgate.spark.progress.verdict import Verdict
@@ -20,6 +21,7 @@ __all__ = [
     "TaskStats",
     "Verdict",
     "exchange",
+    "iterate",
     "last_stats",
     "register",
     "write",

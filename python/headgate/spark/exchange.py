@@ -242,7 +242,7 @@ def _plan(request: Request) -> DataFrame:
         return _on_connect(request)
     request = _read_by_workers(request)
     is_short = request.options["mode"] == "auto" and is_shortest(request)
-    slots, given = _slots(request), request.options["num_partitions"]
+    slots, given = slots_of(request), request.options["num_partitions"]
     if is_short:
         partitions = given or max(1, slots.number)
         _LOG.info(_SHORTEST, request.by_words, partitions)
@@ -252,23 +252,37 @@ def _plan(request: Request) -> DataFrame:
 
 
 def _plan_several(requests: list[Request]) -> DataFrame:
-    from headgate.spark.kept import keep, why_not  # noqa: PLC0415
-    from headgate.spark.source_tables import planned  # noqa: PLC0415
+    from headgate.spark.kept import keep  # noqa: PLC0415
 
     session, on_connect = requests[0].session, is_connect(requests[0].session)
-    slots = partitions_on_connect(session) if on_connect else max(1, _slots(requests[0]).number)
+    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(requests[0]).number)
+    requests, sources = planned_inputs(requests, slots)
+    return keep(requests, requests[0].options["num_partitions"] or slots, sources)
+
+
+def planned_inputs(
+    requests: Sequence[Request], slots: int
+) -> tuple[list[Request], list[PlannedSource | None]]:
+    """Return the requests of several inputs, and the source with its splits for those that have one.
+
+    Raises:
+        NotBuiltError: an input cannot be kept.
+    """
+    from headgate.spark.kept import why_not  # noqa: PLC0415
+    from headgate.spark.source_tables import planned  # noqa: PLC0415
+
+    read = [_read_by_workers(request) for request in requests]
     sources: list[PlannedSource | None] = []
-    for number, request in enumerate(requests):
-        why, source = why_not(request), None
-        requests[number] = _read_by_workers(request)
-        if not why and requests[number].source is not None:
-            source, takes_events = planned(requests[number], slots)
+    for number, request in enumerate(read):
+        why, source = why_not(requests[number]), None
+        if not why and request.source is not None:
+            source, takes_events = planned(request, slots)
             if takes_events:
                 why = "its enumerator takes events of its readers, which a plan has not"
         if why:
             raise NotBuiltError(f"input {number} cannot be one of several", asked=why)
         sources.append(source)
-    return keep(requests, requests[0].options["num_partitions"] or slots, sources)
+    return read, sources
 
 
 def _read_by_workers(request: Request) -> Request:
@@ -344,7 +358,8 @@ def _kept(request: Request, partitions: int, slots: int) -> DataFrame | None:
     return None if takes_events and mode == "auto" else keep([request], partitions, [source])
 
 
-def _slots(request: Request) -> Slots:
+def slots_of(request: Request) -> Slots:
+    """Return the slots of the application. Its first executor may come a second after its start."""
     from headgate.spark.driver.scheduler.slots import SlotCounter  # noqa: PLC0415
 
     counter = SlotCounter(request.context)

@@ -84,7 +84,7 @@ def requests_of(
             remedy="exchange([Input(df, map=f, map_schema=...), ...], ...)",
         )
     given = [one if isinstance(one, Input) else Input(one) for one in inputs]
-    session = _session(given, spark)
+    session = session_for(given, spark)
     parallelism = options.get("parallelism")
     if parallelism is not None and all(is_table(one.data) for one in given):
         refuse_for_table(given[0].data, spark, parallelism, None)
@@ -116,11 +116,12 @@ def requests_of(
         raise NotBuiltError(
             "several inputs cannot be pipelined", asked='mode="pipelined"', remedy='mode="kept"'
         )
-    _check_keys(requests)
+    check_keys(requests)
     return requests
 
 
-def _session(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
+def session_for(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
+    """Return the session of the inputs; for sources alone ``spark`` or the active one."""
     sessions = [one.data.sparkSession for one in inputs if is_table(one.data)]
     if not sessions:
         return session_of(spark)
@@ -131,7 +132,7 @@ def _session(inputs: list[Input], spark: SparkSession | None) -> SparkSession:
     return sessions[0]
 
 
-def _check_keys(requests: list[Request]) -> None:
+def check_keys(requests: list[Request]) -> None:
     """Refuse keys of other types: Spark's hash of an int differs from that of an equal long."""
     keys = []
     for request in requests:

@@ -162,11 +162,11 @@ def check(
             "map_schema needs both map and reduce",
             remedy="omit map_schema: schema declares the columns of the only function",
         )
-    result = data.schema if schema is None else _struct(schema, "schema")
+    result = data.schema if schema is None else struct_of(schema, "schema")
     wire = data.schema
     if map is not None:
         wire = result if reduce is None else wire
-        wire = wire if map_schema is None else _struct(map_schema, "map_schema")
+        wire = wire if map_schema is None else struct_of(map_schema, "map_schema")
     timezone = session.conf.get("spark.sql.session.timeZone") or "UTC"
     wire_schema = arrow_schema(wire, timezone)
     check_workers(session)
@@ -181,7 +181,7 @@ def check(
         session=session,
         df=df,
         source=source,
-        by=_partitioning(by, columns),
+        by=partitioning(by, columns),
         sort_within=_sort_within(sort_within, columns),
         map=map,
         reduce=reduce,
@@ -223,7 +223,8 @@ def _why_not_computed(
     )
 
 
-def _partitioning(by: Any, columns: Columns) -> Any:
+def partitioning(by: Any, columns: Columns) -> Any:
+    """Return the argument ``by`` as :class:`Request` has it."""
     from pyspark.sql import Column  # noqa: PLC0415 - pyspark only where Spark is
 
     if by is None:
@@ -277,7 +278,7 @@ def _keys(names: Any, columns: Columns, others: str = "") -> list[Key]:
     return columns.keys(listed)
 
 
-def _struct(schema: StructType | pa.Schema | str, name: str) -> StructType:
+def struct_of(schema: StructType | pa.Schema | str, name: str) -> StructType:
     """Return a declared schema as Spark's."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import
     from pyspark.errors import ParseException  # noqa: PLC0415 - pyspark only where Spark is

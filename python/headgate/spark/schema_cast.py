@@ -34,7 +34,7 @@ class SchemaCast:
     Args:
         schema: the declared schema.
         function: producer of the batches for the error text, such as "map".
-        option: the option that declares the schema, for the error text.
+        option: the option that declares the schema, for the error text; empty if there is none.
         accepts: returns True if the receiver takes the first type as the second one without a cast.
     """
 
@@ -149,7 +149,7 @@ class SchemaCast:
         elif why:
             lines.append("round or cast the column in the function")
         declaration = _ddl(given)
-        if declaration and not why:
+        if declaration and not why and self._option:
             lines.append(f'{self._option}="{declaration}"')
         return SchemaMismatchError(
             f"{self._function} returned {problem}",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate import errors
 from headgate._directories import local_directories
 from headgate.kept import write_indexes
+from headgate.selectors import GlobalSelector
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.kept_output import Kept, KeptOutput
@@ -132,7 +133,8 @@ def keep(
     """
     folder = folder_for(me.attempt)
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
-    n, seed = task.num_partitions, int(task.exchange[:16], 16)
+    n = 1 if isinstance(task.by, GlobalSelector) else task.num_partitions
+    seed = int(task.exchange[:16], 16)
     selector = selector_of(task.by, me.partition, n, seed)
     with KeptOutput(task.schema, selector, n, options, clock, is_inline=task.is_inline) as output:
         for batch in batches:

@@ -1,0 +1,262 @@
+"""iterate(): rounds of messages between the partitions of a state, in one Spark job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from headgate._kinds import kind_of, parameters_taken
+from headgate.errors import NotBuiltError, OptionError
+from headgate.spark.confs import is_connect
+from headgate.spark.connect import partitions_on_connect
+from headgate.spark.exchange import planned_inputs, slots_of
+from headgate.spark.inputs import Input, check_keys, session_for
+from headgate.spark.kept import why_not
+from headgate.spark.kept_rounds import Iteration, plan_rounds, why_not_side_by_side
+from headgate.spark.keys import Columns
+from headgate.spark.request import check, partitioning, struct_of
+from headgate.spark.schema import arrow_schema
+from headgate.spark.source_input import is_table, refuse_for_table, source_input
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headgate.batches import BatchFunction
+    from headgate.source import Source
+    from headgate.spark.options import ExchangeOptions
+    from headgate.spark.request import By, Request
+
+#: Most rounds: what a round keeps has a number of two digits in hex.
+MOST_ROUNDS: Final = 100
+
+
+def iterate(
+    state: DataFrame | Source[pa.RecordBatch, Any, Any] | Input,
+    links: DataFrame | Source[pa.RecordBatch, Any, Any] | Input | None = None,
+    *,
+    by: By,
+    send: BatchFunction,
+    update: BatchFunction,
+    message_schema: StructType | pa.Schema | str,
+    rounds: int,
+    message_by: By = None,
+    delta: bool = False,
+    num_partitions: int | None = None,
+    spark: SparkSession | None = None,
+    parallelism: int | None = None,
+    **options: Unpack[ExchangeOptions],
+) -> DataFrame:
+    """Update a state in rounds, by messages that its partitions send each other.
+
+    State and links are placed once. In each round ``send`` makes messages of the state and the links
+    of a partition, the messages go to the partitions that their keys name, and ``update`` makes the new
+    state of the state and the messages of a partition. The result is the state after the last round.
+
+    The call is lazy and returns an ordinary DataFrame. All rounds are one Spark job with a stage for
+    each, and no row of them crosses the JVM: state and messages are kept in files, as in a kept exchange
+    (docs/kept.md). Spark runs again what is lost, and functions are called again then.
+
+    Args:
+        state: The first state: a DataFrame, a source, or a :class:`headgate.spark.Input` with a ``map``
+            or a key of its own. Its columns are those that ``update`` returns, and those of the result.
+        links: Rows that do not change, such as the edges of a graph or the points of a clustering; of the
+            same kinds. ``Input(links, by="source")`` if their key has another name. None if there are none.
+        by: Which partition each row goes to, as in :func:`exchange`: of the state, and of links and
+            messages if nothing else is said. Rows with equal keys meet. With
+            :class:`headgate.BroadcastSelector` each partition has a copy of all rows.
+        send: A function that is called once per partition and round with the state and, if there are
+            ``links``, with them: each is a :class:`headgate.Batches`. It returns the messages, as ``map`` of
+            :func:`exchange` returns rows.
+        update: A function that is called once per partition and round with the state and the messages to
+            this partition, which come in any order. It returns the new state.
+        message_schema: The columns that ``send`` returns, as a DDL string, a ``StructType`` or a
+            ``pyarrow.Schema``.
+        rounds: Number of rounds, from 1 to 100. There is no test for an end: a round in which nothing
+            changes is run too, and with ``delta`` it reads no rows.
+        message_by: Which partition each message goes to; by default as ``by`` says.
+        delta: True if ``update`` returns only the rows that changed. They replace the rows of the state
+            with the same key, and the next ``send`` gets only them; the first one gets all. A partition
+            without messages calls neither function, and its state is not read. ``by`` is one column then.
+        num_partitions: Number of partitions of the state, from 1 to 8,000; by default one for each slot.
+        spark: The session that reads sources. By default the active one.
+        parallelism: Number of producers that read a source, as in :func:`exchange`.
+        **options: The other options of :func:`exchange`, of which ``mode="pipelined"`` and ``map_schema``
+            are refused. A task has up to three pools of ``memory``: to read, for the state, for messages.
+
+    Returns:
+        A DataFrame with ``num_partitions`` partitions and the columns of the state.
+
+    Raises:
+        OptionError: An argument or option is unknown or has a value that it does not take; keys of
+            state, links and messages have other types; ``delta`` with a ``by`` that is not one column.
+        UnknownColumnError: A key names a column that the state, the links or the messages do not have.
+        UnsupportedTypeError: A column has a type that cannot be sent, or cannot be a key.
+        NotBuiltError: Spark is older than 4.1, or ``spark.sql.unionOutputPartitioning`` is off, and
+            there is more than one partition; ``mode="pipelined"``; or an input that cannot be kept.
+        WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
+        SourceError: A source could not list its splits.
+
+    Example:
+        Ranks of pages, from links with the columns source, target and share::
+
+            def send(ranks, links):
+                found = pl.DataFrame(links).join(pl.DataFrame(ranks), left_on="source", right_on="page")
+                return found.group_by(page="target").agg(rank=(pl.col("rank") * pl.col("share")).sum())
+
+            def update(ranks, messages):
+                sums = pl.DataFrame(messages).group_by("page").agg(given=pl.col("rank").sum())
+                found = pl.DataFrame(ranks).join(sums, on="page", how="left")
+                return found.select("page", rank=0.15 + 0.85 * pl.col("given").fill_null(0.0))
+
+            ranks = iterate(
+                pages, Input(links, by="source"), by="page", send=send, update=update,
+                message_schema="page long, rank double", rounds=10,
+            )
+    """
+    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+        raise OptionError(
+            f"rounds={rounds!r} is not a whole number from 1 to {MOST_ROUNDS}", remedy="rounds=10"
+        )
+    _check_function("send", send, ("state",) if links is None else ("state", "links"))
+    _check_function("update", update, ("state", "messages"))
+    given = {**options, "num_partitions": num_partitions, "parallelism": parallelism}
+    _refuse(given)
+    inputs = [
+        one if isinstance(one, Input) else Input(one) for one in (state, links) if one is not None
+    ]
+    session = session_for(inputs, spark)
+    if parallelism is not None and all(is_table(one.data) for one in inputs):
+        refuse_for_table(inputs[0].data, spark, parallelism, None)
+    requests = [
+        _checked(name, one, session, by, update, given)
+        for name, one in zip(("state", "links"), inputs, strict=False)
+    ]
+    first = requests[0]
+    messages = _messages(first, by if message_by is None else message_by, message_schema)
+    check_keys([*requests, messages])
+    on_connect = is_connect(session)
+    slots = partitions_on_connect(session) if on_connect else max(1, slots_of(first).number)
+    partitions = first.options["num_partitions"] or slots
+    _check_plan(messages, partitions)
+    requests, sources = planned_inputs(requests, slots)
+    call = Iteration(
+        state=requests[0],
+        links=requests[1] if len(requests) > 1 else None,
+        messages=messages,
+        send=send,
+        update=update,
+        rounds=rounds,
+        key=_key(requests[0]) if delta else None,
+    )
+    return plan_rounds(call, partitions, sources)
+
+
+def _check_function(name: str, function: Any, parameters: tuple[str, ...]) -> None:
+    remedy = (
+        f"def {name}({', '.join(parameters)}): ..., which returns batches, a table or a DataFrame"
+    )
+    if not callable(function):
+        raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=remedy)
+    wrong = parameters_taken(function, len(parameters))
+    if wrong:
+        raise OptionError(
+            f"{name} cannot be called with {' and '.join(parameters)}: {wrong}", remedy=remedy
+        )
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    """Refuse options of exchange() that an iteration has not."""
+    if options.get("mode") == "pipelined":
+        raise NotBuiltError(
+            "an iteration cannot be pipelined", asked='mode="pipelined"', remedy='mode="kept"'
+        )
+    if options.get("map_schema") is not None:
+        raise OptionError(
+            "an iteration has no map; that of an input has its map_schema there",
+            asked=f"map_schema={options['map_schema']!r}",
+            remedy="message_schema= for what send returns · Input(df, map=f, map_schema=...)",
+        )
+
+
+def _checked(
+    name: str,
+    given: Input,
+    session: SparkSession,
+    by: By,
+    update: BatchFunction,
+    options: Mapping[str, Any],
+) -> Request:
+    """Return the request of an input, whose result are the rows that are sent."""
+    data = given.data if is_table(given.data) else source_input(given.data, None, name)
+    columns = data.schema if given.map_schema is None else given.map_schema
+    key = by if given.by is None else given.by
+    own = {**options, "map_schema": given.map_schema}
+    request = check(
+        data,
+        session,
+        key,
+        given.map,
+        update,
+        columns,
+        own,
+        sort_within=given.sort_within,
+        is_alone=False,
+    )
+    if not request.wire.fields:
+        raise OptionError(f"{name} has no columns", remedy="select at least one column")
+    return request
+
+
+def _messages(state: Request, by: By, schema: Any) -> Request:
+    """Return the request of the messages, which has no input."""
+    session, wire = state.session, struct_of(schema, "message_schema")
+    columns = Columns(
+        wire,
+        session.conf.get("spark.sql.caseSensitive") == "true",
+        "the messages",
+        "message_by",
+        "Spark does not see the messages",
+    )
+    wire_schema = arrow_schema(wire, session.conf.get("spark.sql.session.timeZone") or "UTC")
+    return replace(
+        state,
+        df=None,
+        source=None,
+        by=partitioning(by, columns),
+        sort_within=[],
+        map=None,
+        given_schema=wire_schema,
+        wire=wire,
+        wire_schema=wire_schema,
+    )
+
+
+def _check_plan(messages: Request, partitions: int) -> None:
+    """Refuse what Spark cannot plan."""
+    why = why_not_side_by_side(messages.session, partitions)
+    if why:
+        raise NotBuiltError(
+            "an iteration needs a Spark that reads several shuffles side by side",
+            asked=f"num_partitions={partitions}",
+            have=why,
+            remedy="num_partitions=1 · Spark 4.1 or newer · a loop of exchange([...], ...)",
+        )
+    why = why_not(messages)
+    if why:
+        raise NotBuiltError("these messages cannot be kept", asked=why, remedy="message_by=columns")
+
+
+def _key(state: Request) -> str:
+    """Return the column by which changed rows replace others."""
+    by = state.by
+    if isinstance(by, list) and len(by) == 1 and isinstance(by[0], str):
+        return by[0]
+    raise OptionError(
+        "delta=True needs one column by which changed rows replace those of the state",
+        asked=f"by={state.by_words}",
+        remedy='by="id" · delta=False',
+    )

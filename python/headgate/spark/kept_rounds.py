@@ -1,0 +1,177 @@
+"""The plan of an iteration: a stage for each round, whose shuffle carries places of state and messages.
+
+Each round reads three inputs side by side: the rows of the round before, those of the links, and in the
+first two rounds those of the first state. They are placed by the same hash, so Spark reads a union of
+their shuffles partition by partition, without another shuffle, and the shuffle of the links in each
+round again.
+
+Decision: ADR 0028.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headgate.selectors import GlobalSelector
+from headgate.spark.kept import produced, table_of
+from headgate.spark.kept_way import way_of
+from headgate.spark.portable import portable
+from headgate.spark.tasks.kept_producer import ROWS
+from headgate.spark.tasks.kept_round import LINKS, MESSAGES, STATE, KeptRoundTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.batches import BatchFunction
+    from headgate.spark.kept_way import Way
+    from headgate.spark.request import Request
+    from headgate.spark.tasks.kept_reader import KeptInput
+    from headgate.spark.tasks.planned_source import PlannedSource
+
+_LOG: Final = logging.getLogger("headgate.spark")
+_BODY: Final = "headgate.spark.tasks.kept_round"
+_SAID: Final = "iteration %s by %s -> %d partitions, %d rounds: kept, %s"
+_CONF: Final = "spark.sql.unionOutputPartitioning"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iteration:
+    """A checked call of iterate().
+
+    Attributes:
+        state: the first state.
+        links: what is placed once; None if there is nothing.
+        messages: of the session and with the options of ``state``; without an input.
+        send: makes messages.
+        update: makes the new state.
+        rounds: number of rounds.
+        key: the key column if ``update`` returns only the rows that changed; None if all.
+    """
+
+    state: Request
+    links: Request | None
+    messages: Request
+    send: BatchFunction
+    update: BatchFunction
+    rounds: int
+    key: str | None
+
+    @property
+    def inputs(self) -> list[Request]:
+        """The requests that have rows: state and links."""
+        return [self.state] if self.links is None else [self.state, self.links]
+
+
+def why_not_side_by_side(session: SparkSession, partitions: int) -> str:
+    """Return why Spark cannot read several shuffles side by side; empty if it can."""
+    major, minor = session.version.split(".")[:2]
+    if partitions == 1:
+        return ""
+    if (int(major), int(minor)) < (4, 1):
+        return f"Spark {session.version} cannot; it takes Spark 4.1"
+    return "" if session.conf.get(_CONF, "true") == "true" else f"{_CONF} is false"
+
+
+def plan_rounds(
+    call: Iteration, partitions: int, sources: Sequence[PlannedSource | None]
+) -> DataFrame:
+    """Return the DataFrame of an iteration.
+
+    Args:
+        call: the call, for whose session :func:`why_not_side_by_side` returns nothing.
+        partitions: number of partitions of the state.
+        sources: for state and links the source with its splits; None for a DataFrame.
+    """
+    # Spark reads shuffles side by side if it knows their hash, not if a row has the partition's number.
+    way = way_of(call.state, partitions, by_hash=True)
+    by = call.state.by_words
+    _LOG.info(_SAID, way.name[:4], by, partitions, call.rounds, way.why)
+    words = f"headgate {way.name[:4]} iterated by {by} -> {partitions} through {way.words}"
+    placed = [
+        way.placed(
+            produced(way, number, request, source, table_of(request, source), f"{words}: {name}")
+        )
+        for number, name, request, source in zip(
+            (STATE, LINKS), ("state", "links"), call.inputs, sources, strict=False
+        )
+    ]
+    first, links = placed[0], placed[1:]
+    of_links = (
+        None if call.links is None else way.input(LINKS, call.links.wire_schema, call.links.order)
+    )
+    state = way.input(STATE, call.state.wire_schema, call.state.order)
+    messages: KeptInput | None = None
+    before: list[DataFrame] = []
+    for number in range(1, call.rounds + 1):
+        task = _round(call, way, number, state, of_links, messages)
+        # The first round keeps no state of its own: the second one reads the first state too.
+        given = [*before, *([first] if number <= 2 else []), *links]
+        rows = _side_by_side(given, partitions).mapInArrow(
+            portable(task, _BODY, f"{words}: round {number}"), ROWS
+        )
+        before = [way.placed(rows)]
+        if task.kept is not None:
+            state = way.input(_kept(number), call.state.wire_schema, call.state.order)
+        messages = way.input(_sent(number), call.messages.wire_schema)
+    end = _round(call, way, call.rounds + 1, state, None, messages)
+    given = [*before, *([first] if call.rounds == 1 else [])]
+    return _side_by_side(given, partitions).mapInArrow(
+        portable(end, _BODY, f"{words}: end"), call.state.result
+    )
+
+
+def _round(
+    call: Iteration,
+    way: Way,
+    number: int,
+    state: KeptInput,
+    links: KeptInput | None,
+    messages: KeptInput | None,
+) -> KeptRoundTask:
+    """Return the task of a round; of the end if there is no such round."""
+    is_end = number > call.rounds
+    schema = call.state.wire_schema
+    kept = None
+    if not is_end and messages is not None:
+        kept = way.producer(_kept(number), schema, GlobalSelector(), input=STATE)
+    sent = None
+    if not is_end:
+        sent = way.producer(
+            _sent(number), call.messages.wire_schema, call.messages.by, input=MESSAGES
+        )
+    return KeptRoundTask(
+        state=state,
+        links=links,
+        messages=messages,
+        update=call.update,
+        send=call.send,
+        key=call.key,
+        kept=kept,
+        sent=sent,
+        result=call.state.result_schema,
+        partitions=way.partitions,
+        reading=way.reading(3),
+        reports=way.reports,
+    )
+
+
+def _kept(number: int) -> int:
+    """Return the number under which a round keeps its state; those of the inputs are 0 and 1."""
+    return 2 * number
+
+
+def _sent(number: int) -> int:
+    """Return the number under which a round keeps its messages."""
+    return 2 * number + 1
+
+
+def _side_by_side(placed: Sequence[DataFrame], partitions: int) -> DataFrame:
+    """Return a DataFrame whose partitions have the rows that the same partitions of the others have."""
+    rows = placed[0]
+    for other in placed[1:]:
+        rows = rows.union(other)
+    return rows.coalesce(1) if partitions == 1 and len(placed) > 1 else rows

@@ -1,0 +1,247 @@
+"""The body of a task of one round of an iteration: update the state, keep it, send messages.
+
+The task of partition r reads the state that the task r of the round before kept, the messages that all
+tasks of that round sent to r, and the links of r, which were placed once. It keeps the new state under a
+name of its own, so a task that runs again finds its input unchanged.
+
+Decision: ADR 0028.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate._directories import local_directories
+from headgate.errors import InternalError
+from headgate.partition import KeptSubpartition
+from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
+from headgate.spark.tasks.kept_consumer import Counts
+from headgate.spark.tasks.kept_files import sweep
+from headgate.spark.tasks.kept_output import Kept
+from headgate.spark.tasks.kept_producer import forward, keep, rows_of
+from headgate.spark.tasks.kept_reader import KeptReader
+from headgate.spark.tasks.places import Places
+from headgate.spark.tasks.task import here
+from headgate.spark.tasks.timing import Clock, yielded
+from headgate.spark.tasks.user_function import Source, apply
+from headgate.writer import WriterStats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark import Accumulator
+
+    from headgate.batches import BatchFunction
+    from headgate.spark.tasks.kept_producer import KeptProducerTask
+    from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
+    from headgate.spark.tasks.places import Row
+    from headgate.spark.tasks.task import Identity
+
+#: Numbers of the inputs of a round, in the rows of their producers.
+STATE: Final = 0
+LINKS: Final = 1
+MESSAGES: Final = 2
+#: The number in the row by which each task tells the task of the next round that it has all its rows.
+_MARK: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRoundTask:
+    """A task of a round; or of the end, which has no ``sent`` and returns the state as its result.
+
+    Attributes:
+        state: what the round before kept, or the first state.
+        links: what was placed once; None if there are none, or for the end.
+        messages: what the round before sent; None in the first round, which does not update the state.
+        update: makes the new state of the state and the messages.
+        send: makes messages of the state, and of the links if the iteration has some.
+        key: the key column if ``update`` returns only the rows that changed, and ``send`` gets only
+            these; None if both are about all rows.
+        kept: keeps the new state, which has one subpartition; None in the first round and at the end.
+        sent: keeps the messages; None at the end.
+        result: schema of the result.
+        partitions: of the result.
+        reading: how the task reads.
+        reports: takes a list of reports to the driver; None where Spark cannot.
+    """
+
+    state: KeptInput
+    links: KeptInput | None
+    messages: KeptInput | None
+    update: BatchFunction
+    send: BatchFunction
+    key: str | None
+    kept: KeptProducerTask | None
+    sent: KeptProducerTask | None
+    result: pa.Schema
+    partitions: int
+    reading: KeptReading
+    reports: Accumulator[Any] | None
+
+
+def run(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield a row for each partition with messages, for the state and for the end; or the result."""
+    sweep(local_directories())
+    found = _by_input(task, batches)
+    with KeptReader(task.reading) as reader:
+        one = _Round(task, reader, found)
+        yield from one.result() if task.sent is None else one.rows(task.sent)
+
+
+def _by_input(task: KeptRoundTask, batches: Iterable[pa.RecordBatch]) -> list[list[Row]]:
+    """Return the rows of producers by input.
+
+    Raises:
+        InternalError: they are not all rows of one partition.
+    """
+    found: list[list[Row]] = [[] for _ in range(_MARK + 1)]
+    for batch in batches:
+        for row in batch.to_pylist():
+            found[row["input"]].append(row)
+    is_first = task.messages is None
+    # The state of a later round is in the only subpartition of its task.
+    told = found if is_first else found[LINKS:]
+    numbers = {row["subpartition"] for some in told for row in some}
+    if is_first:
+        is_whole = numbers <= {here().partition}
+    else:
+        is_whole = len(numbers) == 1 and len(found[_MARK]) == 1 if any(found) else True
+    if not is_whole:
+        raise InternalError(
+            "Spark gave a task of an iteration the rows of other partitions than its own",
+            asked=f"the inputs of one partition, {task.partitions} partitions",
+            have=f"partitions {sorted(numbers)}, {len(found[_MARK])} of them whole",
+            remedy='spark.conf.set("spark.sql.unionOutputPartitioning", True) · num_partitions=1',
+        )
+    return found
+
+
+class _Round:
+    """One round of one partition.
+
+    Args:
+        task: what to do.
+        reader: reads the inputs.
+        found: the rows of producers by input.
+    """
+
+    def __init__(self, task: KeptRoundTask, reader: KeptReader, found: list[list[Row]]) -> None:
+        self._task = task
+        self._reader = reader
+        self._found = found
+        self._counts = Counts()
+        #: The rows that ``update`` returned, if only those that changed are asked for.
+        self._changed: list[pa.RecordBatch] = []
+
+    def result(self) -> Iterator[pa.RecordBatch]:
+        """Yield the state after the last round."""
+        task, counts = self._task, self._counts
+        yield from yielded(SchemaCast(task.result, "update", "").all(self._state()), counts.clock)
+        counts.peak = self._reader.peak_bytes
+        if task.reports is not None:
+            task.reports.add([counts.report(task.state.exchange, task.partitions)])
+
+    def rows(self, sent: KeptProducerTask) -> Iterator[pa.RecordBatch]:
+        """Keep the new state and the messages; yield the rows that say where they are."""
+        task, me = self._task, here()
+        state = None if task.kept is None else self._keep(task.kept, me)
+        yield self._mark(sent, me)
+        if task.kept is not None and state is not None and state.subpartitions:
+            yield rows_of(_here(task.kept, me), me.partition, state)
+        if task.key is not None and state is not None and not self._changed:
+            return
+        clock = Clock()
+        kept = keep(sent, me, self._made(self._sources_of_send(state, clock)), clock)
+        if kept.subpartitions:
+            yield rows_of(sent, me.partition, kept)
+
+    def _mark(self, sent: KeptProducerTask, me: Identity) -> pa.RecordBatch:
+        """Return the row by which the next round knows that it has all rows of this partition."""
+        mark = Kept([KeptSubpartition(me.partition, 0, None, b"")], [0], WriterStats(0, 0, 0), 0)
+        return rows_of(replace(sent, input=_MARK, has_digests=False), me.partition, mark)
+
+    def _keep(self, kept: KeptProducerTask, me: Identity) -> Kept:
+        """Keep the new state."""
+        made, rows = self._state(), self._found[STATE]
+        if self._task.key is None or self._changed or len(rows) != 1:
+            return keep(kept, me, made, self._counts.clock)
+        place = Places(self._task.state.exchange, self._task.state.driver).of(rows[0])
+        if isinstance(place, KeptSubpartition):
+            found = forward(kept, me, place, rows[0]["rows"], self._counts.clock)
+            if found is not None:
+                return found
+        return keep(kept, me, made, self._counts.clock)
+
+    def _state(self) -> Iterator[pa.RecordBatch]:
+        """Return the new state. If ``update`` returns changes, it is called at once."""
+        task = self._task
+        if task.key is None:
+            return self._updated()
+        if self._found[MESSAGES]:
+            self._changed = [batch for batch in self._updated() if batch.num_rows]
+        rows = self._source(task.state, STATE)
+        return self._merged(rows, task.key) if self._changed else rows
+
+    def _updated(self) -> Iterator[pa.RecordBatch]:
+        task = self._task
+        assert task.messages is not None  # noqa: S101 - the first round does not update
+        sources = [self._source(task.state, STATE), self._source(task.messages, MESSAGES)]
+        accepts = None if task.key is not None else same_on_the_wire
+        made = apply("update", task.update, *sources)
+        yield from SchemaCast(task.state.schema, "update", "", accepts).all(made)
+        _raise_errors(sources)
+
+    def _merged(self, state: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the state whose key did not change, then those that did."""
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        keys = pa.chunked_array([batch.column(key) for batch in self._changed]).combine_chunks()
+        for batch in state:
+            kept = batch.filter(pc.invert(pc.is_in(batch.column(key), value_set=keys)))
+            if kept.num_rows:
+                yield kept
+        yield from self._changed
+
+    def _sources_of_send(self, state: Kept | None, clock: Clock) -> list[Source]:
+        task = self._task
+        schema = task.state.schema
+        if state is None:
+            rows = self._reader.read(task.state, [self._found[STATE]])
+        elif task.key is not None:
+            rows = iter(self._changed)
+        else:
+            rows = self._reader.read_kept(state.subpartitions, schema)
+        sources = [Source(rows, schema, _uncounted, clock)]
+        return sources if task.links is None else [*sources, self._source(task.links, LINKS, clock)]
+
+    def _made(self, sources: list[Source]) -> Iterator[pa.RecordBatch]:
+        """Yield the messages."""
+        sent = self._task.sent
+        assert sent is not None  # noqa: S101 - the end sends none
+        made = apply("send", self._task.send, *sources)
+        yield from SchemaCast(sent.schema, "send", "message_schema", same_on_the_wire).all(made)
+        _raise_errors(sources)
+
+    def _source(self, given: KeptInput, number: int, clock: Clock | None = None) -> Source:
+        rows = self._reader.read(given, [self._found[number]])
+        counts = self._counts
+        return Source(rows, given.schema, counts.add, clock or counts.clock, given.order)
+
+
+def _here(kept: KeptProducerTask, me: Identity) -> KeptProducerTask:
+    """Return a task whose only subpartition goes to the partition of this task in the next round."""
+    assert kept.keys is not None  # noqa: S101 - rounds are placed by Spark's hash
+    return replace(kept, keys=(kept.keys[me.partition],))
+
+
+def _uncounted(batch: pa.RecordBatch) -> None:
+    """Count nothing: the rows were counted when they were read."""
+
+
+def _raise_errors(sources: Iterable[Source]) -> None:
+    for source in sources:
+        if source.error is not None:
+            raise source.error  # the function caught it and went on, so rows are missing
