@@ -19,6 +19,7 @@ NAMES = (
     "spark_memory",
     "recovery",
     "jobs",
+    "iterate",
     "pipeline",
     "straggler",
     "cancel",

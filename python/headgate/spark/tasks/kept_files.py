@@ -53,9 +53,23 @@ def folder_for(attempt: int) -> Path:
     return folder
 
 
-def place_in(folder: Path, exchange: str, producer: int, attempt: int) -> Path:
-    """Return the path for the pages of a task attempt that has written all of them by now."""
-    return folder / f"kept-{exchange}-{producer}-{attempt}-{int(time.monotonic())}"
+def place_in(folder: Path, exchange: str, producer: int, attempt: int, ahead: int = 0) -> Path:
+    """Return the path for the pages of a task attempt that has written all of them by now.
+
+    Args:
+        folder: of :func:`folder_for`.
+        exchange: name of the exchange.
+        producer: number of the task.
+        attempt: id of the attempt.
+        ahead: seconds that the task may still take, in which no sweep takes it for a failed one.
+    """
+    return folder / f"kept-{exchange}-{producer}-{attempt}-{int(time.monotonic()) + ahead}"
+
+
+def discard(exchange: str, producer: int, attempt: int) -> None:
+    """Delete what a task attempt has kept, since it fails."""
+    for path in folder_for(attempt).glob(f"kept-{exchange}-{producer}-{attempt}-*"):
+        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import zlib
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -121,6 +121,8 @@ def keep(
     batches: Iterable[pa.RecordBatch],
     clock: Clock,
     splits: int = 0,
+    *,
+    ahead: int = 0,
 ) -> Kept:
     """Keep batches as the output of this task, and tell the driver.
 
@@ -130,6 +132,7 @@ def keep(
         batches: of the task's schema.
         clock: measures the time.
         splits: of a source that were read.
+        ahead: seconds that the task may still take; see :func:`place_in`.
     """
     folder = folder_for(me.attempt)
     options: EnvironmentOptions = {**task.options, "temp_directories": [str(folder)]}
@@ -147,26 +150,27 @@ def keep(
                 raise
             clock.enter(FUNCTION)
         clock.enter(EMIT)
-        place = place_in(folder, task.exchange, me.partition, me.attempt)
+        place = place_in(folder, task.exchange, me.partition, me.attempt, ahead)
         kept = output.keep(place)
         _settle(task, place, kept, clock, splits)
     return kept
 
 
-def forward(
+def keep_copy(
     task: KeptProducerTask, me: Identity, one: KeptSubpartition, rows: int, clock: Clock
-) -> Kept | None:
-    """Keep a subpartition of another task on this executor again, without reading it.
+) -> Kept:
+    """Keep a copy of a subpartition that is on this host, without reading its rows.
 
-    Returns:
-        It, as the output of this task; None if its file cannot have a second name here.
+    Raises:
+        SpillError: the file system refuses the file.
     """
     place = place_in(folder_for(me.attempt), task.exchange, me.partition, me.attempt)
     if one.file is not None:
         try:
-            os.link(one.file, place)
-        except OSError:  # another file system, or one without links
-            return None
+            # A second name of the same file would share the time by which a sweep knows a committed one.
+            shutil.copyfile(one.file, place)
+        except OSError as error:
+            raise errors.SpillError(f"{place} cannot be written: {error}") from error
         one = replace(one, file=str(place))
     kept = Kept([one], [rows], WriterStats(rows, one.size, 0), 0)
     _settle(task, place, kept, clock, 0)

@@ -17,9 +17,9 @@ from headgate.errors import InternalError
 from headgate.partition import KeptSubpartition
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_consumer import Counts
-from headgate.spark.tasks.kept_files import sweep
+from headgate.spark.tasks.kept_files import discard, sweep
 from headgate.spark.tasks.kept_output import Kept
-from headgate.spark.tasks.kept_producer import forward, keep, rows_of
+from headgate.spark.tasks.kept_producer import keep, keep_copy, rows_of
 from headgate.spark.tasks.kept_reader import KeptReader
 from headgate.spark.tasks.places import Places
 from headgate.spark.tasks.task import here
@@ -45,6 +45,8 @@ LINKS: Final = 1
 MESSAGES: Final = 2
 #: The number in the row by which each task tells the task of the next round that it has all its rows.
 _MARK: Final = 3
+#: Longest time, in seconds, that ``send`` may take after the state was kept.
+_SENDING: Final = 7 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,12 @@ class _Round:
         if task.key is not None and state is not None and not self._changed:
             return
         clock = Clock()
-        kept = keep(sent, me, self._made(self._sources_of_send(state, clock)), clock)
+        try:
+            kept = keep(sent, me, self._made(self._sources_of_send(state, clock)), clock)
+        except BaseException:
+            if task.kept is not None:
+                discard(task.kept.exchange, me.partition, me.attempt)
+            raise
         if kept.subpartitions:
             yield rows_of(sent, me.partition, kept)
 
@@ -166,12 +173,10 @@ class _Round:
         """Keep the new state."""
         made, rows = self._state(), self._found[STATE]
         if self._task.key is None or self._changed or len(rows) != 1:
-            return keep(kept, me, made, self._counts.clock)
+            return keep(kept, me, made, self._counts.clock, ahead=_SENDING)
         place = Places(self._task.state.exchange, self._task.state.driver).of(rows[0])
         if isinstance(place, KeptSubpartition):
-            found = forward(kept, me, place, rows[0]["rows"], self._counts.clock)
-            if found is not None:
-                return found
+            return keep_copy(kept, me, place, rows[0]["rows"], self._counts.clock)
         return keep(kept, me, made, self._counts.clock)
 
     def _state(self) -> Iterator[pa.RecordBatch]:
