@@ -185,7 +185,7 @@ class _Round:
         if task.key is None:
             return self._updated()
         if self._found[MESSAGES]:
-            self._changed = [batch for batch in self._updated() if batch.num_rows]
+            self._changed = self._all_updated()
         rows = self._source(task.state, STATE)
         return self._merged(rows, task.key) if self._changed else rows
 
@@ -197,6 +197,15 @@ class _Round:
         made = apply("update", task.update, *sources)
         yield from SchemaCast(task.state.schema, "update", "", accepts).all(made)
         _raise_errors(sources)
+
+    def _all_updated(self) -> list[pa.RecordBatch]:
+        """Return what ``update`` returns, with the schema of the state."""
+        import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+        # Casts fields that may have nulls, or another name for a time zone, batch by batch.
+        tables = (pa.Table.from_batches([batch]) for batch in self._updated() if batch.num_rows)
+        schema = self._task.state.schema
+        return [batch for table in tables for batch in table.cast(schema).to_batches()]
 
     def _merged(self, state: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the state whose key did not change, then those that did."""
