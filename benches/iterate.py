@@ -57,6 +57,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     spark = session(f"local[{SLOTS}]")
+    # Two hundred tasks for each join would only slow Spark's own way down.
+    spark.conf.set("spark.sql.shuffle.partitions", str(SLOTS))
     try:
         data = Graph(spark, 0.01 if options.quick else 1)
         pages, links = data.of("pages"), data.of("shares")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import functions
 
 import headgate as hg
-from headgate.spark import Input, exchange, write
+from headgate.spark import Input, exchange, iterate, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +58,18 @@ def accepted(df: DataFrame, source: Source[pa.RecordBatch, Any, Any], sink: Sink
     exchange(source, reduce=hg.per_key("user", lambda group: group), schema=df.schema)
     exchange([df, source, Input(df, by="a.k", map=by_batch)], "k", reduce=of_two, schema="n long")
     write(df, sink, by="user", sort_within=["user", "at"], batch_bytes="1m")
+    iterate(
+        Input(df, map=by_batch),
+        source,
+        by="page",
+        send=of_two,
+        update=of_two,
+        message_schema="page long",
+        rounds=3,
+        message_by=["page"],
+        delta=True,
+        memory="128m",
+    )
 
 
 def refused(df: DataFrame, sink: Sink) -> None:
@@ -71,3 +83,5 @@ def refused(df: DataFrame, sink: Sink) -> None:
     exchange(5)  # type: ignore[arg-type]
     Input(df, by=5)  # type: ignore[arg-type]
     write(df, sink, partition="user")  # type: ignore[call-arg]
+    iterate(df, by="page", send=at_once, update=of_two, message_schema="n long")  # type: ignore[call-arg]
+    iterate(df, by="a", send=at_once, update=of_two, message_schema="a long", rounds="3")  # type: ignore[arg-type]
