@@ -34,6 +34,8 @@ WANTED = (
     "headgate/py.typed",
     "headgate/explain/pages/HG-2101.md",
 )
+#: Pages that the command ``docs`` prints.
+DOCS = README.parent / "docs"
 UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
 
 # Runs in a fresh interpreter of the clean environment.
@@ -57,11 +59,16 @@ def check_contents(wheel: Path) -> list[str]:
     """Return the defects of the file itself."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        pages = {f"headgate/docs/{page.name}": page.read_bytes() for page in DOCS.glob("*.md")}
+        wrong = [
+            f"{name} is not the page of the repository"
+            for name, text in pages.items()
+            if name not in names or archive.read(name) != text
+        ]
         metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
         required = re.findall(
             r"^Requires-Dist: (.*)$", archive.read(metadata).decode(), re.MULTILINE
         )
-    wrong = []
     if not NAME.fullmatch(wheel.name):
         wrong.append(f"{wheel.name} is not a cp311-abi3 manylinux wheel")
     if wheel.stat().st_size > MAX_BYTES:
@@ -153,9 +160,10 @@ def main() -> int:
         version = subprocess.run(
             [python, "-m", "headgate", "--version"], check=True, capture_output=True, text=True
         ).stdout.strip()
-        subprocess.run(
-            [python, "-m", "headgate", "explain", "HG-2101"], check=True, stdout=subprocess.DEVNULL
-        )
+        for command in (["explain", "HG-2101"], ["docs", "functions"]):
+            subprocess.run(
+                [python, "-m", "headgate", *command], check=True, stdout=subprocess.DEVNULL
+            )
         print(f"  runs      {version} in a clean environment")
         wrong += check_readme(python, wheel)
     for line in wrong:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.__main__ import main
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
@@ -98,6 +100,34 @@ def test_the_protocol_page_has_the_tables_of_the_sources(source):
     page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8").splitlines()
     missing = [row for row in rows if re.sub(r"\[(`[^`]+`)\]", r"\1", row) not in page]
     assert not missing, "\n".join(missing)
+
+
+def test_the_command_docs_lists_the_pages_and_prints_them(capsys):
+    assert main(["docs"]) == 0
+    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert ["functions", "Functions: what `map` and `reduce` get and return"] in listed
+    # The others show what is elsewhere: the README, error pages, files of the root.
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} - {name for name, _ in listed} == {
+        "architecture",
+        "errors",
+        "index",
+        "safety",
+    }
+    for name, _ in listed:
+        assert main(["docs", name]) == 0
+        text = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+        assert capsys.readouterr().out == text
+
+
+def test_the_command_docs_offers_close_pages(capsys):
+    assert main(["docs", "docs/kept.md", "cokbook"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("# Kept exchanges")
+    assert said.err.splitlines() == [
+        "there is no page 'cokbook'",
+        "  close   cookbook",
+        "  more    python -m headgate docs",
+    ]
 
 
 def test_help_lists_every_target():

@@ -1,4 +1,4 @@
-"""The command line: ``python -m headgate {demo,explain}``."""
+"""The command line: ``python -m headgate {demo,docs,explain}``."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="*",
         help="such as HG-2101, or an option such as memory; without one, list all codes",
     )
+    docs = commands.add_parser("docs", help="print a page of the documentation")
+    docs.add_argument(
+        "page", nargs="*", help="such as functions or cookbook; without one, list all pages"
+    )
     commands.add_parser(
         "demo",
         help="the same job by Headgate and by Spark, compared row by row",
@@ -46,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _demo(rest)
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.command == "docs":
+        from headgate.explain.docs import main as docs_main  # noqa: PLC0415 - not needed by the demo
+
+        return docs_main(options.page)
     from headgate.explain import main as explain_main  # noqa: PLC0415 - not needed by the demo
 
     return explain_main(options.code)
