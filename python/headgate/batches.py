@@ -187,6 +187,44 @@ def batches_of(item: Any) -> Iterable[Any]:
         return (item,)  # a single column
 
 
+def joined(items: Iterable[Any], batch_bytes: int) -> Iterator[Any]:
+    """Yield the same rows in batches of up to ``batch_bytes``.
+
+    A larger batch stays as it is. Batches are joined to those before them if they have the same columns;
+    what is no batch is passed on.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for item in items:
+        more = item.nbytes if isinstance(item, pa.RecordBatch) else None
+        fits = more is not None and size + more <= batch_bytes
+        if waiting and not (fits and item.schema.equals(waiting[0].schema)):
+            yield _one(waiting)
+            waiting, size = [], 0
+        if more is None:
+            yield item
+        else:
+            waiting.append(item)
+            size += more
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 - only workers need it
+
+    if len(batches) == 1:
+        return batches[0]
+    first = batches[0]
+    columns = [
+        pa.concat_arrays([batch.column(place) for batch in batches])
+        for place in range(first.num_columns)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=first.schema)
+
+
 def _is_pandas(item: Any) -> bool:
     kind = type(item)
     return kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas"

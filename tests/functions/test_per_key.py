@@ -76,10 +76,26 @@ def test_each_group_comes_once_and_whole(found, size, memory, sort, call_bytes):
 
 def test_groups_come_in_the_order_of_their_keys():
     found = [(k, 1.0, 0) for k in (3, None, 1, 3, 0)]
-    keys = [
-        table["k"][0].as_py() for table in hg.per_key("k", lambda group: group)(batches(found, 2))
-    ]
-    assert keys == [None, 0, 1, 3]
+    made = hg.per_key("k", lambda group: group)(batches(found, 2))
+    keys = [key for batch in made for key in batch["k"].to_pylist()]
+    assert keys == [None, 0, 1, 3, 3]
+
+
+def test_small_batches_are_joined_if_they_have_the_same_columns(monkeypatch):
+    found = [(n // 10, 1.0, n) for n in range(1000)]
+
+    def named(group):
+        return group if group["k"][0].as_py() != 50 else group.rename_columns(["k", "x", "at", "n"])
+
+    def made():
+        return list(hg.per_key("k", named)(batches(found, 100)))
+
+    assert [batch.num_rows for batch in made()] == [500, 10, 490]
+    assert [batch.schema.names[3] for batch in made()] == ["i", "n", "i"]
+    monkeypatch.setattr(module, "_RETURNED_BYTES", 20 * 32 + 19)
+    small = made()
+    assert {batch.num_rows for batch in small} == {10, 20}
+    assert sum(batch.num_rows for batch in small) == 1000
 
 
 @pytest.mark.parametrize("library", ["arrow", "polars", "pandas"])
@@ -97,7 +113,8 @@ def test_a_function_gets_the_library_that_it_asks_for(library):
         assert {kind.__module__.partition(".")[0] for kind in got} == {"pandas"}
     else:
         assert set(got) == {kinds[library]}
-    assert len(made) == 3
+    assert len(got) == 3
+    assert sum(batch.num_rows for batch in made) == 9
     got.clear()
     list(hg.per_groups("k", lambda table, offsets: kept(table), as_=library)(batches(found, 4)))
     assert len(got) == 1
@@ -179,4 +196,5 @@ def test_it_can_be_sent_to_workers():
     from pyspark import cloudpickle
 
     reduce = cloudpickle.loads(cloudpickle.dumps(hg.per_key("k", lambda group: group)))
-    assert len(list(reduce(batches([(1, 1.0, 1), (2, 1.0, 1)], 1)))) == 2
+    (made,) = reduce(batches([(1, 1.0, 1), (2, 1.0, 1)], 1))
+    assert made.num_rows == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate.batches import joined
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.user_function import Source, apply
 
@@ -47,30 +48,3 @@ def run(task: FunctionTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     yield from cast.all(apply(task.name, task.function, source))
     if source.error is not None:
         raise source.error  # the function caught it and went on, so rows are missing
-
-
-def joined(batches: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Yield the same rows in batches of up to ``batch_bytes``; a larger batch stays as it is."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if waiting and size + batch.nbytes > batch_bytes:
-            yield _one(waiting)
-            waiting, size = [], 0
-        waiting.append(batch)
-        size += batch.nbytes
-    if waiting:
-        yield _one(waiting)
-
-
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415 - only workers need it
-
-    if len(batches) == 1:
-        return batches[0]
-    first = batches[0]
-    columns = [
-        pa.concat_arrays([batch.column(place) for batch in batches])
-        for place in range(first.num_columns)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=first.schema)
