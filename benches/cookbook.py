@@ -6,12 +6,18 @@ their names, and leaves its own in ``result``.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+#: Returns the DataFrame of a name.
+Table = Callable[[str], DataFrame]
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cookbook.md"
 
@@ -46,18 +52,34 @@ class Block:
         lines = (line.strip() for line in self.code.splitlines())
         return sum(bool(line) and not line.startswith("#") for line in lines)
 
-    def run(self, table: Callable[[str], DataFrame]) -> DataFrame:
+    def run(self, table: Table) -> DataFrame:
         """Run the block; return its result.
 
         Args:
             table: returns the DataFrame of a name.
         """
-        # Tracebacks show lines of the page. Workers cannot import ``__main__``, so functions are sent by value.
-        code = compile("\n" * self.start + self.code, str(PAGE), "exec")
-        names = {name: table(name) for name in TABLES if name in code.co_names}
-        space = {"__name__": "__main__", **names}
+        return self._executed(self._parsed(), table)["result"]
+
+    def function(self, name: str) -> Callable:
+        """Return a function that the block defines, without running the rest of it."""
+        parsed = self._parsed()
+        kinds = ast.Import, ast.ImportFrom, ast.FunctionDef
+        parsed.body = [part for part in parsed.body if isinstance(part, kinds)]
+        return self._executed(parsed, None)[name]
+
+    def _parsed(self) -> ast.Module:
+        # The blank lines give tracebacks the lines of the page.
+        return ast.parse("\n" * self.start + self.code, str(PAGE))
+
+    @staticmethod
+    def _executed(parsed: ast.Module, table: Table | None) -> dict[str, object]:
+        code = compile(parsed, str(PAGE), "exec")
+        # Workers cannot import ``__main__``, so its functions are sent by value.
+        space: dict[str, object] = {"__name__": "__main__"}
+        if table is not None:
+            space |= {name: table(name) for name in TABLES if name in code.co_names}
         exec(code, space)
-        return space["result"]
+        return space
 
 
 @dataclass(frozen=True)
@@ -87,3 +109,46 @@ def jobs() -> list[Job]:
         )
         made.append(Job(section[1], headgate, pyspark))
     return made
+
+
+#: By job, the inputs that Spark groups together, their key, the function that gets them, and what it returns.
+COGROUPS = {
+    "as_of": (
+        "trades",
+        "quotes",
+        "symbol",
+        "as_of",
+        "symbol long, at long, paid long, quoted long",
+    ),
+    "invoices": (
+        "invoices",
+        "payments",
+        "customer",
+        "settled",
+        "customer long, id long, settled long",
+    ),
+    "intervals": ("readings", "runs", "machine", "during", "run long, n long, total long"),
+}
+
+
+def by_key(job: Job) -> dict[str, Callable[[Table], DataFrame]]:
+    """Return Spark's own call by key with the function of a job, if it has one, by its name."""
+    if job.name == "models":
+        return {"applyInArrow": lambda table: _applied(job, table)}
+    return {"cogroup": lambda table: _cogrouped(job, table)} if job.name in COGROUPS else {}
+
+
+def _applied(job: Job, table: Table) -> DataFrame:
+    fit = job.headgate.function("fit")
+    return table("clicks").groupBy("user").applyInArrow(fit, "user long, model array<double>")
+
+
+def _cogrouped(job: Job, table: Table) -> DataFrame:
+    left, right, key, name, schema = COGROUPS[job.name]
+    function, columns = job.headgate.function(name), to_arrow_schema(StructType.fromDDL(schema))
+
+    def called(one, other):
+        return function(one, other).to_arrow().select(columns.names).cast(columns)
+
+    groups = table(left).groupBy(key).cogroup(table(right).groupBy(key))
+    return groups.applyInArrow(called, schema)

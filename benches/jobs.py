@@ -1,15 +1,18 @@
-"""Twelve jobs of the kind that people run, each against the best way to write it in plain PySpark.
+"""Jobs of the kind that people run, each against the best way to write it in plain PySpark.
 
-Every job starts from a DataFrame over Parquet files, or over columns that Spark computes, and ends in Spark's
-``noop`` sink. Both contestants of a job call the same functions, once per partition:
+Ten are those of ``docs/cookbook.md``: the blocks of the page are what runs. Four more have their functions in
+``benches/job_functions.py``. Every job starts from DataFrames over Parquet files and ends in Spark's ``noop``
+sink. The contestants of a job call the same Python, once per partition:
 
-- ``headgate``: ``exchange(df, by=..., map=..., reduce=...)``
+- ``headgate``: ``exchange(...)``
 - ``read``: the same with ``read="auto"``, so that the workers read the files
-- ``pipelined``: the same as ``headgate`` with ``mode="pipelined"``, for jobs with a ``map``
-- ``pyspark``: ``df.mapInArrow(map)`` if there is a ``map``, ``repartition(slots, by)``, and
-  ``mapInArrow(reduce)`` if there is a ``reduce``
+- ``pipelined``: the same as ``headgate`` with ``mode="pipelined"``, for jobs of one input with a ``map``
+- ``pyspark``: ``mapInArrow(map)`` if there is a ``map``, ``repartition(by)``, and ``mapInArrow(reduce)`` if
+  there is a ``reduce``; several inputs are one union
+- ``cogroup`` or ``applyInArrow``: Spark's call by key, for jobs that it can do. The faster of it and
+  ``pyspark`` counts
 
-The rows of both are compared before anything is timed. The master has as many slots as the machine has cores
+The rows of all are compared before anything is timed. The master has as many slots as the machine has cores
 for it: two. Each job prints its ratios; the least and the median of all follow.
 """
 
@@ -17,12 +20,13 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from benches import harness, job_functions
+from benches import cookbook, harness, job_functions
+from benches.cookbook import Table
 from benches.spark import saving, session
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
@@ -38,112 +42,93 @@ class Job:
 
     Attributes:
         name: of its ratio, after ``jobs_``.
+        headgate: the job with Headgate.
+        rivals: the same without it, by the name of the contestant; ``pyspark`` is one of them.
+        can_be_pipelined: True if it has one input, and a ``map``.
+    """
+
+    name: str
+    headgate: Callable[[Table], DataFrame]
+    rivals: dict[str, Callable[[Table], DataFrame]]
+    can_be_pipelined: bool
+
+
+def written(
+    name: str,
+    data: str,
+    by: str,
+    *,
+    map: Callable | None = None,  # noqa: A002 - named as in exchange()
+    mapped: str | None = None,
+    reduce: Callable | None = None,
+    reduced: str | None = None,
+) -> Job:
+    """Return a job of two functions and the columns that they return.
+
+    Args:
+        name: of the job.
         data: the name of its input, a method of :class:`Data`.
         by: the key.
         map: the function before the exchange, and ``mapped``, the columns that it returns.
         reduce: the function after the exchange, and ``reduced``, the columns that it returns.
     """
+    schemas = {"schema": reduced or mapped} if map or reduce else {}
+    if map and reduce:
+        schemas["map_schema"] = mapped
 
-    name: str
-    data: str
-    by: str
-    map: Callable | None = None
-    mapped: str | None = None
-    reduce: Callable | None = None
-    reduced: str | None = None
+    def by_headgate(table: Table) -> DataFrame:
+        return exchange(table(data), by=by, map=map, reduce=reduce, **schemas)
 
-    def headgate(self, df: DataFrame, **options: Any) -> DataFrame:
-        if self.map is not None and self.reduce is not None:
-            options["map_schema"] = self.mapped
-        if self.map is not None or self.reduce is not None:
-            options["schema"] = self.reduced or self.mapped or df.schema
-        return exchange(df, by=self.by, map=self.map, reduce=self.reduce, progress="off", **options)
+    def by_pyspark(table: Table) -> DataFrame:
+        df = table(data) if map is None else table(data).mapInArrow(map, mapped)
+        df = df.repartition(SLOTS, by)
+        return df if reduce is None else df.mapInArrow(reduce, reduced)
 
-    def pyspark(self, df: DataFrame) -> DataFrame:
-        if self.map is not None:
-            df = df.mapInArrow(self.map, self.mapped)
-        df = df.repartition(SLOTS, self.by)
-        return df if self.reduce is None else df.mapInArrow(self.reduce, self.reduced)
+    return Job(name, by_headgate, {"pyspark": by_pyspark}, map is not None)
 
 
-JOBS = (
-    Job("repartition", "clicks", "user"),
-    Job(
-        "sessions",
-        "clicks",
-        "user",
-        reduce=job_functions.sessions,
-        reduced="user long, begin long, seconds long, clicks long",
-    ),
-    Job(
-        "features",
-        "clicks",
-        "user",
-        reduce=job_functions.features,
-        reduced="user long, clicks long, cents long, largest long, pages long, hour long",
-    ),
-    Job("models", "clicks", "user", reduce=job_functions.models, reduced="user long, slope long"),
-    Job(
-        "latest",
-        "clicks",
-        "user",
-        reduce=job_functions.latest,
-        reduced="user long, second long, page long, cents long",
-    ),
-    Job("largest", "clicks", "page", reduce=job_functions.largest, reduced="page long, cents long"),
-    Job(
-        "as_of",
-        "ticks",
-        "symbol",
-        reduce=job_functions.as_of,
-        reduced="symbol long, at long, paid long, quoted long",
-    ),
-    Job(
-        "words",
-        "texts",
-        "word",
-        map=job_functions.words,
-        mapped="word string, times long",
-        reduce=job_functions.total_of_words,
-        reduced="word string, times long",
-    ),
-    Job(
-        "logs",
-        "logs",
-        "user",
-        map=job_functions.parsed,
-        mapped="user long, kind string, took long",
-        reduce=job_functions.slow_requests,
-        reduced="user long, kind string, took long, requests long",
-    ),
-    Job(
-        "near_duplicates",
-        "documents",
-        "band",
-        map=job_functions.signed,
-        mapped="band long, id long, signature array<long>",
-        reduce=job_functions.near_duplicates,
-        reduced="left long, right long",
-    ),
-    Job(
-        "centroids",
-        "points",
-        "centroid",
-        map=job_functions.nearest,
-        mapped="centroid long, points long, x long, y long",
-        reduce=job_functions.moved,
-        reduced="centroid long, points long, x long, y long",
-    ),
-    Job(
-        "ranks",
-        "links",
-        "page",
-        map=job_functions.contributions,
-        mapped="page long, rank long",
-        reduce=job_functions.ranks,
-        reduced="page long, rank long",
-    ),
-)
+def of_the_page() -> list[Job]:
+    return [
+        Job(
+            job.name,
+            job.headgate.run,
+            {"pyspark": job.pyspark.run, **cookbook.by_key(job)},
+            "map=" in job.headgate.code and "Input(" not in job.headgate.code,
+        )
+        for job in cookbook.jobs()
+    ]
+
+
+def jobs() -> list[Job]:
+    return [
+        written("repartition", "clicks", "user"),
+        written(
+            "latest",
+            "clicks",
+            "user",
+            reduce=job_functions.latest,
+            reduced="user long, second long, page long, cents long",
+        ),
+        written(
+            "words",
+            "texts",
+            "word",
+            map=job_functions.words,
+            mapped="word string, times long",
+            reduce=job_functions.total_of_words,
+            reduced="word string, times long",
+        ),
+        written(
+            "centroids",
+            "points",
+            "centroid",
+            map=job_functions.nearest,
+            mapped="centroid long, points long, x long, y long",
+            reduce=job_functions.moved,
+            reduced="centroid long, points long, x long, y long",
+        ),
+        *of_the_page(),
+    ]
 
 
 class Data:
@@ -166,27 +151,60 @@ class Data:
     def _rows(self, number: int) -> DataFrame:
         return self._spark.range(0, int(number * self._scale), 1, 4)
 
+    def _keys(self, number: int) -> int:
+        return max(100, int(number * self._scale))
+
     def clicks(self) -> DataFrame:
         return self._rows(2_000_000).selectExpr(
-            "pmod(xxhash64(id), 20000) AS user",
+            f"pmod(xxhash64(id), {self._keys(20_000)}) AS user",
             "pmod(xxhash64(id, 1), 604800) AS second",
             "pmod(xxhash64(id, 2), 5000) AS page",
             "pmod(xxhash64(id, 3), 10000) AS cents",
         )
 
-    def ticks(self) -> DataFrame:
+    def trades(self) -> DataFrame:
+        return self._rows(500_000).selectExpr(
+            "id % 500 AS symbol", "id * 46 AS at", "10000 + pmod(xxhash64(id, 2), 500) AS paid"
+        )
+
+    def quotes(self) -> DataFrame:
+        return self._rows(1_500_000).selectExpr(
+            "id % 500 AS symbol", "id * 15 + 7 AS at", "10000 + pmod(xxhash64(id), 500) AS quoted"
+        )
+
+    def invoices(self) -> DataFrame:
+        return self._rows(1_000_000).selectExpr(
+            f"pmod(xxhash64(id), {self._keys(20_000)}) AS customer",
+            "id",
+            "id div 3000 AS day",
+            "1 + pmod(xxhash64(id, 1), 1000) AS cents",
+        )
+
+    def payments(self) -> DataFrame:
+        return self._rows(500_000).selectExpr(
+            f"pmod(xxhash64(id), {self._keys(20_000)}) AS customer",
+            "id div 1500 AS day",
+            "1 + pmod(xxhash64(id, 1), 2000) AS cents",
+        )
+
+    def readings(self) -> DataFrame:
         return self._rows(2_000_000).selectExpr(
-            "pmod(xxhash64(id), 500) AS symbol",
-            "pmod(xxhash64(id, 1), 23400000) AS at",
-            "cast(id % 4 = 0 AS long) AS kind",
-            "10000 + pmod(xxhash64(id, 2), 500) AS cents",
+            "id % 500 AS machine", "id div 500 * 10 AS at", "pmod(xxhash64(id), 1000) AS value"
+        )
+
+    def runs(self) -> DataFrame:
+        return self._rows(100_000).selectExpr(
+            "id % 500 AS machine",
+            "id AS run",
+            "id div 500 * 200 AS begin",
+            "id div 500 * 200 + pmod(xxhash64(id), 1000) AS end",
         )
 
     def texts(self) -> DataFrame:
         some = ", ' ', ".join(f"pmod(xxhash64(id, {n}), 30000)" for n in range(12))
         return self._rows(200_000).selectExpr(f"concat({some}) AS text")
 
-    def logs(self) -> DataFrame:
+    def lines(self) -> DataFrame:
         return self._rows(600_000).selectExpr(
             "concat('2026-01-01 ', CASE id % 50 WHEN 0 THEN 'warning: '"
             " ELSE concat('user=', pmod(xxhash64(id), 5000), ' kind=', element_at(array('get', 'put',"
@@ -206,28 +224,36 @@ class Data:
             "pmod(xxhash64(id), 100000) / 100D AS x", "pmod(xxhash64(id, 1), 100000) / 100D AS y"
         )
 
-    def links(self) -> DataFrame:
-        return self._rows(3_000_000).selectExpr(
-            "pmod(xxhash64(id), 300000) AS target", "pmod(xxhash64(id, 1), 1000) AS share"
+    def pages(self) -> DataFrame:
+        number = int(300_000 * self._scale)
+        return self._rows(300_000).selectExpr(
+            "id AS page",
+            "1D AS rank",
+            f"transform(sequence(1, 1 + id % 19), n -> pmod(xxhash64(id, n), {number})) AS targets",
         )
 
 
 def main(arguments: Sequence[str]) -> None:
+    every = jobs()
     parser = harness.arguments(__doc__)
-    parser.add_argument("--job", choices=[job.name for job in JOBS], help="by default all")
+    parser.add_argument("--job", choices=[job.name for job in every], help="by default all")
     options = parser.parse_args(arguments)
     cloudpickle.register_pickle_by_value(job_functions)
     spark = session(f"local[{SLOTS}]")
+    # As many partitions as repartition(SLOTS, by) makes.
+    spark.conf.set("spark.sql.shuffle.partitions", SLOTS)
+    spark.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    spark.conf.set("spark.headgate.progress", "off")
     try:
         data = Data(spark, 0.01 if options.quick else 1)
         found = [
-            compare(job, data.of(job.data), options.turns, quick=options.quick)
-            for job in JOBS
+            compare(job, spark, data.of, options.turns, quick=options.quick)
+            for job in every
             if options.job in (None, job.name)
         ]
     finally:
         spark.stop()
-    if len(found) == len(JOBS):
+    if len(found) == len(every):
         name = "TRIED" if options.quick else "RATIO"
         by_spark, by_workers = zip(*found, strict=True)
         print(f"{name} jobs_least {min(by_spark):.2f} goal 0.97")
@@ -235,34 +261,75 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{name} jobs_read {statistics.median(by_workers):.2f} goal 2")
 
 
-def compare(job: Job, df: DataFrame, turns: int, *, quick: bool) -> tuple[float, float]:
+def compare(
+    job: Job, spark: SparkSession, table: Table, turns: int, *, quick: bool
+) -> tuple[float, float]:
     """Check that all ways give the same rows, time them, and return the ratios of the first two."""
-    plans = {
-        "headgate": lambda: job.headgate(df),
-        "read": lambda: job.headgate(df, read="auto"),
-        "pyspark": lambda: job.pyspark(df),
-    }
-    ratios = [
-        harness.Ratio(f"jobs_{job.name}", "pyspark", "headgate", goal=0.97),
-        harness.Ratio(f"jobs_{job.name}_read", "pyspark", "read", goal=0.97),
-    ]
-    if job.map is not None:
-        plans["pipelined"] = lambda: job.headgate(df, mode="pipelined")
-        name = f"jobs_{job.name}_pipelined"
-        ratios.append(harness.Ratio(name, "pyspark", "pipelined", goal=0.97))
-    rows = {name: sorted(map(tuple, plan().collect())) for name, plan in plans.items()}
-    for name, found in rows.items():
-        if found != rows["pyspark"] or not found:
+    tables: dict[str, DataFrame] = {}
+
+    def noted(name: str) -> DataFrame:
+        return tables.setdefault(name, table(name))
+
+    def by_headgate(**given: str) -> Callable[[], DataFrame]:
+        def plan() -> DataFrame:
+            with confs(spark, given):
+                return job.headgate(noted)
+
+        return plan
+
+    plans = {"headgate": by_headgate(), "read": by_headgate(read="auto")}
+    ways = ["headgate", "read"]
+    if job.can_be_pipelined:
+        plans["pipelined"] = by_headgate(mode="pipelined")
+        ways.append("pipelined")
+    for name, rival in job.rivals.items():
+        plans[name] = lambda rival=rival: rival(noted)
+    digests = {name: digest(plan()) for name, plan in plans.items()}
+    for name, found in digests.items():
+        if found != digests["pyspark"] or not found[0]:
             raise SystemExit(
-                f"{job.name}: {len(found)} rows by {name}, {len(rows['pyspark'])} by pyspark"
+                f"{job.name}: rows and hash {found} by {name}, {digests['pyspark']} by pyspark"
             )
+    rivals = tuple(job.rivals)
     by_spark, by_workers, *_ = harness.compare(
         f"jobs_{job.name}",
-        f"{job.name} on local[{SLOTS}], {len(rows['pyspark']):,} rows of result",
+        f"{job.name} on local[{SLOTS}], {digests['pyspark'][0]:,} rows of result",
         {name: saving(plan) for name, plan in plans.items()},
-        ratios,
+        [
+            harness.Ratio(
+                f"jobs_{job.name}" + ("" if way == "headgate" else f"_{way}"), rivals, way, 0.97
+            )
+            for way in ways
+        ],
         turns=turns,
-        size=df.count() * 8 * len(df.columns),
+        size=sum(df.count() * 8 * len(df.columns) for df in tables.values()),
         quick=quick,
     )
     return by_spark, by_workers
+
+
+@contextmanager
+def confs(spark: SparkSession, options: dict[str, str]) -> Iterator[None]:
+    """Give options to the exchanges that are planned meanwhile."""
+    for name, value in options.items():
+        spark.conf.set(f"spark.headgate.{name}", value)
+    try:
+        yield
+    finally:
+        for name in options:
+            spark.conf.unset(f"spark.headgate.{name}")
+
+
+def digest(df: DataFrame) -> tuple[int, object]:
+    """Return the number of rows, and the sum of their hashes with floats to five digits.
+
+    The last digits depend on the order of the rows that a function gets.
+    """
+    rounded = {
+        "double": "round({0}, 5) + 0D",
+        "array<double>": "transform({0}, x -> round(x, 5) + 0D)",
+    }
+    columns = [rounded.get(kind, "{0}").format(name) for name, kind in sorted(df.dtypes)]
+    hashes = f"sum(cast(xxhash64({', '.join(columns)}) AS decimal(20)))"
+    count, total = df.selectExpr("count(*)", hashes).first()
+    return count, total

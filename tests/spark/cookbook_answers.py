@@ -138,7 +138,7 @@ FITTED = "user long, model array<double>"
 
 
 def compared(spark):
-    """Run each job of the page in both ways; return the rows of both, and those of Spark's answer."""
+    """Run each job of the page in all ways; return the rows of each, and those of Spark's answer."""
     tables = {name: made(spark, *of) for name, of in TABLES.items()}
     for name, table in tables.items():
         table.createOrReplaceTempView(name)
@@ -147,8 +147,9 @@ def compared(spark):
         results = {
             "headgate": job.headgate.run(tables.get),
             "pyspark": job.pyspark.run(tables.get),
-            "spark": answer(spark, job.name, tables),
+            "spark": answer(spark, job, tables),
         }
+        results |= {name: way(tables.get) for name, way in cookbook.by_key(job).items()}
         found[job.name] = {name: rows(df) for name, df in results.items()}
     return found
 
@@ -157,9 +158,9 @@ def made(spark, count, *columns):
     return spark.range(0, count, 1, 5).selectExpr(*columns)
 
 
-def answer(spark, name, tables):
-    if name != "models":
-        return spark.sql(ANSWERS[name])
+def answer(spark, job, tables):
+    if job.name in ANSWERS:
+        return spark.sql(ANSWERS[job.name])
     return tables["clicks"].groupBy("user").applyInArrow(fit, FITTED)
 
 

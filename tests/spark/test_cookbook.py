@@ -35,11 +35,17 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_both_ways_give_what_spark_says(job, found):
+def test_all_ways_give_what_spark_says(job, found):
     rows = found[job.name]
     assert len(rows["spark"]) >= 10
     assert rows["headgate"] == rows["spark"]
     assert rows["pyspark"] == rows["spark"]
+    assert all(others == rows["spark"] for others in rows.values())
+
+
+def test_joins_are_compared_with_cogroup(found):
+    cogrouped = {name for name, rows in found.items() if "cogroup" in rows}
+    assert cogrouped == {"as_of", "invoices", "intervals"}
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
