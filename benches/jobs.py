@@ -143,9 +143,12 @@ class Data:
 
     def of(self, name: str) -> DataFrame:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = cache / "headgate" / "jobs" / f"{name}-{self._scale:g}"
+        made = getattr(self, name)()
+        # With the columns, as another version of this bench may have written a table of that name.
+        label = "-".join([name, *made.columns, f"{self._scale:g}"])
+        folder = cache / "headgate" / "jobs" / label
         if not (folder / "_SUCCESS").exists():
-            getattr(self, name)().write.mode("overwrite").parquet(str(folder))
+            made.write.mode("overwrite").parquet(str(folder))
         return self._spark.read.parquet(str(folder))
 
     def _rows(self, number: int) -> DataFrame:
