@@ -172,6 +172,8 @@ def batches_of(item: Any) -> Iterable[Any]:
 
     if isinstance(item, pa.RecordBatch):
         return (item,)
+    if isinstance(item, pa.Table):
+        return item.to_batches()  # type: ignore[no-any-return]
     if _is_pandas(item):
         table = pa.Table.from_pandas(item, preserve_index=True)
         # An index without a name only numbers the rows.
