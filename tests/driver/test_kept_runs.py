@@ -9,8 +9,11 @@ import pytest
 from tests.faults.patience import wait_until
 
 from headgate.spark.driver.kept import runs as kept_runs
-from headgate.spark.driver.kept.runs import DONE, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept.runs import DONE, RUNNING, KeptRuns, Outcome, failed
+from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.progress.stats import kept_snapshot
+from headgate.spark.progress.surfaces import Shown
+from headgate.spark.tasks.notice import Notice
 from headgate.spark.tasks.report import TaskReport, host
 
 TIMES = {"input_ms": 100, "function_ms": 200, "emit_ms": 300, "blocked_ms": 0}
@@ -27,6 +30,11 @@ def session():
     return SimpleNamespace(sparkContext=context)
 
 
+def nothing(_stages):
+    """Tell that Spark knows none of these stages."""
+    return {}
+
+
 @pytest.fixture
 def began():
     return []
@@ -34,7 +42,7 @@ def began():
 
 @pytest.fixture
 def runs(began):
-    return KeptRuns(session(), lambda _, run: began.append(run))
+    return KeptRuns(session(), lambda _, run: began.append(run), nothing)
 
 
 def report(role="map", task=0, attempt=0, **more):
@@ -42,6 +50,7 @@ def report(role="map", task=0, attempt=0, **more):
         "exchange": "ab12",
         "partitions": 2,
         "execution": 7,
+        "stage": 1 if role == "map" else 2,
         "failures": 0,
         "rows": 10,
         "bytes": 1000,
@@ -90,12 +99,126 @@ def test_a_producer_that_ran_again_counts_once_and_is_told_of(runs, began):
     assert "1 producers ran again, as their output was lost; 1 attempts failed" in str(found)
 
 
+class LivingSession(SimpleNamespace):
+    """A session whose SQL executions go on until their errors, or None, are in ``ended``."""
+
+    def __init__(self):
+        alive = session()
+        alive.sparkContext._jsc = object()
+        super().__init__(sparkContext=alive.sparkContext, ended={})
+        self._jsparkSession = SimpleNamespace(sharedState=lambda: self)
+
+    def statusStore(self):  # noqa: N802 - Spark's name
+        return self
+
+    def execution(self, number):
+        ended = option(0 if number in self.ended else None)
+        found = SimpleNamespace(
+            completionTime=lambda: ended, errorMessage=lambda: option(self.ended.get(number))
+        )
+        return option(found)
+
+
+def option(value):
+    return SimpleNamespace(isDefined=lambda: value is not None, get=lambda: value)
+
+
+@pytest.fixture
+def counts():
+    return {}
+
+
+@pytest.fixture
+def alive():
+    return LivingSession()
+
+
+@pytest.fixture
+def living(began, counts, alive):
+    def look(stages):
+        return {stage: counts[stage] for stage in stages if stage in counts}
+
+    return KeptRuns(alive, lambda _, run: began.append(run), look)
+
+
+def line(runs, run):
+    return Shown(stats(runs, run), 0.0).line(400)
+
+
+def test_a_run_is_known_when_its_first_task_starts(living, began, counts, alive):
+    assert living.live() == []
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    (run,) = began
+    assert line(living, run) == "headgate ab/1  reduce 0/2"
+    counts[1] = StageCounts(attempt=0, running=4, tasks=6, failed=0)
+    found = stats(living, run)
+    assert (found.state, found.producers, found.rows) == ("running", 0, 0)
+    assert (found.producers_running, found.producers_total) == (4, 6)
+    assert (found.consumers_running, found.consumers_total) == (0, 2)
+    assert line(living, run) == "headgate ab/1  map 0/6, 4 running  reduce 0/2"
+    assert "map 0/6, 4 running  reduce 0/2" in str(found)
+    assert living.live() == [run]
+    alive.ended[7] = None
+    assert living.live() == []
+    assert stats(living, run).state == "done"
+    assert "map 0/6" not in str(stats(living, run))
+
+
+def test_a_line_tells_of_both_stages_and_of_what_ran_again(living, began, counts):
+    living.start(Notice("ab", 2, "map", 7, stage=1))
+    living.reports.add([report(task=0, file_bytes=500), report(task=1, file_bytes=500)])
+    counts[1] = StageCounts(attempt=0, running=0, tasks=2, failed=1)
+    living.start(Notice("ab", 2, "reduce", 7, stage=2))
+    counts[2] = StageCounts(attempt=0, running=1, tasks=2, failed=0)
+    living.reports.add([report("reduce", task=0, rows=8)])
+    begin = "headgate ab/1  map 2/2  reduce 1/2, 1 running  20 rows  2.0 kB  1.0 kB in files  8 rows read"
+    assert line(living, began[0]) == begin + "  1 attempts failed"
+    # An executor is lost: a consumer fails, and Spark runs one producer again.
+    counts[2] = StageCounts(attempt=0, running=0, tasks=2, failed=1)
+    stats(living, began[0])
+    counts[1] = StageCounts(attempt=1, running=1, tasks=1, failed=0)
+    assert "map 2/2, 1 running  reduce 1/2  " in line(living, began[0])
+    living.reports.add([report(task=1, attempt=9)])
+    counts[1] = StageCounts(attempt=1, running=0, tasks=1, failed=0)
+    counts[2] = StageCounts(attempt=1, running=1, tasks=1, failed=0)
+    words = "1 producers ran again, as their output was lost  2 attempts failed"
+    assert line(living, began[0]).endswith(words)
+    assert stats(living, began[0]).producers_total == 2
+
+
+def test_a_run_whose_producers_ran_before_has_consumers_only(living, began, counts):
+    living.start(Notice("ab", 4, "reduce", 8, stage=5))
+    counts[5] = StageCounts(attempt=0, running=3, tasks=4, failed=0)
+    assert line(living, began[0]) == "headgate ab/1  reduce 0/4, 3 running"
+
+
+def test_a_union_with_itself_has_more_consumers_than_partitions(living, began, counts):
+    living.start(Notice("ab", 2, "reduce", 7, stage=2))
+    counts[2] = StageCounts(attempt=0, running=2, tasks=4, failed=0)
+    living.reports.add([report("reduce", task) for task in range(2)])
+    assert stats(living, began[0]).state == "running"
+    living.reports.add([report("reduce", task) for task in (2, 3)])
+    assert living.outcome(began[0]) == DONE
+
+
+def test_a_run_of_an_rdd_lasts_as_long_as_its_tasks_run(living, began, counts):
+    living.start(Notice("ab", 2, "map", None, stage=1))
+    counts[1] = StageCounts(attempt=0, running=1, tasks=2, failed=0)
+    assert living.outcome(began[0]) == RUNNING
+    counts[1] = StageCounts(attempt=0, running=0, tasks=2, failed=0)
+    assert living.live() == []
+    living.start(Notice("ab", 2, "reduce", None, stage=2))
+    counts[2] = StageCounts(attempt=0, running=1, tasks=2, failed=0)
+    assert living.live() == began
+
+
 def test_old_runs_are_forgotten(runs, began, monkeypatch):
     monkeypatch.setattr(kept_runs, "_MOST", 3)
     for number in range(10):
         runs.reports.add([report(execution=number)])
     assert len(began) == 10
-    assert len(runs._runs) == 3
+    assert len(runs._runs) == len(runs._live) == 3
 
 
 def test_an_error_in_a_report_does_not_reach_pyspark(runs, began, caplog):
@@ -128,7 +251,7 @@ def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, m
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None)
+    runs = KeptRuns(alive, lambda *_: None, nothing)
     runs.reports.add([report(file_bytes=9, directories=("/elsewhere",))])
     runs.reports.add([report(directories=("/nothing",), host=host())])
     assert not swept
@@ -151,7 +274,7 @@ def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None)
+    runs = KeptRuns(alive, lambda *_: None, nothing)
     runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
     wait_until(lambda: "headgate-sweep" not in names(), "the thread ends", 10)
     assert len(swept) == 2
@@ -162,7 +285,7 @@ def test_the_sweep_ends_with_the_application(monkeypatch):
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()
-    runs = KeptRuns(alive, lambda *_: None)
+    runs = KeptRuns(alive, lambda *_: None, nothing)
     runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
     assert "headgate-sweep" in names()
     alive.sparkContext._jsc = None

@@ -8,13 +8,13 @@ import types
 from dataclasses import replace
 
 import pytest
-from tests.driver.actors import EXCHANGE, OTHER, Theatre
+from tests.driver.actors import Theatre
 from tests.driver.screens import FakeDisplay, FakeTerminal
 from tests.faults.leftovers import our_threads
 from tests.faults.patience import wait_until
 
-from headgate.spark.driver.scheduler.jobs import Plan
 from headgate.spark.progress.display import Progress, Screen
+from headgate.spark.progress.drawn import PipelinedRun
 from headgate.spark.progress.stats import snapshot
 from headgate.spark.progress.surfaces import Log, Notebook, Shown, Terminal, of_this_process
 
@@ -49,13 +49,13 @@ def notebook(monkeypatch):
     return display
 
 
-def plans(mode):
-    return {EXCHANGE: Plan(lambda _run, _epoch: None, "words", mode)}
-
-
-def screen(monkeypatch, mode, stderr):
+def shown_on(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stderr", stderr)
-    return Screen(plans(mode))
+    return Screen()
+
+
+def auto(run):
+    return [PipelinedRun(run, "auto")]
 
 
 def test_a_line_tells_the_rates_and_the_slowest_stage(run):
@@ -101,13 +101,13 @@ def test_rates_are_those_of_the_last_seconds(run):
 
 def test_on_a_terminal_one_line_that_goes_away(run, monkeypatch):
     terminal = FakeTerminal()
-    shown = screen(monkeypatch, "auto", terminal)
-    shown.draw([run], run.started + 0.9)
+    shown = shown_on(monkeypatch, terminal)
+    shown.draw(auto(run), run.started + 0.9)
     assert terminal.getvalue() == "", "a short run shows nothing"
-    shown.draw([run], run.started + 2.0)
+    shown.draw(auto(run), run.started + 2.0)
     assert terminal.visible.startswith("headgate 7878/1")
     run.roster.producers[0].rows = 7
-    shown.draw([run], run.started + 20.0)
+    shown.draw(auto(run), run.started + 20.0)
     assert "  7 rows" in terminal.visible
     assert len(terminal.visible) < 100
     shown.draw([], run.started + 21.0)
@@ -129,11 +129,11 @@ def test_the_line_tells_how_many_other_runs_there_are(run):
 
 
 def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(theatre, run, notebook):
-    shown = Screen(plans("auto"))
-    shown.draw([run], run.started + 0.5)
+    shown = Screen()
+    shown.draw(auto(run), run.started + 0.5)
     assert notebook.outputs == []
-    shown.draw([run], run.started + 2.0)
-    shown.draw([run], run.started + 2.5)
+    shown.draw(auto(run), run.started + 2.0)
+    shown.draw(auto(run), run.started + 2.5)
     run.cancel()
     theatre.settle()
     shown.draw([], run.started + 3.0)
@@ -148,9 +148,9 @@ def test_in_a_notebook_one_output_per_run_that_keeps_its_last_state(theatre, run
 def test_elsewhere_a_log_line_each_ten_seconds(run, monkeypatch, caplog, mode):
     caplog.set_level(logging.INFO, "headgate.spark")
     stderr = io.StringIO()
-    shown = screen(monkeypatch, mode, stderr)
+    shown = shown_on(monkeypatch, stderr)
     for half_second in range(70):
-        shown.draw([run], run.started + half_second / 2)
+        shown.draw([PipelinedRun(run, mode)], run.started + half_second / 2)
     assert len(caplog.messages) == 3
     assert all("1.5K rows" in message for message in caplog.messages)
     assert stderr.getvalue() == ""
@@ -159,26 +159,56 @@ def test_elsewhere_a_log_line_each_ten_seconds(run, monkeypatch, caplog, mode):
 def test_log_means_the_log_on_a_terminal_and_in_a_notebook_too(run, monkeypatch, caplog, notebook):
     caplog.set_level(logging.INFO, "headgate.spark")
     terminal = FakeTerminal()
-    shown = screen(monkeypatch, "log", terminal)
-    shown.draw([run], run.started + 10.0)
+    shown = shown_on(monkeypatch, terminal)
+    shown.draw([PipelinedRun(run, "log")], run.started + 10.0)
     assert len(caplog.messages) == 1
     assert terminal.getvalue() == ""
     assert notebook.outputs == []
 
 
-@pytest.mark.parametrize("mode", ["off", "of another exchange"])
-def test_off_is_off(run, monkeypatch, caplog, notebook, mode):
+def test_off_is_off(run, monkeypatch, caplog, notebook):
     caplog.set_level(logging.INFO, "headgate.spark")
     terminal = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    known = plans("off") if mode == "off" else {OTHER: plans("auto")[EXCHANGE]}
-    Screen(known).draw([run], run.started + 60)
-    progress = Progress(known)
-    progress.show([run], run.started + 60)
+    off = [PipelinedRun(run, "off")]
+    Screen().draw(off, run.started + 60)
+    progress = Progress()
+    progress.show("feeder", off, run.started + 60)
     assert "headgate-progress" not in our_threads()
     assert not caplog.messages
     assert terminal.getvalue() == ""
     assert notebook.outputs == []
+
+
+def test_the_runs_of_two_feeders_share_one_line(run, monkeypatch):
+    terminal = FakeTerminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    clock = [run.started + 2.0]
+    monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
+    other = OtherRun(run)
+    progress = Progress()
+    progress.show("one", auto(run), clock[0])
+    progress.show("other", [other], clock[0])
+    wait_until(lambda: terminal.visible.endswith("(+1 more)"), "a line for both")
+    progress.show("one", [], clock[0])
+    wait_until(lambda: terminal.visible.startswith("headgate abcd/9"), "the line of the other")
+    wait_until(lambda: "more" not in terminal.visible, "the line of the other alone")
+    progress.show("other", [], clock[0])
+    wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
+    assert terminal.visible == ""
+
+
+class OtherRun(PipelinedRun):
+    """A run of another exchange."""
+
+    key = ("abcd", 9)
+
+    def __init__(self, run):
+        object.__setattr__(self, "run", run)
+        object.__setattr__(self, "progress", "auto")
+
+    def stats(self, now):
+        return replace(snapshot(self.run, now), exchange_id="abcd", run=9)
 
 
 def test_what_this_process_is(monkeypatch, notebook):
@@ -203,9 +233,9 @@ class BrokenTerminal(FakeTerminal):
 
 
 def test_a_terminal_that_breaks_is_left_alone(run, monkeypatch, caplog):
-    shown = screen(monkeypatch, "auto", BrokenTerminal())
+    shown = shown_on(monkeypatch, BrokenTerminal())
     for second in range(2, 30):
-        shown.draw([run], run.started + second)
+        shown.draw(auto(run), run.started + second)
     shown.draw([], run.started + 30)
     assert len(caplog.messages) == 1
     assert "the progress line is off from now on" in caplog.messages[0]
@@ -214,9 +244,9 @@ def test_a_terminal_that_breaks_is_left_alone(run, monkeypatch, caplog):
 
 def test_a_notebook_that_breaks_is_left_alone(run, caplog, notebook, monkeypatch):
     monkeypatch.setattr(notebook, "display", lambda *_, **__: 1 / 0)
-    shown = Screen(plans("auto"))
+    shown = Screen()
     for second in range(2, 30):
-        shown.draw([run], run.started + second)
+        shown.draw(auto(run), run.started + second)
     assert len(caplog.messages) == 1
     assert "progress in the notebook is off" in caplog.messages[0]
 
@@ -238,12 +268,12 @@ def test_a_terminal_that_takes_nothing_holds_nobody_up(run, monkeypatch):
     terminal = StuckTerminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: run.started + 2.0)
-    progress = Progress(plans("auto"))
-    progress.show([run], run.started + 2.0)
+    progress = Progress()
+    progress.show("feeder", auto(run), run.started + 2.0)
     assert terminal.reached.wait(10)
     for _ in range(1000):  # the thread blocks, the caller does not
-        progress.show([run], run.started + 2.0)
-    progress.show([], run.started + 2.0)
+        progress.show("feeder", auto(run), run.started + 2.0)
+    progress.show("feeder", [], run.started + 2.0)
     assert our_threads().count("headgate-progress") == 1
     terminal.go_on.set()
     wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
@@ -256,8 +286,8 @@ def test_its_thread_ends_when_the_coordinator_says_nothing_any_more(run, monkeyp
     monkeypatch.setattr(sys, "stderr", terminal)
     clock = [run.started + 2.0]
     monkeypatch.setattr("headgate.spark.progress.display.time.monotonic", lambda: clock[0])
-    progress = Progress(plans("auto"))
-    progress.show([run], clock[0])
+    progress = Progress()
+    progress.show("feeder", auto(run), clock[0])
     wait_until(lambda: terminal.visible, "no line")
     clock[0] += 10.0
     wait_until(lambda: "headgate-progress" not in our_threads(), "the progress thread")
@@ -269,8 +299,8 @@ def test_a_process_that_can_start_no_thread_has_no_progress(run, monkeypatch, ca
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    progress = Progress(plans("auto"))
+    progress = Progress()
     for second in range(2, 10):
-        progress.show([run], run.started + second)
+        progress.show("feeder", auto(run), run.started + second)
     assert len(caplog.messages) == 1
     assert "can't start new thread" in caplog.messages[0]

@@ -78,6 +78,7 @@ def keep(
         reduce=first.reduce,
         result=first.result_schema,
         reports=way.reports,
+        listener=way.listener,
     )
     rows = way.placed(reduce(lambda one, other: one.union(other), outputs))
     return rows.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), first.result)

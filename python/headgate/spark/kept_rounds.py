@@ -87,7 +87,8 @@ def plan_rounds(
         sources: for state and links the source with its splits; None for a DataFrame.
     """
     # Spark reads shuffles side by side if it knows their hash, not if a row has the partition's number.
-    way = way_of(call.state, partitions, by_hash=True)
+    # A line of progress would know the stages of the inputs alone.
+    way = way_of(call.state, partitions, by_hash=True, has_progress=False)
     by = call.state.by_words
     _LOG.info(_SAID, way.name[:4], by, partitions, call.rounds, way.why)
     words = f"headgate {way.name[:4]} iterated by {by} -> {partitions} through {way.words}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +11,6 @@ from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
 from headgate.spark.driver.scheduler.slots import local_attempts
-from headgate.spark.progress import latest
-from headgate.spark.progress.stats import kept_snapshot
 from headgate.spark.shuffle import keys_of_partitions
 from headgate.spark.tasks.kept_producer import KeptProducerTask
 from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
@@ -26,8 +23,9 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
-    from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.kept.runs import KeptRuns
     from headgate.spark.request import Request
+    from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
@@ -55,6 +53,7 @@ class Way:
         options: of the environments of its tasks.
         keys: for each partition a key that Spark's hash places there; None if Spark takes the number.
         runs: the kept exchanges of the application; None on Spark Connect.
+        listener: hears of tasks that start, for the line of progress; None if there is none.
         hosts: what producers need to start hosts, and consumers to read from them; None without hosts.
         words: short words for the way, as steps of the plan have them.
         why: a sentence about it for the log.
@@ -66,6 +65,7 @@ class Way:
     options: EnvironmentOptions
     keys: tuple[int, ...] | None
     runs: KeptRuns | None
+    listener: Listener | None
     hosts: HostPlan | None
     words: str
     why: str
@@ -118,6 +118,7 @@ class Way:
             is_stable=is_stable,
             has_digests=is_stable and is_by_order(by),
             reports=self.reports,
+            listener=self.listener,
             hosts=self.hosts,
         )
 
@@ -161,24 +162,27 @@ class Way:
         return Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
 
 
-def way_of(request: Request, partitions: int, *, by_hash: bool) -> Way:
+def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bool = True) -> Way:
     """Return the way for a new exchange.
 
     Args:
         request: of its first input.
         partitions: of its result.
         by_hash: True if Spark has to place the rows of producers by its hash.
+        has_progress: False if there is no line of progress, whatever the option says.
     """
     session = request.session
     maps, inline = shares_files(session), is_inline(session)
     runs = None if is_connect(session) else _runs(session)
+    name = os.urandom(15).hex()
     return Way(
         request=request,
-        name=os.urandom(15).hex(),
+        name=name,
         partitions=partitions,
         options=_options(request, partitions),
         keys=tuple(keys_of_partitions(partitions)) if by_hash else None,
         runs=runs,
+        listener=_listener(request, name) if has_progress and runs is not None else None,
         hosts=None if maps or runs is None else _hosts(request),
         words="files" if maps else "Spark's shuffle" if inline else "hosts",
         why=_MAPPED if maps else _INLINE if inline else _SERVED,
@@ -206,13 +210,15 @@ def is_inline(session: SparkSession) -> bool:
 
 
 def _runs(session: SparkSession) -> KeptRuns:
-    from headgate.spark.driver.kept import runs as kept_runs  # noqa: PLC0415 - not on Spark Connect
+    from headgate.spark.driver.kept_watch import runs_of  # noqa: PLC0415 - not on Spark Connect
 
-    return kept_runs.of(session, _began)
+    return runs_of(session)
 
 
-def _began(runs: KeptRuns, run: KeptRun) -> None:
-    latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))
+def _listener(request: Request, exchange: str) -> Listener | None:
+    from headgate.spark.driver.kept_watch import listener_of  # noqa: PLC0415 - not on Spark Connect
+
+    return listener_of(request.session, exchange, request.options["progress"])
 
 
 def _hosts(request: Request) -> HostPlan:

@@ -7,58 +7,64 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.spark.progress.stats import snapshot
 from headgate.spark.progress.surfaces import Log, Shown, of_this_process
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from headgate.spark.driver.runs.run import Run
-    from headgate.spark.progress.surfaces import Surface
+    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.progress.surfaces import RunKey, Surface
 
-    #: Run number -> the run and its drawn state.
-    _Known = dict[int, tuple[Run, Shown]]
+    #: The runs that are drawn, with what is drawn of them.
+    _Known = dict[RunKey, tuple["DrawnRun", Shown]]
 
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two drawings.
 PERIOD: Final = 0.5
 #: Seconds a run must last before it is drawn.
 _FIRST: Final = 1.0
-#: Seconds without an update from the coordinator after which the thread ends.
+#: Seconds without an update from a feeder after which its runs are not drawn any more.
 _QUIET: Final = 2.0
 
 
-class HasProgress(Protocol):
-    """The part of a plan that progress uses."""
+class DrawnRun(Protocol):
+    """A run whose progress can be drawn."""
+
+    @property
+    def key(self) -> RunKey:
+        """The run, among all of this process."""
+
+    @property
+    def started(self) -> float:
+        """When it began, in seconds of the monotonic clock."""
 
     @property
     def progress(self) -> str:
-        """Value of the option ``progress``."""
+        """Value of its option ``progress``: ``"auto"``, ``"log"`` or ``"off"``."""
+
+    def stats(self, now: float) -> ExchangeStats:
+        """Return its statistics at this time of the monotonic clock; any thread may call it."""
 
 
 class Screen:
     """Draws each run on the surface that its exchange chose.
 
     A surface that raises is not used again. Its failure is logged once.
-
-    Args:
-        plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
     """
 
-    def __init__(self, plans: Mapping[bytes, HasProgress]) -> None:
-        self._plans = plans
+    def __init__(self) -> None:
         self._surfaces: dict[str, Surface] = {}
         self._failed: set[str] = set()
         self._runs: dict[str, _Known] = {"auto": {}, "log": {}}
 
-    def wants(self, run: Run, now: float) -> bool:
+    def wants(self, run: DrawnRun, now: float) -> bool:
         """Return True if the run is old enough to be drawn and its exchange does not say "off"."""
-        return now - run.started >= _FIRST and self._mode(run) in self._runs
+        return now - run.started >= _FIRST and run.progress in self._runs
 
-    def draw(self, runs: list[Run], now: float) -> None:
+    def draw(self, runs: Sequence[DrawnRun], now: float) -> None:
         """Draw these runs, and once more the runs that were drawn before and have ended since."""
         for mode, known in self._runs.items():
-            live = {r.number: r for r in runs if self._mode(r) == mode and self.wants(r, now)}
+            live = {r.key: r for r in runs if r.progress == mode and self.wants(r, now)}
             if (not live and not known) or mode in self._failed:
                 continue
             try:
@@ -69,53 +75,55 @@ class Screen:
                 name = "progress" if surface is None else surface.name
                 _LOG.warning("%s is off from now on, it failed: %r", name, error)
 
-    def _draw(self, mode: str, live: dict[int, Run], known: _Known, now: float) -> None:
+    def _draw(self, mode: str, live: dict[RunKey, DrawnRun], known: _Known, now: float) -> None:
         if mode not in self._surfaces:
             self._surfaces[mode] = Log() if mode == "log" else of_this_process()
-        for number, run in live.items():
-            stats = snapshot(run, now)
-            if number in known:
-                known[number][1].update(stats, now)
+        for key, run in live.items():
+            stats = run.stats(now)
+            if key in known:
+                known[key][1].update(stats, now)
             else:
-                known[number] = run, Shown(stats, now)
-        ended = [known.pop(number) for number in set(known) - set(live)]
+                known[key] = run, Shown(stats, now)
+        ended = [known.pop(key) for key in set(known) - set(live)]
         for run, shown in ended:
-            shown.update(snapshot(run, now), now)
+            shown.update(run.stats(now), now)
         self._surfaces[mode].draw([s for _, s in known.values()], [s for _, s in ended], now)
-
-    def _mode(self, run: Run) -> str:
-        plan = self._plans.get(run.exchange_id)
-        return "off" if plan is None else plan.progress
+        if not known:
+            del self._surfaces[mode]  # the next run may have another stderr
 
 
 class Progress:
     """Shows the progress of runs.
 
-    The coordinator's thread only hands the runs over. Another thread draws them and ends when no
-    run is left to draw.
-
-    Args:
-        plans: exchange id -> plan, whose ``progress`` is ``"auto"``, ``"log"`` or ``"off"``.
+    Its feeders only hand the runs over. Another thread draws them and ends when no run is left to draw.
     """
 
-    def __init__(self, plans: Mapping[bytes, HasProgress]) -> None:
-        self._screen = Screen(plans)
+    def __init__(self) -> None:
+        self._screen = Screen()
         self._changed = threading.Condition()
-        self._runs: list[Run] = []
-        self._updated_at = 0.0
+        #: Feeder -> its runs, and the time of its last update.
+        self._fed: dict[object, tuple[list[DrawnRun], float]] = {}
         self._is_running = False
         self._is_off = False
 
-    def show(self, runs: list[Run], now: float) -> None:
-        """Hand over the runs that are active. Never block and never raise."""
+    def show(self, feeder: object, runs: Sequence[DrawnRun], now: float) -> None:
+        """Hand over the active runs of a feeder. Never block and never raise.
+
+        Args:
+            feeder: repeats the call at least each second, until it has no runs.
+            runs: all of its runs.
+            now: seconds on the clock of ``started``.
+        """
         wanted = [run for run in runs if self._screen.wants(run, now)]
-        if not wanted and not self._runs:
+        if not wanted and feeder not in self._fed:
             return
         with self._changed:
-            self._runs, self._updated_at = wanted, now
             if not wanted:
+                self._fed.pop(feeder, None)
                 self._changed.notify_all()
-            if not wanted or self._is_running or self._is_off:
+                return
+            self._fed[feeder] = wanted, now
+            if self._is_running or self._is_off:
                 return
             self._is_running = True
         try:
@@ -129,10 +137,17 @@ class Progress:
         while True:
             with self._changed:
                 now = time.monotonic()
-                runs = self._runs if now - self._updated_at < _QUIET else []
+                for feeder, (_, updated_at) in list(self._fed.items()):
+                    if now - updated_at >= _QUIET:
+                        del self._fed[feeder]
+                runs = [run for fed, _ in self._fed.values() for run in fed]
             self._screen.draw(runs, now)
             with self._changed:
                 if not runs:
                     self._is_running = False
                     return
-                self._changed.wait_for(lambda: not self._runs, PERIOD)
+                self._changed.wait_for(lambda: not self._fed, PERIOD)
+
+
+#: Of this process: two would overwrite each other's line.
+PROGRESS: Final = Progress()

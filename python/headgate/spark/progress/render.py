@@ -44,14 +44,10 @@ def line(stats: RunStats, rows_rate: float, bytes_rate: float, width: int) -> st
         filled = int(share * _BAR)
         bar = f" {'#' * filled}{'-' * (_BAR - filled)}" if width >= _WIDE else ""
         parts.append(f"{100 * share:.0f} %{bar}")
-    if stats.splits_done or stats.splits_total:
-        total = "" if stats.splits_total is None else f"/{stats.splits_total}"
-        parts.append(f"splits {stats.splits_done}{total}")
-    if stats.rows:
-        total = f"{count(stats.rows)} rows  " if share is None else ""
-        parts.append(f"{total}{count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+    if stats.mode == "kept":
+        parts += _kept_parts(stats)
     else:
-        parts.append("no rows yet" if stats.state == "running" else "no rows")
+        parts += _pipelined_parts(stats, rows_rate, bytes_rate)
     if stats.error:
         parts.append(stats.error)
     elif stats.verdict is not None:
@@ -104,16 +100,56 @@ def _numbers(stats: RunStats) -> list[str]:
         total = "" if stats.splits_total is None else f" of {stats.splits_total}"
         found.append(f"splits done: {stats.splits_done}{total}")
     if stats.mode == "kept":
-        found.append(f"kept: {size(stats.file_bytes)} in files{_again(stats)}")
+        found.append("; ".join([f"kept: {size(stats.file_bytes)} in files", *_again(stats)]))
+        if stats.state == "running":
+            found.append("  ".join(_sides(stats)))
     return found
 
 
-def _again(stats: RunStats) -> str:
-    words = ""
+def _pipelined_parts(stats: RunStats, rows_rate: float, bytes_rate: float) -> list[str]:
+    parts = []
+    if stats.splits_done or stats.splits_total:
+        total = "" if stats.splits_total is None else f"/{stats.splits_total}"
+        parts.append(f"splits {stats.splits_done}{total}")
+    if stats.rows:
+        total = f"{count(stats.rows)} rows  " if stats.share_done is None else ""
+        parts.append(f"{total}{count(rows_rate)} rows/s  {size(bytes_rate)}/s")
+    else:
+        parts.append("no rows yet" if stats.state == "running" else "no rows")
+    return parts
+
+
+def _kept_parts(stats: RunStats) -> list[str]:
+    parts = _sides(stats)
+    if stats.rows:
+        parts.append(f"{count(stats.rows)} rows  {size(stats.bytes)}")
+    if stats.file_bytes:
+        parts.append(f"{size(stats.file_bytes)} in files")
+    if stats.rows_received:
+        parts.append(f"{count(stats.rows_received)} rows read")
+    return parts + _again(stats)
+
+
+def _sides(stats: RunStats) -> list[str]:
+    """Return the tasks of the two stages of a kept exchange."""
+    sides = [_side("reduce", stats.consumers, stats.consumers_running, stats.consumers_total)]
+    if stats.producers_total or stats.producers:
+        producers = stats.producers, stats.producers_running, stats.producers_total
+        sides.insert(0, _side("map", *producers))
+    return sides
+
+
+def _side(name: str, done: int, running: int, total: int | None) -> str:
+    tasks = f"{name} {done}" if total is None else f"{name} {done}/{total}"
+    return f"{tasks}, {running} running" if running else tasks
+
+
+def _again(stats: RunStats) -> list[str]:
+    words = []
     if stats.made_again:
-        words += f"; {stats.made_again} producers ran again, as their output was lost"
+        words.append(f"{stats.made_again} producers ran again, as their output was lost")
     if stats.failed_attempts:
-        words += f"; {stats.failed_attempts} attempts failed"
+        words.append(f"{stats.failed_attempts} attempts failed")
     return words
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headgate.spark.progress.verdict import Verdict
 
 #: Version of the JSON form. It grows with each field that is added, removed or changed.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class RunStats:
         seconds: from the arrival of the last consumer to the end of the run, or to now; from the
             start of the first task of a kept exchange.
         producers: producer tasks that are done.
-        consumers: consumer tasks.
+        consumers: consumer tasks; of a kept exchange, those that are done.
         rows: rows sent.
         bytes: bytes of pages sent.
         pages: buffers sent.
@@ -39,8 +39,12 @@ class RunStats:
         stages: times of each stage, summed over its tasks, and its busiest task.
         mode: ``"pipelined"`` or ``"kept"``.
         file_bytes: bytes of the files that the producers of a kept exchange left.
+        producers_running: producer tasks that run now.
+        producers_total: all producer tasks; None if that is not known, or Spark runs none.
+        consumers_running: consumer tasks that run now.
+        consumers_total: all consumer tasks.
         made_again: producers of a kept exchange that Spark ran again, as their output was lost.
-        failed_attempts: failed attempts of the tasks of a kept exchange that succeeded later.
+        failed_attempts: attempts at the tasks of a kept exchange that failed.
         verdict: the slowest stage; None if no stage clearly is.
         schema_version: version of the JSON form.
     """
@@ -65,6 +69,10 @@ class RunStats:
     stages: tuple[StageStats, ...] = field(default=(), repr=False)
     mode: str = "pipelined"
     file_bytes: int = 0
+    producers_running: int = 0
+    producers_total: int | None = None
+    consumers_running: int = 0
+    consumers_total: int | None = None
     made_again: int = 0
     failed_attempts: int = 0
     verdict: Verdict | None = None

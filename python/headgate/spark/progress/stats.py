@@ -85,6 +85,9 @@ def snapshot(run: Run, now: float) -> ExchangeStats:
         error_summary="" if run.cause is None else run.cause.summary,
         tasks=tasks,
         stages=stages(tasks),
+        producers_running=sum(p.state is State.LIVE for p in producers),
+        consumers_running=sum(c.state is State.LIVE for c in consumers),
+        consumers_total=len(consumers),
         verdict=verdict(
             tasks,
             seconds,
@@ -102,7 +105,8 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         run: the run.
         now: seconds on the clock of ``run.started``.
     """
-    outcome = runs.outcome(run)
+    runs.look(run)
+    outcome, spark = runs.outcome(run), run.stages
     producers, consumers = list(run.producers.values()), list(run.consumers.values())
     tasks = tuple(_reported(report) for report in (*producers, *consumers))
     seconds = (now if outcome.state == "running" else run.heard) - run.started
@@ -126,8 +130,12 @@ def kept_snapshot(runs: KeptRuns, run: KeptRun, now: float) -> ExchangeStats:
         stages=stages(tasks),
         mode="kept",
         file_bytes=sum(p.file_bytes for p in producers),
+        producers_running=spark.running("map"),
+        producers_total=spark.tasks("map"),
+        consumers_running=spark.running("reduce"),
+        consumers_total=spark.tasks("reduce") or run.partitions,
         made_again=run.made_again,
-        failed_attempts=run.failures,
+        failed_attempts=max(run.failures, spark.failed),
         verdict=kept_verdict(tasks, seconds, reads_splits=any(p.splits for p in producers)),
     )
 

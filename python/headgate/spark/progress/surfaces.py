@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from headgate.spark.progress.stats import ExchangeStats
 
+#: Id of the exchange, in hex, and number of the run.
+RunKey = tuple[str, int]
+
 _LOG: Final = logging.getLogger("headgate.spark")
 #: Seconds between two lines in the log about a run.
 LOG_PERIOD: Final = 10.0
@@ -56,6 +59,11 @@ class Shown:
             return self.stats.rows_per_second, self.stats.bytes_per_second
         return max(0, more_rows - rows) / (now - then), max(0, more_size - size) / (now - then)
 
+    @property
+    def key(self) -> RunKey:
+        """The run, among all of this process."""
+        return self.stats.exchange_id, self.stats.run
+
     def line(self, width: int) -> str:
         """Return the run's line of at most ``width`` characters."""
         return line(self.stats, *self.rates, width)
@@ -89,7 +97,7 @@ class Terminal:
         if not shown:
             self._write("")
             return
-        newest = max(shown, key=lambda run: run.stats.run)
+        newest = min(shown, key=lambda run: (run.stats.seconds, -run.stats.run))
         more = f"  (+{len(shown) - 1} more)" if len(shown) > 1 else ""
         width = max(10, min(_MAX_WIDTH, self._columns() - 1))
         self._write(newest.line(max(10, width - len(more))) + more)
@@ -120,7 +128,7 @@ class Notebook:
 
     def __init__(self, display: Any) -> None:
         self._display = display
-        self._handles: dict[int, Any] = {}
+        self._handles: dict[RunKey, Any] = {}
 
     def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:  # noqa: ARG002 - see Surface
         """Update the output of each run."""
@@ -128,13 +136,13 @@ class Notebook:
             self._update(shown)
         for shown in ended:
             self._update(shown)
-            del self._handles[shown.stats.run]
+            del self._handles[shown.key]
 
     def _update(self, shown: Shown) -> None:
         page = self._display.HTML(html(shown.stats))
-        handle = self._handles.get(shown.stats.run)
+        handle = self._handles.get(shown.key)
         if handle is None:
-            self._handles[shown.stats.run] = self._display.display(page, display_id=True)
+            self._handles[shown.key] = self._display.display(page, display_id=True)
         else:
             handle.update(page)
 
@@ -145,17 +153,17 @@ class Log:
     name = "progress in the log"
 
     def __init__(self) -> None:
-        self._logged: dict[int, float] = {}
+        self._logged: dict[RunKey, float] = {}
 
     def draw(self, live: Iterable[Shown], ended: Iterable[Shown], now: float) -> None:
         """Write the lines that are due."""
         for shown in live:
             begin = now - shown.stats.seconds
-            if now - self._logged.get(shown.stats.run, begin) >= LOG_PERIOD:
-                self._logged[shown.stats.run] = now
+            if now - self._logged.get(shown.key, begin) >= LOG_PERIOD:
+                self._logged[shown.key] = now
                 _LOG.info("%s", shown.line(_LOG_WIDTH))
         for shown in ended:
-            self._logged.pop(shown.stats.run, None)
+            self._logged.pop(shown.key, None)
 
 
 def of_this_process() -> Surface:
@@ -166,6 +174,11 @@ def of_this_process() -> Surface:
     if getattr(shell, "kernel", None) is not None:
         return Notebook(importlib.import_module("IPython.display"))
     return Terminal(sys.stderr) if _is_terminal(sys.stderr) else Log()
+
+
+def is_line() -> bool:
+    """Return True if ``auto`` selects a terminal's line here."""
+    return isinstance(of_this_process(), Terminal)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.spark.schema_cast import SchemaCast
 from headgate.spark.tasks.kept_reader import KeptReader
-from headgate.spark.tasks.report import report
+from headgate.spark.tasks.notice import tell_start
+from headgate.spark.tasks.report import report, run_of
 from headgate.spark.tasks.timing import Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from headgate.batches import BatchFunction
     from headgate.spark.tasks.kept_reader import KeptInput, KeptReading
+    from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.report import TaskReport
 
@@ -35,6 +37,7 @@ class KeptConsumerTask:
             are the result.
         result: schema of the result.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
+        listener: hears of tasks that start, for the line of progress; None if there is none.
     """
 
     inputs: tuple[KeptInput, ...]
@@ -43,10 +46,13 @@ class KeptConsumerTask:
     reduce: BatchFunction | None
     result: pa.Schema
     reports: Accumulator[Any] | None
+    listener: Listener | None
 
 
 def run(task: KeptConsumerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the result for the rows that producers returned; reduce is called once per partition."""
+    if task.listener is not None:
+        tell_start(task.listener, run_of(task.inputs[0].exchange), task.num_partitions, "reduce")
     counts = Counts()
     for pieces in _Partitions(batches):
         yield from _reduce(task, counts, pieces)

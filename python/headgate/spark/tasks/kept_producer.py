@@ -15,8 +15,9 @@ from headgate.selectors import GlobalSelector
 from headgate.spark.schema_cast import SchemaCast, same_on_the_wire
 from headgate.spark.tasks.kept_files import folder_for, place_in, sweep
 from headgate.spark.tasks.kept_output import Kept, KeptOutput
+from headgate.spark.tasks.notice import tell_start
 from headgate.spark.tasks.placing import selector_of
-from headgate.spark.tasks.report import report
+from headgate.spark.tasks.report import report, run_of
 from headgate.spark.tasks.start_host import ensure
 from headgate.spark.tasks.task import here, numbers_in
 from headgate.spark.tasks.timing import EMIT, FUNCTION, Clock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.batches import BatchFunction
     from headgate.options import EnvironmentOptions
     from headgate.partition import KeptSubpartition
+    from headgate.spark.tasks.notice import Listener
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.task import Identity
@@ -65,6 +67,7 @@ class KeptProducerTask:
             lost: Spark compares them, and a row must not say then where pages are.
         has_digests: True if, besides, other rows of the same number must be noticed.
         reports: takes a list of :class:`TaskReport` to the driver; None where Spark cannot.
+        listener: hears of tasks that start, for the line of progress; None if there is none.
         hosts: starts the host that serves the output to other hosts; None if none has to.
     """
 
@@ -83,11 +86,14 @@ class KeptProducerTask:
     is_stable: bool
     has_digests: bool
     reports: Accumulator[Any] | None
+    listener: Listener | None
     hosts: HostPlan | None
 
 
 def run(task: KeptProducerTask, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Keep the rows of a partition; yield one row for each subpartition that has some."""
+    if task.listener is not None:
+        tell_start(task.listener, run_of(task.exchange), task.num_partitions, "map")
     me, clock, splits = here(), Clock(), 0
     sweep(local_directories())
     read: AbstractContextManager[Iterable[pa.RecordBatch]] = nullcontext(batches)

@@ -28,6 +28,7 @@ class TaskReport:
         partitions: partitions of its result.
         role: "map" for a producer, "reduce" for a consumer.
         execution: id of Spark's SQL execution; None where an RDD's action ran the task.
+        stage: id of Spark's stage.
         task: number of its Spark partition.
         attempt: id of the attempt, unique in the application.
         failures: attempts at the same task that failed before.
@@ -47,6 +48,7 @@ class TaskReport:
     partitions: int
     role: Role
     execution: int | None
+    stage: int
     task: int
     attempt: int
     failures: int
@@ -103,6 +105,7 @@ def report(
         partitions=partitions,
         role=role,
         execution=int(execution) if execution else None,
+        stage=context.stageId(),
         task=context.partitionId(),
         attempt=context.taskAttemptId(),
         failures=context.attemptNumber(),

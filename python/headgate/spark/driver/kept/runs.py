@@ -1,4 +1,4 @@
-"""The runs of kept exchanges, as far as their tasks have reported; and the sweep of their files.
+"""The runs of kept exchanges, as far as their tasks have told of them; and the sweep of their files.
 
 A run is one exchange in one SQL execution of Spark. The driver has no other part in it.
 """
@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.accumulators import Accumulator, AddingAccumulatorParam
 
 from headgate.spark.driver.kept.places import KeptPlaces
+from headgate.spark.driver.kept.stages import RunStages
 from headgate.spark.tasks.kept_files import sweep
 from headgate.spark.tasks.report import host, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headgate.spark.driver.kept.stages import StageCounts
+    from headgate.spark.tasks.notice import Notice
     from headgate.spark.tasks.report import TaskReport
 
 _LOG: Final = logging.getLogger("headgate.spark")
@@ -47,11 +50,12 @@ class KeptRun:
         number: of the run among those of kept exchanges in this application.
         execution: id of the SQL execution; None if an RDD's action started it.
         started: when its first known task began, in seconds of the driver's monotonic clock.
-        heard: when the last report came.
+        heard: when the last report or notice came.
         producers: name of the input and number of a task -> its newest report.
         consumers: the same for the consumers.
         made_again: reports of producers that had reported before.
         failures: attempts that failed, of the tasks that succeeded later.
+        stages: those of its tasks, with the tasks that run.
     """
 
     exchange: str
@@ -64,6 +68,7 @@ class KeptRun:
     consumers: dict[tuple[str, int], TaskReport] = field(default_factory=dict)
     made_again: int = 0
     failures: int = 0
+    stages: RunStages = field(default_factory=RunStages)
 
     def add(self, report: TaskReport, now: float) -> None:
         """Take a report."""
@@ -72,6 +77,7 @@ class KeptRun:
         if report.role == "map" and key in tasks:
             self.made_again += 1
         tasks[key] = report
+        self.stages.roles[report.stage] = report.role
         self.failures += report.failures
         self.started = min(self.started, now - sum(report.times.values()) / 1000)
         self.heard = now
@@ -102,15 +108,24 @@ class KeptRuns:
     Args:
         session: one of its sessions.
         began: called with each new run.
+        look: asks Spark for the counts of these stages.
     """
 
-    def __init__(self, session: SparkSession, began: Callable[[KeptRuns, KeptRun], object]) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        began: Callable[[KeptRuns, KeptRun], object],
+        look: Callable[[Iterable[int]], Mapping[int, StageCounts]],
+    ) -> None:
         self.application: str = session.sparkContext.applicationId
         self._session = session
         self._began = began
+        self._look = look
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._runs: dict[tuple[str, int | None], KeptRun] = {}
+        #: Those that have not ended as far as it is known.
+        self._live: dict[int, KeptRun] = {}
         self._host = host()
         #: Local directories of executors on this host -> the number of files reported from there.
         self._directories: dict[tuple[str, ...], int] = {}
@@ -119,12 +134,35 @@ class KeptRuns:
         #: Takes the reports of tasks to this object.
         self.reports = _accumulator(session.sparkContext, self._hear)
 
+    def live(self) -> list[KeptRun]:
+        """Return the runs that go on. Asks Spark only about runs that did so the last time, or are new."""
+        with self._lock:
+            found = list(self._live.values())
+        going_on = [run for run in found if self.outcome(run) == RUNNING]
+        with self._lock:
+            for number in {run.number for run in found} - {run.number for run in going_on}:
+                self._live.pop(number, None)
+        return going_on
+
+    def look(self, run: KeptRun) -> None:
+        """Bring the counts of a run's tasks that run up to date."""
+        if not self._is_gone:
+            run.stages.take(self._look(list(run.stages.roles)))
+
+    @property
+    def _is_gone(self) -> bool:
+        return self._session.sparkContext._jsc is None  # noqa: SLF001 - as PySpark checks it
+
     def outcome(self, run: KeptRun) -> Outcome:
         """Return the state of a run and its error, as Spark knows them."""
-        if len(run.consumers) >= run.partitions:
+        # A union of an exchange with itself has more tasks than partitions.
+        consumers = max(run.partitions, run.stages.tasks("reduce") or 0)
+        if len(run.consumers) >= consumers or self._is_gone:
             return DONE
-        if run.execution is None or self._session.sparkContext._jsc is None:  # noqa: SLF001 - as PySpark checks it
-            return DONE
+        if run.execution is None:
+            self.look(run)
+            runs = run.stages.running("map") + run.stages.running("reduce")
+            return RUNNING if runs else DONE
         store = self._session._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - no public way
         found = store.execution(run.execution)
         if not found.isDefined():
@@ -136,6 +174,15 @@ class KeptRuns:
         error = str(text.get()) if text.isDefined() else ""
         return failed(error) if error else DONE
 
+    def start(self, notice: Notice) -> None:
+        """Take a notice of a task that has started. Later ones of the same stage add nothing."""
+        now = time.monotonic()
+        with self._lock:
+            run = self._run(notice.exchange, notice.execution, notice.partitions, now)
+            run.stages.roles[notice.stage] = notice.role
+            run.heard = now
+            self._live[run.number] = run
+
     def _hear(self, reports: Iterable[TaskReport]) -> None:
         """Take the reports of a task; called in the thread of PySpark's accumulator server."""
         now = time.monotonic()
@@ -144,16 +191,7 @@ class KeptRuns:
                 self._add(report, now)
 
     def _add(self, report: TaskReport, now: float) -> None:
-        exchange = run_of(report.exchange)
-        key = exchange, report.execution
-        run = self._runs.get(key)
-        if run is None:
-            number = next(self._numbers)
-            run = KeptRun(exchange, report.partitions, number, report.execution, now, now)
-            self._runs[key] = run
-            while len(self._runs) > _MOST:
-                del self._runs[next(iter(self._runs))]
-            self._began(self, run)
+        run = self._run(run_of(report.exchange), report.execution, report.partitions, now)
         run.add(report, now)
         if report.server is not None:
             self.places.add(report.exchange, report.task, report.attempt, report.server)
@@ -162,6 +200,18 @@ class KeptRuns:
             self._directories[report.directories] = files + 1
             self._sweep_from_now_on()
 
+    def _run(self, exchange: str, execution: int | None, partitions: int, now: float) -> KeptRun:
+        key = exchange, execution
+        run = self._runs.get(key)
+        if run is None:
+            run = KeptRun(exchange, partitions, next(self._numbers), execution, now, now)
+            self._runs[key] = self._live[run.number] = run
+            while len(self._runs) > _MOST:
+                oldest = self._runs.pop(next(iter(self._runs)))
+                self._live.pop(oldest.number, None)
+            self._began(self, run)
+        return run
+
     def _sweep_from_now_on(self) -> None:
         if not self._sweeps:
             self._sweeps = True
@@ -169,7 +219,7 @@ class KeptRuns:
 
     def _sweep(self) -> None:
         """Sweep until no file is left. Workers sweep too, but only while they run producers."""
-        while self._session.sparkContext._jsc is not None:  # noqa: SLF001 - as PySpark checks it
+        while not self._is_gone:
             time.sleep(_LOOK)
             with self._lock:
                 seen = dict(self._directories)
@@ -226,11 +276,16 @@ def _accumulator(context: SparkContext, hear: Callable[[Any], None]) -> Accumula
     return _Reports(plain.aid, hear)
 
 
-def of(session: SparkSession, began: Callable[[KeptRuns, KeptRun], object]) -> KeptRuns:
-    """Return the kept exchanges of the session's application, the only one of this process."""
+def of(session: SparkSession, made: Callable[[], KeptRuns]) -> KeptRuns:
+    """Return the kept exchanges of the session's application, the only one of this process.
+
+    Args:
+        session: of the application.
+        made: makes them, if the application has none yet.
+    """
     global _current  # noqa: PLW0603 - one per process, as Spark's context
     application = session.sparkContext.applicationId
     with _LOCK:
         if _current is None or _current.application != application:
-            _current = KeptRuns(session, began)
+            _current = made()
         return _current

@@ -22,7 +22,8 @@ from headgate.spark.driver.scheduler.threads import python_stack
 from headgate.spark.driver.waits.stalls import Evidence, JobThread
 from headgate.spark.driver.waits.waiting import Snapshot, Waiting
 from headgate.spark.progress import latest
-from headgate.spark.progress.display import Progress
+from headgate.spark.progress.display import PROGRESS
+from headgate.spark.progress.drawn import PipelinedRun
 from headgate.spark.progress.stats import snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
 
@@ -85,7 +86,6 @@ class Jobs:
         self._plans = plans
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
-        self._progress = Progress(plans)
         self._waiting = Waiting(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stages: set[int] = set()
@@ -159,9 +159,13 @@ class Jobs:
         self._forming = {run.stage for run in forming}
         self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
-        self._progress.show(coordinator.live_runs, now)
+        PROGRESS.show(self, [self._drawn(run) for run in coordinator.live_runs], now)
         if self._waiting.is_due(coordinator.live_runs, now):
             self._asked.put(self._say_who_waits)
+
+    def _drawn(self, run: Run) -> PipelinedRun:
+        plan = self._plans.get(run.exchange_id)
+        return PipelinedRun(run, "off" if plan is None else plan.progress)
 
     def interrupted(self) -> None:
         """Cancel all jobs, as PySpark's own handler of Ctrl-C would; safe in a signal handler."""

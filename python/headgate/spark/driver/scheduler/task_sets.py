@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.spark.driver.kept.stages import StageCounts
 from headgate.spark.driver.runs.losses import OURS
 from headgate.spark.driver.waits.waiting import StageTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark import SparkContext
 
@@ -53,6 +54,23 @@ def _needs_executors(context: SparkContext, profile: int) -> bool:
         return False
     manager = context._jsc.sc().resourceProfileManager()  # noqa: SLF001 - PySpark has no way to this
     return not manager.resourceProfileFromId(profile).executorResources().isEmpty()
+
+
+def stage_counts(context: SparkContext, stages: Iterable[int]) -> dict[int, StageCounts]:
+    """Return the counts of the tasks of these stages, of those that Spark knows."""
+    running = dict.fromkeys(stages, 0)
+    for task_set in _task_sets(context) if running else ():
+        stage = int(task_set.stageId())
+        if stage in running:
+            running[stage] += int(task_set.runningTasks())
+    tracker, found = context.statusTracker(), {}
+    for stage, tasks in running.items():
+        known = tracker.getStageInfo(stage)
+        if known is not None:
+            found[stage] = StageCounts(
+                known.currentAttemptId, tasks, known.numTasks, known.numFailedTasks
+            )
+    return found
 
 
 def run_with_action_of(context: SparkContext, stage: int) -> None:

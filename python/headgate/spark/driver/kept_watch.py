@@ -1,0 +1,145 @@
+"""Watches the runs of kept exchanges: hears of tasks that start, and has the progress of their runs drawn.
+
+One thread per application, from the first exchange on whose option ``progress`` is not "off". It waits
+for datagrams, and asks Spark only while a run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from headgate.spark.confs import context_confs
+from headgate.spark.driver.kept import runs as kept_runs
+from headgate.spark.driver.kept.runs import KeptRuns
+from headgate.spark.driver.scheduler.facts import is_gone
+from headgate.spark.driver.scheduler.task_sets import stage_counts
+from headgate.spark.progress import latest
+from headgate.spark.progress.display import PERIOD, PROGRESS
+from headgate.spark.progress.drawn import KeptDrawn
+from headgate.spark.progress.stats import kept_snapshot
+from headgate.spark.progress.surfaces import is_line
+from headgate.spark.tasks.notice import MAX_BYTES, TOKEN_BYTES, Listener, notice_of
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    from headgate.spark.driver.kept.runs import KeptRun
+
+_LOG: Final = logging.getLogger("headgate.spark")
+#: Seconds between two looks at the application's end.
+_IDLE: Final = 1.0
+_LOCK: Final = threading.Lock()
+_watches: Final[dict[str, KeptWatch]] = {}
+
+
+class KeptWatch:
+    """The watch of one application.
+
+    Args:
+        context: the application.
+        runs: its kept exchanges.
+
+    Raises:
+        OSError: the driver cannot listen.
+    """
+
+    def __init__(self, context: SparkContext, runs: KeptRuns) -> None:
+        conf = context_confs(context)
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        self._context = context
+        self._runs = runs
+        self._has_sparks_bar = conf.get("spark.ui.showConsoleProgress") == "true"
+        #: Exchange -> its option ``progress``.
+        self._progress: dict[str, str] = {}
+        bind_host = conf.get("spark.driver.bindAddress") or host
+        family, kind, protocol, _, place = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_DGRAM)[
+            0
+        ]
+        self._socket = socket.socket(family, kind, protocol)
+        self._socket.bind(place)
+        self.listener = Listener(host, self._socket.getsockname()[1], os.urandom(TOKEN_BYTES))
+        threading.Thread(target=self._watch, name="headgate-notices", daemon=True).start()
+
+    def add(self, exchange: str, progress: str) -> None:
+        """Have the progress of an exchange's runs drawn as its option says."""
+        self._progress[exchange] = progress
+
+    def _watch(self) -> None:
+        with self._socket:
+            live: list[KeptRun] = []
+            due = 0.0
+            while not is_gone(self._context):
+                self._hear(PERIOD if live else _IDLE)
+                if time.monotonic() < due:
+                    continue
+                try:
+                    live = self._runs.live()
+                except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
+                    if not is_gone(self._context):
+                        _LOG.debug("Spark did not answer: %s", error)
+                now = time.monotonic()
+                PROGRESS.show(self, [self._drawn(run) for run in live], now)
+                due = now + PERIOD
+            PROGRESS.show(self, [], time.monotonic())
+        with _LOCK:
+            _watches.pop(self._runs.application, None)
+
+    def _hear(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+        try:
+            data = self._socket.recv(MAX_BYTES)
+            notice = notice_of(self.listener.token, data)
+        except (OSError, ValueError, TypeError):
+            return  # nothing came in time, or from somebody else
+        if notice is not None:
+            self._runs.start(notice)
+
+    def _drawn(self, run: KeptRun) -> KeptDrawn:
+        progress = self._progress.get(run.exchange, "off")
+        if progress == "auto" and self._has_sparks_bar and is_line():
+            progress = "off"  # two programs cannot draw the same line
+        return KeptDrawn(self._runs, run, progress)
+
+
+def runs_of(session: SparkSession) -> KeptRuns:
+    """Return the kept exchanges of the session's application."""
+    context = session.sparkContext
+    return kept_runs.of(
+        session, lambda: KeptRuns(session, _began, lambda stages: stage_counts(context, stages))
+    )
+
+
+def listener_of(session: SparkSession, exchange: str, progress: str) -> Listener | None:
+    """Return where the tasks of an exchange tell of their start; None if nobody wants to know it.
+
+    Args:
+        session: of the exchange.
+        exchange: its name.
+        progress: its option of this name.
+    """
+    if progress == "off":
+        return None
+    runs = runs_of(session)
+    with _LOCK:
+        watch = _watches.get(runs.application)
+        if watch is None:
+            try:
+                watch = _watches[runs.application] = KeptWatch(session.sparkContext, runs)
+            except (OSError, RuntimeError) as error:
+                _LOG.warning(
+                    "kept exchanges have no line of progress, as the driver cannot listen: %s",
+                    error,
+                )
+                return None
+    watch.add(exchange, progress)
+    return watch.listener
+
+
+def _began(runs: KeptRuns, run: KeptRun) -> None:
+    latest.began(lambda: kept_snapshot(runs, run, time.monotonic()))

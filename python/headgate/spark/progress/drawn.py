@@ -1,0 +1,70 @@
+"""The runs of both kinds of exchange, as progress draws them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.spark.progress.stats import kept_snapshot, snapshot
+
+if TYPE_CHECKING:
+    from headgate.spark.driver.kept.runs import KeptRun, KeptRuns
+    from headgate.spark.driver.runs.run import Run
+    from headgate.spark.progress.stats import ExchangeStats
+    from headgate.spark.progress.surfaces import RunKey
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedRun:
+    """A run of a pipelined exchange.
+
+    Attributes:
+        run: the run.
+        progress: value of the option of this name.
+    """
+
+    run: Run
+    progress: str
+
+    @property
+    def key(self) -> RunKey:
+        """The run, among all of this process."""
+        return self.run.exchange_id.hex(), self.run.number
+
+    @property
+    def started(self) -> float:
+        """When it began, in seconds of the monotonic clock."""
+        return self.run.started
+
+    def stats(self, now: float) -> ExchangeStats:
+        """Return its statistics at this time of the monotonic clock."""
+        return snapshot(self.run, now)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDrawn:
+    """A run of a kept exchange.
+
+    Attributes:
+        runs: those of its application.
+        run: the run.
+        progress: value of the option of this name.
+    """
+
+    runs: KeptRuns
+    run: KeptRun
+    progress: str
+
+    @property
+    def key(self) -> RunKey:
+        """The run, among all of this process."""
+        return self.run.exchange, self.run.number
+
+    @property
+    def started(self) -> float:
+        """When its first known task began, in seconds of the monotonic clock."""
+        return self.run.started
+
+    def stats(self, now: float) -> ExchangeStats:
+        """Return its statistics at this time of the monotonic clock. Asks Spark."""
+        return kept_snapshot(self.runs, self.run, now)
