@@ -63,6 +63,7 @@ def finish(process, seconds=60):
 def test_one_slot_is_enough(tmp_path, call):
     body = f"""
     spark.conf.set("spark.headgate.mode", "auto")
+    spark.conf.set("spark.headgate.progress", "off")
     started = time.monotonic()
     out = exchange(df, by="id"{call})
     seconds = time.monotonic() - started

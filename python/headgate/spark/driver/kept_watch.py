@@ -2,6 +2,8 @@
 
 One thread per application, from the first exchange on whose option ``progress`` is not "off". It waits
 for datagrams, and asks Spark only while a run goes on.
+
+Decision: ADR 0030.
 """
 
 from __future__ import annotations

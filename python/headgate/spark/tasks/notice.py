@@ -2,6 +2,8 @@
 
 A report comes when a task has ended, and Spark's own books do not say which stage is part of which
 exchange. A datagram makes nobody wait, and what is lost is only the beginning of the line of progress.
+
+Decision: ADR 0030.
 """
 
 from __future__ import annotations
