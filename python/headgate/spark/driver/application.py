@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.confs import context_confs
+from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.scheduler.jobs import Jobs, Plan
 from headgate.spark.driver.scheduler.shares import profiles
@@ -20,7 +20,6 @@ from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
     from pyspark import SparkContext
 
@@ -65,7 +64,7 @@ class Application:
         self._context = context
         self._server.start()
         self._jobs.start()
-        _chain_ctrl_c(self._jobs.interrupted)
+        cancel_on_ctrl_c(context)
         if conf.get("spark.network.crypto.enabled", "false") != "true":
             _LOG.info(
                 "secrets of exchanges travel in Spark's closures; its own RPC is not encrypted"
@@ -116,26 +115,6 @@ def _retries(context: SparkContext) -> Retries:
     failures = int(context_confs(context).get("spark.task.maxFailures") or 4)
     local = local_attempts(context.master or "")
     return Retries(failures if local is None else local, failures)
-
-
-def _chain_ctrl_c(interrupted: Callable[[], None]) -> None:
-    """Cancel all jobs on Ctrl-C, which PySpark's own handler cannot do.
-
-    The main thread waits in py4j for its action. PySpark's handler interrupts it there, so its call of
-    ``cancelAllJobs`` over the same connection fails and the jobs go on. Ours has another thread call
-    it, then calls PySpark's. A handler of the user's own stays as it is.
-    """
-    previous = signal.getsignal(signal.SIGINT)
-    theirs = getattr(previous, "__module__", None) or ""
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        return
-    if theirs.startswith("pyspark."):
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            interrupted()
-            previous(number, frame)
-
-        signal.signal(signal.SIGINT, handle)
 
 
 def of(context: SparkContext) -> Application:

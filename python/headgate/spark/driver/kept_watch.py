@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from headgate.spark.confs import context_confs
+from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import KeptRuns
 from headgate.spark.driver.scheduler.facts import is_gone
@@ -112,9 +113,12 @@ class KeptWatch:
 def runs_of(session: SparkSession) -> KeptRuns:
     """Return the kept exchanges of the session's application."""
     context = session.sparkContext
-    return kept_runs.of(
-        session, lambda: KeptRuns(session, _began, lambda stages: stage_counts(context, stages))
-    )
+
+    def made() -> KeptRuns:
+        cancel_on_ctrl_c(context)
+        return KeptRuns(session, _began, lambda stages: stage_counts(context, stages))
+
+    return kept_runs.of(session, made)
 
 
 def listener_of(session: SparkSession, exchange: str, progress: str) -> Listener | None:

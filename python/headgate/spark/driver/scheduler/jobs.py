@@ -167,11 +167,6 @@ class Jobs:
         plan = self._plans.get(run.exchange_id)
         return PipelinedRun(run, "off" if plan is None else plan.progress)
 
-    def interrupted(self) -> None:
-        """Cancel all jobs, as PySpark's own handler of Ctrl-C would; safe in a signal handler."""
-        if self._stages:
-            self._asked.put(self._context.cancelAllJobs)
-
     # In the watching thread.
 
     def _watch(self) -> None:
