@@ -127,6 +127,42 @@ def test_ctrl_c_in_the_driver_ends_both_jobs(tmp_path):
     assert out.strip() == "interrupted True 1000"
 
 
+@pytest.mark.skipif(PYSPARK < (4, 1), reason="PySpark 4.0 gives a Py4JError for Ctrl-C")
+@pytest.mark.parametrize("role", ["map", "reduce"])
+def test_ctrl_c_ends_a_kept_exchange_in_either_stage(tmp_path, role):
+    body = f"""
+    spark.conf.set("spark.headgate.mode", "kept")
+    begun = os.path.join(os.getcwd(), "begun")
+    def sleeping(batches):
+        for batch in batches:
+            open(begun, "w").close()
+            time.sleep(60)
+            yield batch
+    def tell():
+        while not os.path.exists(begun):
+            time.sleep(0.05)
+        print("running", flush=True)
+    threading.Thread(target=tell, daemon=True).start()
+    try:
+        exchange(df, by="id", {role}=sleeping, schema=df.schema).collect()
+    except KeyboardInterrupt:
+        started = time.monotonic()
+        tracker = spark.sparkContext.statusTracker()
+        while list(tracker.getActiveJobsIds()) and time.monotonic() - started < 10:
+            time.sleep(0.05)
+        quick = time.monotonic() - started < 5
+        same = lambda batches: batches
+        print("interrupted", quick, exchange(df, by="id", map=same, schema=df.schema).count())
+    spark.stop()
+    """
+    process = start("local[4]", body, tmp_path)
+    assert process.stdout.readline() == "running\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, _ = finish(process)
+    assert out.strip() == "interrupted True 1000"
+
+
 def test_import_does_not_load_pyspark(tmp_path):
     code = "import sys, headgate.spark; print([m for m in sys.modules if 'spark' in m and 'headgate' not in m])"
     done = subprocess.run(
