@@ -1,4 +1,7 @@
-"""The plan of a pipelined exchange: its consumers are the result's tasks, its producers a job of their own."""
+"""The plan of a pipelined exchange: its consumers are the result's tasks, its producers a job of their own.
+
+Decision: ADR 0029.
+"""
 
 from __future__ import annotations
 
