@@ -188,13 +188,13 @@ def given(
     shares: np.ndarray,
 ) -> pa.Table:
     """Return the sum of what the links give to each target, and nothing for each page itself."""
-    order = np.argsort(pages)
-    found = order[np.searchsorted(pages, sources, sorter=order)]
-    sums = np.bincount(targets, ranks[found] * shares)
-    own = np.zeros(max(len(sums), pages.max(initial=-1) + 1), bool)
+    number = 1 + max(int(pages.max(initial=-1)), int(sources.max(initial=-1)))
+    rank_of = np.zeros(number)
+    rank_of[pages] = ranks
+    sums = np.bincount(targets, rank_of[sources] * shares, minlength=number)
+    own = np.zeros(len(sums), bool)
     own[pages] = True
     own[targets] = True
-    sums.resize(len(own))
     return pa.table({"page": np.flatnonzero(own), "rank": sums[own]})
 
 
