@@ -5,10 +5,11 @@ import os
 import pyarrow as pa
 import pytest
 
+from headgate import ChannelAddress
 from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index, write_indexes
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks import kept_files
+from headgate.spark.tasks import kept_files, places
 from headgate.spark.tasks.kept_consumer import _Partitions
 from headgate.spark.tasks.places import Places
 
@@ -187,18 +188,35 @@ def test_an_index_is_found_by_its_producer_and_read_as_it_was_written(executor, 
     file = str(pages) if has_pages else None
     write_indexes(pages, [kept(2, b"two", file), kept(7, b"", file), kept(9, b"nine", file)])
     found = kept_files.find("ab12", list(map(str, executor)))
-    assert found == {3: pages.with_name(pages.name + ".index")}
+    assert found == {3: {10: pages.with_name(pages.name + ".index")}}
     for number, index in ((2, b"two"), (7, b""), (9, b"nine")):
-        assert read_index(found[3], number) == kept(number, index, file)
-    assert read_index(found[3], 3) is None
+        assert read_index(found[3][10], number) == kept(number, index, file)
+    assert read_index(found[3][10], 3) is None
     assert not kept_files.find("cd34", list(map(str, executor)))
 
 
-def test_the_newest_attempt_is_found_in_whatever_directory(executor):
+ROW = {"subpartition": 1, "producer": 3, "pages": None, "file": None}
+
+
+def test_on_one_host_the_newest_attempt_is_read_in_whatever_directory(executor):
     for attempt in (9, 12, 11, 10):
         write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
-    found = kept_files.find("ab12", [str(executor[1])])
-    assert read_index(found[3], 1).index == b"12"
+    assert Places("ab12", None).of(ROW).index == b"12"
+
+
+@pytest.mark.parametrize("succeeded", [9, 10, 12])
+def test_on_several_hosts_the_attempt_that_succeeded_is_read(executor, monkeypatch, succeeded):
+    # Spark copies a slow task to another host, and both attempts may leave files.
+    for attempt in (9, 12):
+        write_indexes(kept_file(attempt), [kept(1, str(attempt).encode())])
+    served = {3: (succeeded, "10.0.0.2", 4711, b"p" * 16)}
+    monkeypatch.setattr(places, "_ask", lambda _: served)
+    found = Places("ab12", object()).of(ROW)
+    if succeeded == 10:
+        name = kept_files.partition_id("ab12", 3, 10)
+        assert found == ChannelAddress("10.0.0.2", 4711, name, 1, b"p" * 16)
+    else:
+        assert found.index == str(succeeded).encode()
 
 
 def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, monkeypatch):
@@ -221,7 +239,7 @@ def test_indexes_of_other_executors_of_a_standalone_cluster_are_found(tmp_path, 
 def test_indexes_that_are_cut_off_are_refused(executor, size):
     pages = kept_file(10)
     write_indexes(pages, [kept(2, b"two"), kept(7, b"seven")])
-    (path,) = kept_files.find("ab12", list(map(str, executor))).values()
+    path = kept_files.find("ab12", list(map(str, executor)))[3][10]
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(IntegrityError, match="cut off"):
         read_index(path, 7)
@@ -242,9 +260,9 @@ def test_a_producer_whose_output_is_gone_is_named(executor):
         Places("ab12", None).of(row)
     pages = kept_file(10)
     write_indexes(pages, [kept(4, b"four")])
-    places = Places("ab12", None)
-    assert places.of(row) == kept(4, b"four")
+    known = Places("ab12", None)
+    assert known.of(row) == kept(4, b"four")
     pages.with_name(pages.name + ".index").unlink()
     with pytest.raises(PartitionNotFoundError, match="subpartition 4 of producer 3") as caught:
-        places.of(row)
+        known.of(row)
     assert "No such file" in str(caught.value.__cause__)

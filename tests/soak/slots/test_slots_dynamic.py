@@ -68,3 +68,43 @@ def test_executors_come_for_producers_and_idle_ones_go(tmp_path):
     assert told["peak"] > 1
     assert max(told["counts"]) > 1
     assert told["went"], "no executor ended while consumers were running"
+
+
+def test_a_kept_exchange_outlives_executors_that_are_taken_away(tmp_path):
+    told = drive(
+        """
+        def same(batches):
+            yield from batches
+        wide = numbers.selectExpr("*", "repeat('x', 500) as s")
+        def files():
+            return len(list((Path.cwd() / "local").rglob("kept-*")))
+        eventually(lambda: executors() == 1)
+        def slowly(batches):
+            time.sleep(2)
+            yield from batches
+        out = exchange(wide, by="k", num_partitions=6, map=slowly, schema=wide.schema)
+        first = outcome(out.collect)
+        peak, first_run = executors(), last_stats()
+        # Shuffle tracking gives idle executors up after three seconds, and the files go with them.
+        eventually(lambda: executors() == 1)
+        left = files()
+        second = outcome(out.collect)
+        second_run = last_stats()
+        third = outcome(exchange(out, by="id", num_partitions=4, map=same, schema=wide.schema).collect)
+        tell(first=first, peak=peak, second=second, third=third, left=left, mode=first_run.mode,
+             ran=first_run.producers, again=second_run.producers,
+             files=first_run.file_bytes, said=said)
+        """,
+        "local-cluster[3,2,1024]",
+        tmp_path,
+        spark__headgate__mode="kept",
+        **DYNAMIC,
+    )
+    for one in ("first", "second", "third"):
+        assert told[one]["right"], told[one]
+    assert (told["mode"], told["ran"]) == ("kept", 7)
+    assert told["peak"] > 1
+    assert told["files"] > 20_000 * 500
+    # Only producers of the executors that ended run again.
+    assert 0 < told["again"] < 7
+    assert told["left"] == 2 * (7 - told["again"]), "a file of pages and one of indexes each"

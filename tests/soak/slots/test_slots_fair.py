@@ -1,4 +1,4 @@
-"""FAIR scheduling: producers run in the pool of their action, next to a job that never ends."""
+"""FAIR scheduling: an exchange runs in the pool of its action, next to a job that never ends."""
 
 import pytest
 
@@ -9,7 +9,8 @@ from tests.spark.own_driver import drive
 pytestmark = pytest.mark.timeout(700)
 
 
-def test_producers_get_the_share_of_their_actions_pool(tmp_path):
+@pytest.mark.parametrize("mode", ["pipelined", "kept"])
+def test_producers_get_the_share_of_their_actions_pool(tmp_path, mode):
     told = drive(
         """
         def short(rows):
@@ -29,7 +30,9 @@ def test_producers_get_the_share_of_their_actions_pool(tmp_path):
         eventually(lambda: pool.runningTasks() == 4)
         def act():
             context.setLocalProperty("spark.scheduler.pool", "gold")
-            result.update(outcome(exchange(numbers, by="k", num_partitions=1).collect))
+            job = {"map": lambda batches: batches, "schema": numbers.schema}
+            result.update(outcome(exchange(numbers, by="k", num_partitions=1, **job).collect))
+            result.update(mode=last_stats().mode)
         result = {}
         action = InheritableThread(target=act)
         action.start()
@@ -43,7 +46,9 @@ def test_producers_get_the_share_of_their_actions_pool(tmp_path):
         "local[4]",
         tmp_path,
         spark__scheduler__mode="FAIR",
+        spark__headgate__mode=mode,
     )
     assert told["result"]["right"], told
+    assert told["result"]["mode"] == mode
     assert told["before"] == []
     assert told["ends"] == ["cancelled"]

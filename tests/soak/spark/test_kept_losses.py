@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from tests.spark.masters import in_executors
 from tests.spark.outcomes import once, wait_for_executors
 
+import headgate as hg
 from headgate.spark import exchange, last_stats
 
 # Executors cannot import the tests.
@@ -133,9 +134,20 @@ def in_another_order(batches, is_first):
     yield from found if is_first else found[::-1]
 
 
+def by_order(batch):
+    return [row % 4 for row in range(batch.num_rows)]
+
+
 @in_executors
 @pytest.mark.parametrize(
-    ("by", "change"), [("k", fewer), (None, in_another_order)], ids=["fewer rows", "other order"]
+    ("by", "change"),
+    [
+        ("k", fewer),
+        (None, in_another_order),
+        (by_order, in_another_order),
+        (hg.RebalanceSelector(by_rows=True), in_another_order),
+    ],
+    ids=["fewer rows", "other order", "other order, function", "other order, rebalance"],
 )
 def test_a_producer_that_returns_other_rows_when_it_runs_again_fails_the_job(
     wide, tmp_path, by, change

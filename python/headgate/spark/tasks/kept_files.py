@@ -115,19 +115,18 @@ def index_files(folders: Iterable[Path]) -> Iterator[IndexFile]:
                     yield IndexFile(match[1], int(match[2]), int(match[3]), Path(entry.path))
 
 
-def find(exchange: str, directories: Sequence[str]) -> dict[int, Path]:
-    """Return the indexes that producers left on this host: the newest attempt of each.
+def find(exchange: str, directories: Sequence[str]) -> dict[int, dict[int, Path]]:
+    """Return the indexes that producers left on this host: those of each attempt at each producer.
 
     Args:
         exchange: name of the exchange.
         directories: Spark's local directories on this executor.
     """
-    found: dict[int, IndexFile] = {}
+    found: dict[int, dict[int, Path]] = {}
     for one in index_files(_folders_of_host(directories)):
         if one.exchange == exchange:
-            known = found.get(one.producer, one)
-            found[one.producer] = max(known, one, key=lambda file: file.attempt)
-    return {producer: one.path for producer, one in found.items()}
+            found.setdefault(one.producer, {})[one.attempt] = one.path
+    return found
 
 
 def _folders_of_host(directories: Sequence[str]) -> set[Path]:

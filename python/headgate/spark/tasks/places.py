@@ -33,8 +33,8 @@ class Places:
     def __init__(self, exchange: str, driver: Place | None) -> None:
         self._exchange = exchange
         self._driver = driver
-        #: Producer -> its indexes on this host; None before a look.
-        self._found: dict[int, Path] | None = None
+        #: Producer -> attempt -> its indexes on this host; None before a look.
+        self._found: dict[int, dict[int, Path]] | None = None
         #: Producer -> its attempt, and host, port and process that serve it.
         self._served: dict[int, tuple[int, str, int, bytes]] | None = None
 
@@ -53,7 +53,7 @@ class Places:
             self._found = find(self._exchange, local_directories())
         cause: PartitionNotFoundError | None = None
         try:
-            path = self._found.get(producer)
+            path = self._on_this_host(producer)
             kept = None if path is None else read_index(path, number)
             if path is not None:
                 mark_committed(str(path))
@@ -69,12 +69,28 @@ class Places:
             ) from cause
         return found
 
-    def _at_another_host(self, producer: int, subpartition: int) -> ChannelAddress | None:
+    def _on_this_host(self, producer: int) -> Path | None:
+        """Return the indexes of the attempt that succeeded, if it ran here.
+
+        The copy of a slow task may have left files too. Both are on different hosts, so where all
+        executors are on one, the newest attempt is the one that Spark reads.
+        """
+        found = (self._found or {}).get(producer, {})
+        succeeded = self._all_served().get(producer)
+        if succeeded is not None:
+            return found.get(succeeded[0])
+        return found[max(found)] if found else None
+
+    def _all_served(self) -> dict[int, tuple[int, str, int, bytes]]:
         if self._served is None:
             self._served = {} if self._driver is None else _ask(self._driver)
-        if producer not in self._served:
+        return self._served
+
+    def _at_another_host(self, producer: int, subpartition: int) -> ChannelAddress | None:
+        served = self._all_served()
+        if producer not in served:
             return None
-        attempt, host, port, process = self._served[producer]
+        attempt, host, port, process = served[producer]
         name = partition_id(self._exchange, producer, attempt)
         return ChannelAddress(host, port, name, subpartition, process)
 
