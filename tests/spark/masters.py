@@ -32,6 +32,10 @@ in_executors = pytest.mark.skipif(
     not MASTER.startswith("local-cluster"), reason="needs executors, which this master lacks"
 )
 
+not_in_executors = pytest.mark.skipif(
+    MASTER.startswith("local-cluster"), reason="this master retries tasks"
+)
+
 
 def in_modes(*modes):
     """Return the marks of tests that run in each of these modes, by the fixture ``mode``."""

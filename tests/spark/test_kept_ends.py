@@ -10,7 +10,7 @@ import pytest
 from pyspark import InheritableThread, cloudpickle
 from pyspark.errors import PySparkException
 from tests.faults.patience import wait_until
-from tests.spark.masters import in_executors
+from tests.spark.masters import in_executors, not_in_executors
 
 from headgate.spark import exchange, last_stats
 
@@ -133,12 +133,12 @@ def test_a_cancelled_exchange_ends_at_once_and_the_next_one_works(
     assert kept(wide).count() == ROWS
 
 
-def flip(folders, suffix):
-    """Change one bit in the middle of each file of pages, or of indexes; return how many."""
+def flip(folders, exchange_id, suffix, most):
+    """Change one bit in the middle of files of pages, or of indexes, of an exchange; return of how many."""
     number = 0
     for folder in folders:
-        for path in Path(folder).rglob("kept-*"):
-            if path.suffix == suffix and path.stat().st_size:
+        for path in Path(folder).rglob(f"kept-{exchange_id}*"):
+            if number < most and path.suffix == suffix and path.stat().st_size:
                 at = path.stat().st_size // 2
                 with path.open("r+b") as file:
                     file.seek(at)
@@ -149,20 +149,33 @@ def flip(folders, suffix):
     return number
 
 
+@in_executors
 @pytest.mark.parametrize("suffix", ["", ".index"])
-def test_damaged_files_are_an_error_that_names_them_and_never_wrong_rows(
-    spark, wide, tmp_path, suffix
-):
+@pytest.mark.parametrize("most", [1, 4])
+def test_producers_whose_files_are_damaged_run_again(spark, wide, suffix, most):
+    out = kept(wide)
+    rows = placed(out)
+    exchange_id = last_stats().exchange_id
+    assert flip([spark.conf.get("spark.local.dir")], exchange_id, suffix, most) == most
+    # Spark has the output of the producers, so only consumers run at first.
+    assert placed(out) == rows
+    stats = last_stats()
+    assert stats.exchange_id == exchange_id
+    assert stats.state == "done"
+    # Spark may take all map output of that executor for lost.
+    assert most <= stats.producers <= 4
+
+
+@not_in_executors
+def test_damaged_pages_are_an_error_where_spark_tries_nothing_again(spark, wide):
     out = kept(wide)
     assert len(out.collect()) == ROWS
-    if not flip([spark.conf.get("spark.local.dir")], suffix):
-        pytest.skip("in one process the rows have the indexes")
-    # Spark has the output of the producers, so only consumers run.
+    assert flip([spark.conf.get("spark.local.dir")], last_stats().exchange_id, "", 1) == 1
     with pytest.raises(PySparkException) as caught:
         out.collect()
     assert "[HG-3005]" in str(caught.value)
     assert "IntegrityError" in str(caught.value)
-    assert kept(wide).count() == ROWS
+    assert len(out.collect()) == ROWS, "Spark has made the damaged pages again"
 
 
 @in_executors

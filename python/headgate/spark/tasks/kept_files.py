@@ -148,6 +148,31 @@ def mark_committed(file: str) -> None:
         os.utime(file, (_COMMITTED, _COMMITTED))
 
 
+def give_up(file: str) -> None:
+    """Delete damaged pages or indexes, and Spark's map output of the task attempt that wrote them.
+
+    The next attempt at a consumer asks Spark for that output. Spark finds that it is gone, and runs the
+    producer again, as after the loss of an executor. Nothing is deleted if Spark's output is not found.
+
+    Args:
+        file: the name of the pages or of the indexes.
+    """
+    path = Path(file)
+    match = _KEPT.fullmatch(path.name)
+    own = path.parent.parent
+    directories = {own, *map(Path, local_directories())}
+    outputs = [
+        output
+        for directory in directories
+        for output in directory.glob(f"*/shuffle_*_{match[3] if match else ''}_*")
+        if _SHUFFLE.fullmatch(output.name)
+    ]
+    for output in outputs:
+        output.unlink(missing_ok=True)
+    if outputs:
+        path.unlink(missing_ok=True)
+
+
 def sweep(directories: Sequence[str]) -> bool:
     """Delete the files of an executor that nobody can ask for any more; at most each 10 s.
 

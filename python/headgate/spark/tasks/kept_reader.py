@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import headgate as hg
+from headgate.errors import IntegrityError
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import mark_committed
+from headgate.spark.tasks.kept_files import give_up, mark_committed
 from headgate.spark.tasks.places import Places
 
 if TYPE_CHECKING:
@@ -90,14 +91,37 @@ class KeptReader:
         return peak
 
     def read(self, source: KeptInput, pieces: Iterable[list[Row]]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches for which these rows of producers stand."""
+        """Yield the batches for which these rows of producers stand.
+
+        Raises:
+            IntegrityError: pages are damaged. Spark makes those on this host again for the next attempt.
+        """
         places = Places(source.exchange, source.driver)
         for some in pieces:
             for group in _groups(map(places.of, some), self._reading.most_remote):
                 for one in group:
                     if isinstance(one, KeptSubpartition) and one.file is not None:
                         mark_committed(one.file)
-                yield from self.read_kept(group, source.schema)
+                try:
+                    yield from self.read_kept(group, source.schema)
+                except IntegrityError:
+                    for one in group:
+                        if isinstance(one, KeptSubpartition) and self._is_damaged(
+                            one, source.schema
+                        ):
+                            give_up(one.file or "")
+                    raise
+
+    def _is_damaged(self, one: KeptSubpartition, schema: pa.Schema) -> bool:
+        """Return True if a subpartition in a file is damaged when it is read once more."""
+        if one.file is None:
+            return False  # its pages came through Spark's shuffle, which has checksums of its own
+        try:
+            for _ in self.read_kept([one], schema):
+                pass
+        except IntegrityError:
+            return True
+        return False
 
     def read_kept(
         self, places: Iterable[KeptSubpartition | ChannelAddress], schema: pa.Schema

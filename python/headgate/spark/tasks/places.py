@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from headgate import ChannelAddress
 from headgate._directories import local_directories
-from headgate.errors import PartitionNotFoundError
+from headgate.errors import IntegrityError, PartitionNotFoundError
 from headgate.kept import read_index
 from headgate.partition import KeptSubpartition
-from headgate.spark.tasks.kept_files import find, mark_committed, partition_id
+from headgate.spark.tasks.kept_files import find, give_up, mark_committed, partition_id
 from headgate.spark.tasks.worker_connection import WorkerConnection
 from headgate.spark.wire.messages import Message
 
@@ -43,6 +43,7 @@ class Places:
 
         Raises:
             PartitionNotFoundError: no executor has it.
+            IntegrityError: the file of indexes is damaged. Spark makes it again for the next attempt.
             CoordinatorError: the driver does not answer.
         """
         number, producer = row["subpartition"], row["producer"]
@@ -54,9 +55,7 @@ class Places:
         cause: PartitionNotFoundError | None = None
         try:
             path = self._on_this_host(producer)
-            kept = None if path is None else read_index(path, number)
-            if path is not None:
-                mark_committed(str(path))
+            kept = None if path is None else _index(path, number)
             found = kept or self._at_another_host(producer, number)
         except PartitionNotFoundError as error:
             found, cause = None, error
@@ -93,6 +92,17 @@ class Places:
         attempt, host, port, process = served[producer]
         name = partition_id(self._exchange, producer, attempt)
         return ChannelAddress(host, port, name, subpartition, process)
+
+
+def _index(path: Path, subpartition: int) -> KeptSubpartition | None:
+    """Return a subpartition by its index in a file; None if it has no rows."""
+    try:
+        found = read_index(path, subpartition)
+    except IntegrityError:
+        give_up(str(path))
+        raise
+    mark_committed(str(path))
+    return found
 
 
 def _ask(driver: Place) -> dict[int, tuple[int, str, int, bytes]]:
