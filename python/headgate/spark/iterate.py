@@ -11,8 +11,6 @@ from headgate.spark.confs import is_connect
 from headgate.spark.connect import partitions_on_connect
 from headgate.spark.exchange import planned_inputs, slots_of
 from headgate.spark.inputs import Input, check_keys, session_for
-from headgate.spark.kept import why_not
-from headgate.spark.kept_rounds import Iteration, plan_rounds, why_not_side_by_side
 from headgate.spark.keys import Columns
 from headgate.spark.request import check, partitioning, struct_of
 from headgate.spark.schema import arrow_schema
@@ -117,6 +115,8 @@ def iterate(
                 message_schema="page long, rank double", rounds=10,
             )
     """
+    from headgate.spark.kept_rounds import Iteration, plan_rounds  # noqa: PLC0415 - slow to import
+
     if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
         raise OptionError(
             f"rounds={rounds!r} is not a whole number from 1 to {MOST_ROUNDS}", remedy="rounds=10"
@@ -237,6 +237,9 @@ def _messages(state: Request, by: By, schema: Any) -> Request:
 
 def _check_plan(messages: Request, partitions: int) -> None:
     """Refuse what Spark cannot plan."""
+    from headgate.spark.kept import why_not  # noqa: PLC0415 - slow to import
+    from headgate.spark.kept_rounds import why_not_side_by_side  # noqa: PLC0415
+
     why = why_not_side_by_side(messages.session, partitions)
     if why:
         raise NotBuiltError(

@@ -149,10 +149,10 @@ def mark_committed(file: str) -> None:
 
 
 def give_up(file: str) -> None:
-    """Delete damaged pages or indexes, and Spark's map output of the task attempt that wrote them.
+    """Delete Spark's map output of the task attempt that wrote damaged pages or indexes.
 
     The next attempt at a consumer asks Spark for that output. Spark finds that it is gone, and runs the
-    producer again, as after the loss of an executor. Nothing is deleted if Spark's output is not found.
+    producer again. A sweep deletes our file, from which other consumers may read what is not damaged.
 
     Args:
         file: the name of the pages or of the indexes.
@@ -161,16 +161,11 @@ def give_up(file: str) -> None:
     match = _KEPT.fullmatch(path.name)
     own = path.parent.parent
     directories = {own, *map(Path, local_directories())}
-    outputs = [
-        output
-        for directory in directories
-        for output in directory.glob(f"*/shuffle_*_{match[3] if match else ''}_*")
-        if _SHUFFLE.fullmatch(output.name)
-    ]
-    for output in outputs:
-        output.unlink(missing_ok=True)
-    if outputs:
-        path.unlink(missing_ok=True)
+    attempt = "" if match is None else match[3]
+    for directory in directories:
+        for output in directory.glob(f"*/shuffle_*_{attempt}_*"):
+            if _SHUFFLE.fullmatch(output.name):
+                output.unlink(missing_ok=True)
 
 
 def sweep(directories: Sequence[str]) -> bool:
