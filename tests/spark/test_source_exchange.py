@@ -76,7 +76,7 @@ def ids(df):
 def test_rows_and_partitions_are_those_of_sparks_own_read(spark, folder):
     table = spark.read.parquet(folder)
     for by in ("k", ["s", "d", "t"]):
-        out = exchange(FileSource(folder), by=by, spark=spark)
+        out = exchange(FileSource(folder), by=by, num_partitions=2, spark=spark)
         assert out.dtypes == table.dtypes
         columns = [by] if isinstance(by, str) else by
         assert same_rows(out, table.repartition(2, *columns))
@@ -262,7 +262,7 @@ def test_arrow_types_that_spark_replaces(spark):
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     source = Parts(3, read, schema=schema)
-    out = exchange(source, by=["s"], spark=spark)
+    out = exchange(source, by=["s"], num_partitions=2, spark=spark)
     assert out.dtypes == [("id", "bigint"), ("s", "string"), ("t", "timestamp_ntz")]
     assert sorted(row["s"] for row in out.collect()) == ["part 0", "part 1", "part 2"]
     assert same_rows(out, out.repartition(2, "s"))
