@@ -243,7 +243,7 @@ def test_a_run_is_done_once_all_consumers_have_reported_or_nobody_knows(runs, be
 def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, monkeypatch):
     swept = []
 
-    def sweep(directories):
+    def sweep(directories, succeeded):
         swept.append(directories)
         return len(swept) < 3
 
@@ -264,7 +264,7 @@ def test_the_driver_sweeps_the_files_of_executors_on_its_host(began, tmp_path, m
 def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
     swept = []
 
-    def sweep(directories):
+    def sweep(directories, succeeded):
         swept.append(directories)
         if len(swept) == 1:
             runs.reports.add([report(file_bytes=9, directories=("/here",), host=host())])
@@ -281,7 +281,7 @@ def test_a_file_that_is_reported_during_the_sweep_is_swept_too(monkeypatch):
 
 
 def test_the_sweep_ends_with_the_application(monkeypatch):
-    monkeypatch.setattr(kept_runs, "sweep", lambda _: True)
+    monkeypatch.setattr(kept_runs, "sweep", lambda *_: True)
     monkeypatch.setattr(kept_runs, "_LOOK", 0.01)
     alive = session()
     alive.sparkContext._jsc = object()

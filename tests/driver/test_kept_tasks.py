@@ -134,6 +134,18 @@ def test_a_file_without_map_output_is_deleted_once_it_is_old(executor, monkeypat
     assert not kept.exists()
 
 
+def test_a_file_of_a_task_that_succeeded_goes_although_no_sweep_saw_its_map_output(executor):
+    kept, shuffle = kept_file(10), commit(executor[1], 10)
+    kept_files.sweep(executor, {10})
+    assert kept.exists()
+    os.utime(kept)  # as if no sweep had seen it
+    shuffle.unlink()
+    kept_files.sweep(executor, {9, 11})
+    assert kept.exists()
+    kept_files.sweep(executor, {10})
+    assert not kept.exists()
+
+
 def test_other_files_are_left_alone(executor):
     folder = kept_file(10).parent
     others = [

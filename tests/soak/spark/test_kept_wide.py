@@ -86,16 +86,16 @@ def test_a_full_disk_is_an_error_with_its_numbers_and_leaves_nothing(tmp_path, s
         failed = outcome(out.collect)
         # Files of producers that had succeeded live as long as the plan.
         del out
+        def files():
+            return [[str(path), path.stat().st_size] for path in disk.rglob("kept-*")]
         def is_free():
             import gc
             gc.collect()
             context._jvm.System.gc()
-            return free() > before - 2_000_000
-        try:
-            eventually(is_free, 60)
-        except TimeoutError:
-            pass
-        left = [[str(path), path.stat().st_size] for path in disk.rglob("kept-*")]
+            # A task that ended after the job had failed is in no report, and its file is old after 10 minutes.
+            return len(files()) <= 1 and free() > before - 2_000_000 - sum(size for _, size in files())
+        eventually(is_free, 60)
+        left = files()
         works = outcome(exchange(numbers, by="k", num_partitions=2, map=same, schema=numbers.schema).collect)
         tell(error=failed["error"], left=left, before=before, after=free(), works=works)
         """,
@@ -108,5 +108,5 @@ def test_a_full_disk_is_an_error_with_its_numbers_and_leaves_nothing(tmp_path, s
     assert "[HG-5003]" in told["error"]
     assert "No space left on device" in told["error"]
     print(told["error"][:1500])
-    assert told["after"] > told["before"] - 2_000_000, told["left"]
+    assert len(told["left"]) <= 1, "two slots: one task failed, the other may have ended later"
     assert told["works"]["right"], told["works"]

@@ -98,6 +98,7 @@ def test_a_driver_that_plans_for_long_is_waited_for(spark):
     assert exchange(table, by="k", num_partitions=1).count() == 1
 
 
+@pytest.mark.usefixtures("whole_slots")
 def test_the_example_of_the_error_page_fails_with_a_barrier_stage_that_does_not_fit(spark, numbers):
     (lines,) = re.findall(r"^```py\n(.*?)^```$", explain.page("HG-2103"), re.MULTILINE | re.DOTALL)
     with pytest.raises(PySparkException) as caught:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from headgate._directories import local_directories
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
 #: Folder of our files in each of the executor's local directories.
 _FOLDER: Final = "headgate"
@@ -168,11 +168,13 @@ def give_up(file: str) -> None:
                 output.unlink(missing_ok=True)
 
 
-def sweep(directories: Sequence[str]) -> bool:
+def sweep(directories: Sequence[str], succeeded: Container[int] = ()) -> bool:
     """Delete the files of an executor that nobody can ask for any more; at most each 10 s.
 
     Args:
         directories: Spark's local directories on the executor, which is on this host.
+        succeeded: task attempts that are known to have succeeded. Without it, a file whose shuffle file
+            came and went between two sweeps stays as long as that of a failed attempt.
 
     Returns:
         True if files may be left.
@@ -180,7 +182,8 @@ def sweep(directories: Sequence[str]) -> bool:
     left = False
     for directory in map(Path, directories):
         with contextlib.suppress(FileNotFoundError):  # no file of ours, or the executor ends
-            left |= not _is_due(directory / _FOLDER) or _sweep(directory / _FOLDER, directories)
+            folder = directory / _FOLDER
+            left |= not _is_due(folder) or _sweep(folder, directories, succeeded)
     return left
 
 
@@ -198,7 +201,7 @@ def _is_due(folder: Path) -> bool:
     return True
 
 
-def _sweep(folder: Path, directories: Sequence[str]) -> bool:
+def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) -> bool:
     entries = os.scandir(folder)
     ours = [(found[3], found[4], Path(e)) for e in entries if (found := _KEPT.fullmatch(e.name))]
     if not ours:
@@ -211,7 +214,11 @@ def _sweep(folder: Path, directories: Sequence[str]) -> bool:
             if attempt in committed:
                 if changed != _COMMITTED:
                     mark_committed(str(path))
-            elif changed == _COMMITTED or now - int(written) > _ABANDONED:
+            elif (
+                changed == _COMMITTED
+                or int(attempt) in succeeded
+                or now - int(written) > _ABANDONED
+            ):
                 path.unlink()
     return True
 

@@ -10,6 +10,7 @@ import logging
 import re
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +35,8 @@ _LOG: Final = logging.getLogger("headgate.spark")
 _CODE: Final = re.compile(r"\[(HG-\d{4})\]")
 #: Most runs that are kept at once; the oldest are forgotten.
 _MOST: Final = 100
+#: Task attempts that are remembered: more than end between two sweeps.
+_REMEMBERED: Final = 10_000
 #: Seconds between two looks at the files and at the application's end.
 _LOOK: Final = 1.0
 _LOCK: Final = threading.Lock()
@@ -129,6 +132,8 @@ class KeptRuns:
         self._host = host()
         #: Local directories of executors on this host -> the number of files reported from there.
         self._directories: dict[tuple[str, ...], int] = {}
+        #: The newest task attempts that left files on this host and succeeded.
+        self._succeeded: deque[int] = deque(maxlen=_REMEMBERED)
         self._sweeps = False
         self.places = KeptPlaces()
         #: Takes the reports of tasks to this object.
@@ -198,6 +203,7 @@ class KeptRuns:
         if report.file_bytes and report.host == self._host:
             files = self._directories.get(report.directories, 0)
             self._directories[report.directories] = files + 1
+            self._succeeded.append(report.attempt)
             self._sweep_from_now_on()
 
     def _run(self, exchange: str, execution: int | None, partitions: int, now: float) -> KeptRun:
@@ -222,8 +228,8 @@ class KeptRuns:
         while not self._is_gone:
             time.sleep(_LOOK)
             with self._lock:
-                seen = dict(self._directories)
-            empty = [directories for directories in seen if not self._has_files(directories)]
+                seen, succeeded = dict(self._directories), frozenset(self._succeeded)
+            empty = [one for one in seen if not self._has_files(one, succeeded)]
             with self._lock:
                 for directories in empty:
                     # Unless a file was reported meanwhile.
@@ -234,9 +240,9 @@ class KeptRuns:
                     return
 
     @staticmethod
-    def _has_files(directories: tuple[str, ...]) -> bool:
+    def _has_files(directories: tuple[str, ...], succeeded: frozenset[int]) -> bool:
         try:
-            return sweep(directories)
+            return sweep(directories, succeeded)
         except OSError as error:
             _LOG.warning("files of kept exchanges stay until their executor ends: %s", error)
             return False
