@@ -136,6 +136,7 @@ def iterate(
         for name, one in zip(("state", "links"), inputs, strict=False)
     ]
     first = requests[0]
+    key = _key(first) if delta else None
     messages = _messages(first, by if message_by is None else message_by, message_schema)
     check_keys([*requests, messages])
     on_connect = is_connect(session)
@@ -150,7 +151,7 @@ def iterate(
         send=send,
         update=update,
         rounds=rounds,
-        key=_key(requests[0]) if delta else None,
+        key=key,
     )
     return plan_rounds(call, partitions, sources)
 
