@@ -136,9 +136,9 @@ def iterate(
         for name, one in zip(("state", "links"), inputs, strict=False)
     ]
     first = requests[0]
-    key = _key(first) if delta else None
     messages = _messages(first, by if message_by is None else message_by, message_schema)
     check_keys([*requests, messages])
+    key = _key(first) if delta else None
     on_connect = is_connect(session)
     slots = partitions_on_connect(session) if on_connect else max(1, slots_of(first).number)
     partitions = first.options["num_partitions"] or slots
