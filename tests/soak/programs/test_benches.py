@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(400)
         ("channels", ["channels", "channels_blocked"]),
         ("channels --seconds 1", ["channels_long"]),
         ("broadcast", ["broadcast"]),
-        ("kept", ["kept_pipelined", "kept_pipelined_summed"]),
+        ("kept", ["kept_pipelined", "kept_pipelined_summed", "kept_pipelined_keyed"]),
         ("memory", ["memory"]),
         ("lost", ["lost_writes", "lost_idle", "lost_consumer"]),
         ("keyed", ["keyed_handrolled", "keyed_flink"][: 1 + bool(flink_cluster.libraries())]),
