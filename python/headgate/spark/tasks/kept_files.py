@@ -159,13 +159,11 @@ def give_up(file: str) -> None:
     """
     path = Path(file)
     match = _KEPT.fullmatch(path.name)
-    own = path.parent.parent
-    directories = {own, *map(Path, local_directories())}
-    attempt = "" if match is None else match[3]
-    for directory in directories:
-        for output in directory.glob(f"*/shuffle_*_{attempt}_*"):
-            if _SHUFFLE.fullmatch(output.name):
-                output.unlink(missing_ok=True)
+    for directory in {str(path.parent.parent), *local_directories()}:
+        with contextlib.suppress(FileNotFoundError):  # that executor ends
+            for attempt, output in _map_outputs([directory]):
+                if match is not None and attempt == match[3]:
+                    output.unlink(missing_ok=True)
 
 
 def sweep(directories: Sequence[str], succeeded: Container[int] = ()) -> bool:
@@ -225,13 +223,14 @@ def _sweep(folder: Path, directories: Sequence[str], succeeded: Container[int]) 
 
 def _committed(directories: Sequence[str]) -> set[str]:
     """Return the ids of the task attempts whose map output Spark has on this executor."""
-    found: set[str] = set()
+    return {attempt for attempt, _ in _map_outputs(directories)}
+
+
+def _map_outputs(directories: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield Spark's files of map output on an executor, each with the id of its task attempt."""
     for directory in directories:
         for folder in os.scandir(directory):
             if folder.is_dir() and folder.name != _FOLDER:
-                found.update(
-                    match[1]
-                    for entry in os.scandir(folder)
-                    if (match := _SHUFFLE.fullmatch(entry.name))
-                )
-    return found
+                for entry in os.scandir(folder):
+                    if match := _SHUFFLE.fullmatch(entry.name):
+                        yield match[1], Path(entry.path)
