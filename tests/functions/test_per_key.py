@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -148,6 +149,51 @@ def test_a_function_may_return_one_table_or_several():
     assert sum(t.num_rows for t in hg.per_key("k", lambda t: [t, t])(batches(found, 3))) == 8
     with pytest.raises(SchemaMismatchError, match="the function by key returned None"):
         list(hg.per_key("k", lambda _: None)(batches(found, 3)))
+
+
+def test_a_dict_is_one_row_and_the_order_of_the_keys_holds():
+    def fit(group):
+        key = group["k"][0].as_py()
+        if key == 3:
+            return [group.select(["k", "i"])]
+        if key % 2:
+            return {"i": len(group), "k": key}
+        return {"k": key, "i": np.int64(len(group))}
+
+    found = [(key, None, 0) for key in range(6) for _ in range(key + 1)]
+    made = list(hg.per_key("k", fit)(batches(found, 4)))
+    table = pa.Table.from_batches(made)
+    assert table["k"].to_pylist() == [0, 1, 2, 3, 3, 3, 3, 4, 5]
+    assert table["i"].to_pylist()[:3] == [1, 2, 3]
+
+
+def test_dicts_make_batches_of_a_size(monkeypatch):
+    monkeypatch.setattr(module, "_RETURNED_BYTES", 1000)
+    found = [(key, None, 0) for key in range(5)]
+
+    def fit(group):
+        return {"k": group["k"][0].as_py(), "wide": np.zeros(100), "text": "x" * 50, "all": [1, 2]}
+
+    made = list(hg.per_key("k", fit)(batches(found, 2)))
+    assert [batch.num_rows for batch in made] == [2, 2, 1] or len(made) == 5
+    assert max(batch.nbytes for batch in made) < 3000
+    assert pa.Table.from_batches(made)["wide"].type == pa.list_(pa.float64())
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([{}], "returned a dict with no columns"),
+        ([{"a": 1}, {"b": 1}], "returned a dict with b"),
+        ([{"a": 1}, {"a": 1, "b": 2}], "returned a dict with a, b"),
+        ([{"a": 1}, {"a": "x"}], "values in 'a' that make no column"),
+    ],
+)
+def test_dicts_that_are_no_rows_are_refused(rows, text):
+    found = iter(rows)
+    reduce = hg.per_key("k", lambda _: next(found))
+    with pytest.raises(SchemaMismatchError, match=text):
+        list(reduce(batches([(key, None, 0) for key in range(len(rows))], 1)))
 
 
 def test_memory_is_that_of_the_largest_group(monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from headgate._units import parse_size
 from headgate.batches import joined, returned
 from headgate.errors import OptionError, UnknownColumnError, UnsupportedTypeError
 from headgate.functions.libraries import LIBRARIES, as_library
+from headgate.functions.single_rows import SingleRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ _NAME: Final = "the function by key"
 
 def per_key(
     keys: str | Iterable[str],
-    function: Callable[[Any], Iterable[Rows] | Rows],
+    function: Callable[[Any], Iterable[Rows] | Rows | Mapping[str, Any]],
     *,
     sort: str | Iterable[str] = (),
     as_: Library = "arrow",
@@ -44,7 +45,7 @@ def per_key(
     Args:
         keys: the key columns.
         function: gets a ``pyarrow.Table``, or a DataFrame of polars or pandas, and returns one of these,
-            a record batch, or an iterator of them.
+            a record batch, or an iterator of them; or a dict of a value for each column, which is one row.
         sort: columns by which the rows of a group are sorted, ascending, nulls first. Rows that are
             equal there keep the order in which they came.
         as_: ``"arrow"``, ``"polars"`` or ``"pandas"``: what the function gets.
@@ -68,7 +69,7 @@ def per_key(
 
 def per_groups(
     keys: str | Iterable[str],
-    function: Callable[[Any, pa.Array], Iterable[Rows] | Rows],
+    function: Callable[[Any, pa.Array], Iterable[Rows] | Rows | Mapping[str, Any]],
     *,
     sort: str | Iterable[str] = (),
     as_: Library = "arrow",
@@ -108,7 +109,7 @@ class PerKey:
     def __init__(
         self,
         keys: str | Iterable[str],
-        function: Callable[..., Iterable[Rows] | Rows],
+        function: Callable[..., Iterable[Rows] | Rows | Mapping[str, Any]],
         sort: str | Iterable[str],
         as_: Library,
         memory: int | str,
@@ -142,9 +143,20 @@ class PerKey:
 
         Small batches are joined.
         """
-        return joined(self._returned(batches), _RETURNED_BYTES)
+        return joined(self._batches(batches), _RETURNED_BYTES)
+
+    def _batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+        rows = SingleRows(_RETURNED_BYTES)
+        for made in self._returned(batches):
+            if isinstance(made, Mapping):
+                yield from rows.add(made)
+            else:
+                yield from rows.take()
+                yield from returned(_NAME, made)
+        yield from rows.take()
 
     def _returned(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+        """Yield what each call of the function returns."""
         from headgate.functions.groups import groups  # noqa: PLC0415 - imports pyarrow
 
         by = [*self.keys, *(name for name in self.sort if name not in self.keys)]
@@ -154,9 +166,9 @@ class PerKey:
             if self._each:
                 for start, end in pairwise(offsets.to_pylist()):
                     group = table.slice(start, end - start)
-                    yield from returned(_NAME, self._function(as_library(group, self._as)))
+                    yield self._function(as_library(group, self._as))
             else:
-                yield from returned(_NAME, self._function(as_library(table, self._as), offsets))
+                yield self._function(as_library(table, self._as), offsets)
 
 
 def _names(option: str, names: Any) -> list[str]:
