@@ -73,7 +73,7 @@ def test_every_bit_of_a_committable():
 def test_every_bit_of_the_pages_of_a_staged_parquet_file(path, compression):
     """Readers that verify the checksums of pages see it; the footer has no checksum."""
     sink = FileSink(path, compression=compression)
-    table = pa.table({"n": pa.array(range(40), pa.int64()), "s": [f"row {n}" for n in range(40)]})
+    table = pa.table({"n": pa.array(range(12), pa.int64()), "s": [f"row {n}" for n in range(12)]})
     committer = sink.create_committer()
     committer.start()
     with sink.create_writer(WriterContext(committer.job)) as writer:
