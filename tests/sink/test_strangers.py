@@ -44,6 +44,18 @@ def test_a_job_of_another_user_stays_with_a_warning(path, give_away, action):
     assert kit.rows(path) == ([] if action in {"recover", "stream"} else [0, 1, 2])
 
 
+def test_an_earlier_batch_of_another_user_stays_and_stops_no_later_one(path, give_away):
+    plant(path, name=f"{QUERY}-0", job=f"{QUERY}-0")
+    folder = path / "_staging" / f"{QUERY}-0"
+    give_away(folder)
+    before = kit.snapshot(folder)
+    committer = FileSink(path, mode="append").create_stream_committer(QUERY)
+    with pytest.warns(HeadgateWarning, match=f"another user's job are left: .*{SAID}"):
+        committer.commit(1, [])
+    assert committer.latest() == 1
+    assert kit.snapshot(folder) == before
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("name", ["_commit.json", "_job.json"])
 def test_a_file_of_a_job_that_belongs_to_another_user(tmp_path, path, give_away, action, name):

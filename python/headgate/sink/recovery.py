@@ -92,7 +92,7 @@ def recover(
         folders = storage.list(storage.at(STAGING))
     for info in folders:
         job = info.path.rpartition("/")[2]
-        if not is_name(job) or not _is_ours(storage, info.path):
+        if not is_name(job) or not is_ours(storage, info.path):
             continue
         # Read the owner first: a job that ends removes its journal before the owner's file.
         with failing("look at", info.path):
@@ -134,8 +134,8 @@ def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
             return
 
 
-def _is_ours(storage: Storage, folder: str) -> bool:
-    """Return True if a job's folder is one that this user made; warn otherwise."""
+def is_ours(storage: Storage, folder: str) -> bool:
+    """Return True if a job's folder is one that this user made; warn if another user made it."""
     try:
         with failing("recover", folder):
             return not storage.info(folder).is_file

@@ -10,7 +10,7 @@ from headgate.sink.api import Committable, WriteResult, chosen_name
 from headgate.sink.commit import plan, refuse_file, result_of
 from headgate.sink.failure import failing
 from headgate.sink.layout import COMMITS, STAGING, batch_job, marker_path
-from headgate.sink.recovery import recover
+from headgate.sink.recovery import is_ours, recover
 
 if TYPE_CHECKING:
     from headgate.sink.file_options import FileSinkOptions
@@ -101,7 +101,8 @@ class StreamCommitter:
         with failing("clean up", storage.at(STAGING)):
             for info in storage.list(storage.at(STAGING)):
                 query, _, number = info.path.rpartition("/")[2].rpartition("-")
-                if query == self._query and number.isdecimal() and int(number) <= batch:
+                is_over = query == self._query and number.isdecimal() and int(number) <= batch
+                if is_over and is_ours(storage, info.path):
                     journals.clean(storage, batch_job(query, int(number)))
             for old in sorted(self._markers())[:-_KEPT]:
                 storage.delete_file(storage.at(COMMITS, self._query, str(old)))
