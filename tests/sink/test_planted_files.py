@@ -1,7 +1,9 @@
 """A sink follows no link and obeys no journal that another user put below its path."""
 
+import contextlib
 import os
 import stat
+import sys
 
 import pytest
 import sink_kit as kit
@@ -343,6 +345,25 @@ def test_a_folder_that_becomes_a_link_before_its_files_are_removed(path, private
     with pytest.raises(SinkError, match="k=1 is a symbolic link"):
         write(kit.numbers(0, 3), kit.faulty(path, faults, mode="overwrite"))
     assert kit.snapshot(private) == before
+
+
+def test_very_many_folders_one_in_another_are_at_most_an_error(path):
+    path.mkdir(parents=True)
+    deepest = str(path)
+    made = []
+    for _ in range(1200):
+        deepest += "/d"
+        os.mkdir(deepest)  # noqa: PTH102 - the path is a text
+        made.append(deepest)
+    # From Python 3.12 on, os.fwalk() needs no recursion.
+    deep = pytest.raises(SinkError, match="too many folders, one in another")
+    with deep if sys.version_info < (3, 12) else contextlib.nullcontext():
+        write(kit.numbers(0, 3), FileSink(path))
+    if sys.version_info < (3, 12):
+        write(kit.numbers(0, 3), FileSink(path, mode="append"))
+    assert len(list(path.glob("part-*"))) == 1
+    for folder in reversed(made):
+        os.rmdir(folder)  # noqa: PTH106 - the path is a text
 
 
 @pytest.mark.parametrize("name", ["_headgate", "_headgate/commits", f"_headgate/commits/{QUERY}"])

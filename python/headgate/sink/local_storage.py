@@ -72,14 +72,17 @@ class LocalStorage(Storage):
     def list(self, path: str, *, recursive: bool = False) -> list[Entry]:
         """Return the contents of a folder, sorted by path; none if the folder is missing."""
         found: list[Entry] = []
-        with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
-            for below, folders, files, number in os.fwalk(dir_fd=folder, onerror=_raise):
-                above = path.rstrip("/") + below[1:]
-                for name in (*folders, *files):
-                    with suppress(FileNotFoundError):
-                        found.append(_entry(f"{above}/{name}", _stat(number, name)))
-                if not recursive:
-                    break
+        try:
+            with suppress(FileNotFoundError, NotADirectoryError), self._folder(path) as folder:
+                for below, folders, files, number in os.fwalk(dir_fd=folder, onerror=_raise):
+                    above = path.rstrip("/") + below[1:]
+                    for name in (*folders, *files):
+                        with suppress(FileNotFoundError):
+                            found.append(_entry(f"{above}/{name}", _stat(number, name)))
+                    if not recursive:
+                        break
+        except RecursionError:
+            raise UnsafeError(f"{path} has too many folders, one in another") from None
         return sorted(found, key=lambda entry: entry.path)
 
     def open_output(self, path: str) -> Any:
