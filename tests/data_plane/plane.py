@@ -1,9 +1,11 @@
 """Helpers of the data-plane tests: tasks with deadlines, exchanges, comparisons."""
 
+import contextlib
 import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -155,6 +157,17 @@ def emit_all(*records):
             writer.emit(record)
 
     return write
+
+
+def open_files(folder):
+    """Return the paths in /proc of this process's open files in a folder, named or not."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        # The descriptor that listed the folder is closed by now.
+        with contextlib.suppress(FileNotFoundError):
+            if str(descriptor.readlink()).startswith(f"{folder}/"):
+                found.append(descriptor)
+    return found
 
 
 def bits(array):

@@ -1,10 +1,7 @@
 """Kinds of partitions: when and how often they are read, and their data on disk."""
 
-import contextlib
-from pathlib import Path
-
 import pytest
-from plane import NUMBERS, Task, assert_same, drain, numbers
+from plane import NUMBERS, Task, assert_same, drain, numbers, open_files
 
 import headgate as hg
 
@@ -13,16 +10,6 @@ def fill(partition, batches=200):
     with hg.RecordWriter(partition) as writer:
         for turn in range(batches):
             writer.emit(numbers(10_000, 10_000 * turn))
-
-
-def files_in(folder):
-    """Return the open files of this process in the folder."""
-    links = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        # The descriptor that listed the folder is closed by now.
-        with contextlib.suppress(FileNotFoundError):
-            links.append(str(descriptor.readlink()))
-    return [link for link in links if link.startswith(str(folder))]
 
 
 def read(consumer, partition):
@@ -43,7 +30,7 @@ def test_spec_4_13_a_blocking_partition_is_read_after_its_end_and_again(
     with pytest.raises(hg.errors.PartitionNotFoundError, match="before its writer has finished"):
         read(consumer, partition)
     fill(partition)
-    assert len(files_in(tmp_path)) == 1
+    assert len(open_files(tmp_path)) == 1
     assert list(tmp_path.iterdir()) == []
     assert producer.stats()["spilled"]["bytes_written"] > 16_000_000
     for _ in range(3):
@@ -52,7 +39,7 @@ def test_spec_4_13_a_blocking_partition_is_read_after_its_end_and_again(
     assert not partition.is_released
     partition.close()
     assert partition.is_released
-    assert files_in(tmp_path) == []
+    assert open_files(tmp_path) == []
     with pytest.raises(hg.errors.PartitionNotFoundError):
         read(consumer, partition)
 

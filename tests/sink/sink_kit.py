@@ -4,14 +4,18 @@ import dataclasses
 import errno
 import multiprocessing
 import os
+import stat
+import types
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset
+import pytest
 
-from headgate.sink import FileSink
+from headgate.sink import FileSink, WriterContext
+from headgate.sink.layout import is_hidden
+from headgate.sink.local_storage import LocalStorage
 from headgate.sink.owner import Owner
-from headgate.sink.storage import Storage, is_hidden
 
 #: The methods of a storage; each call is a step.
 STEPS = (
@@ -49,16 +53,16 @@ class Faults:
             raise Crash
 
 
-class FaultyStorage(Storage):
+class FaultyStorage(LocalStorage):
     """A storage whose steps are counted."""
 
     def __init__(self, storage, faults):
-        super().__init__(storage.filesystem, storage.root)
+        super().__init__(storage.root)
         self.faults = faults
 
 
 def _counted(name):
-    real = getattr(Storage, name)
+    real = getattr(LocalStorage, name)
 
     def call(self, path, *args, **kwargs):
         try:
@@ -133,6 +137,76 @@ def below(file, path):
     return file.relative_to(path).as_posix()
 
 
+def begun(path, owner=None, **options):
+    """Start a job and stage a file; return its committer and committable."""
+    sink = FileSink(path, mode="append", **options)
+    committer = sink.create_committer(owner=owner)
+    committer.start()
+    with sink.create_writer(WriterContext(committer.job)) as writer:
+        writer.write(numbers(0, 3)[0])
+        return committer, writer.prepare_commit()
+
+
+def decided(path, owner=None, **options):
+    """Start a job that dies at its first rename; return its committer."""
+    committer, staged = begun(path, owner, **options)
+    storage = committer._storage
+    faults = Faults()
+    committer._storage = FaultyStorage(storage, faults)
+    faults.step = _crash_at_rename
+    with pytest.raises(Crash):
+        committer.commit([staged])
+    committer._storage = storage
+    return committer
+
+
+def _crash_at_rename(name, path):
+    if name == "move" and path.endswith(".parquet"):
+        raise Crash
+
+
+def staged(path):
+    """Return the only staged file."""
+    (file,) = path.glob("_staging/*/*/part-*")
+    return file
+
+
 #: Children are forked from a server that has imported all modules they need.
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["headgate.sink", "pyarrow.parquet", "pyarrow.dataset", "pytest"])
+
+
+def snapshot(folder):
+    """Return the names below a folder with their kinds, inodes, owners and contents."""
+    found = {}
+    for file in sorted(Path(folder).rglob("*")):
+        facts = file.lstat()
+        is_plain = stat.S_ISREG(facts.st_mode)
+        text = file.read_bytes() if is_plain else file.readlink() if file.is_symlink() else ""
+        found[below(file, folder)] = (facts.st_mode, facts.st_ino, facts.st_uid, text)
+    return found
+
+
+#: A user that no test runs as.
+STRANGER = 54_321
+
+
+def strangers(how, monkeypatch):
+    """Return a function that gives a file to another user: by chown, or in os.stat's results."""
+    if how == "chown":
+        return lambda file: os.chown(file, STRANGER, -1, follow_symlinks=False)
+    given = set()
+
+    def disguised(call):
+        def facts(*args, **kwargs):
+            found = call(*args, **kwargs)
+            if found.st_ino not in given:
+                return found
+            fields = {name: getattr(found, name) for name in dir(found) if name.startswith("st_")}
+            return types.SimpleNamespace(**{**fields, "st_uid": STRANGER})
+
+        return facts
+
+    for name in ("stat", "fstat", "lstat"):
+        monkeypatch.setattr(os, name, disguised(getattr(os, name)))
+    return lambda file: given.add(Path(file).lstat().st_ino)

@@ -28,7 +28,7 @@ from headgate.sink import (
     WriteResult,
     write,
 )
-from headgate.sink.storage import Storage
+from headgate.sink.local_storage import LocalStorage
 
 TABLE = pa.table(
     {
@@ -367,7 +367,7 @@ def test_a_full_disk_is_one_clear_error(path):
 
 
 def test_files_and_folders_are_synced(path, monkeypatch):
-    events, sync, move = [], os.fsync, Storage.move
+    events, sync, move = [], os.fsync, LocalStorage.move
 
     def fsync(number):
         events.append(("sync", Path(f"/proc/self/fd/{number}").readlink()))
@@ -378,8 +378,8 @@ def test_files_and_folders_are_synced(path, monkeypatch):
         move(self, source, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(Storage, "move", moved)
-    monkeypatch.setattr(Storage, "move_new", moved)
+    monkeypatch.setattr(LocalStorage, "move", moved)
+    monkeypatch.setattr(LocalStorage, "move_new", moved)
     result = write(kit.numbers(0, 10), FileSink(path, max_rows_per_file=5))
     renames = [e for e in events if e[0] == "move" and e[2].parent == path and e[2].suffix]
     assert [e[2].name for e in renames] == list(result.files)

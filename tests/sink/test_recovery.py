@@ -8,39 +8,12 @@ from pathlib import Path
 
 import pytest
 import sink_kit as kit
+from pyarrow import fs
 
 from headgate.errors import HeadgateWarning, SinkError
-from headgate.sink import FileSink, Recovered, WriterContext, write
+from headgate.sink import FileSink, Recovered, write
 from headgate.sink.owner import Owner
 from headgate.sink.storage import Storage
-
-
-def begun(path, owner=None, **options):
-    """Start a job and stage a file; return its committer and committable."""
-    sink = FileSink(path, mode="append", **options)
-    committer = sink.create_committer(owner=owner)
-    committer.start()
-    with sink.create_writer(WriterContext(committer.job)) as writer:
-        writer.write(kit.numbers(0, 3)[0])
-        return committer, writer.prepare_commit()
-
-
-def decided(path, owner=None, **options):
-    """Start a job that dies at its first rename; return its committer."""
-    committer, staged = begun(path, owner, **options)
-    storage = committer._storage
-    faults = kit.Faults()
-    committer._storage = kit.FaultyStorage(storage, faults)
-    faults.step = _crash_at_rename
-    with pytest.raises(kit.Crash):
-        committer.commit([staged])
-    committer._storage = storage
-    return committer
-
-
-def _crash_at_rename(name, path):
-    if name == "move" and path.endswith(".parquet"):
-        raise kit.Crash
 
 
 def elsewhere():
@@ -71,7 +44,7 @@ def test_owners():
 
 
 def test_a_living_job_is_left_alone(path):
-    committer, staged = begun(path, stale_after=0)
+    committer, staged = kit.begun(path, stale_after=0)
     assert FileSink(path, stale_after=0).recover() == Recovered()
     write(kit.numbers(10, 13), FileSink(path, mode="overwrite", stale_after=0))
     assert committer.commit([staged]).rows == 3
@@ -80,13 +53,13 @@ def test_a_living_job_is_left_alone(path):
 
 
 def test_a_dead_job_is_removed(path):
-    committer, _ = begun(path, kit.dead_owner())
+    committer, _ = kit.begun(path, kit.dead_owner())
     assert FileSink(path).recover() == Recovered((), (committer.job,))
     assert not path.exists()
 
 
 def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
-    committer, _ = begun(path, elsewhere())
+    committer, _ = kit.begun(path, elsewhere())
     assert FileSink(path).recover() == Recovered()
     make_old(path, 3600)
     assert FileSink(path, stale_after="2h").recover() == Recovered()
@@ -99,7 +72,7 @@ def test_a_job_that_cannot_be_seen_is_removed_when_it_is_old(path):
 
 
 def test_a_decided_job_is_completed(path):
-    committer = decided(path, kit.dead_owner())
+    committer = kit.decided(path, kit.dead_owner())
     assert kit.rows(path) == []
     assert FileSink(path).recover() == Recovered((committer.job,), ())
     assert kit.rows(path) == [0, 1, 2]
@@ -108,7 +81,7 @@ def test_a_decided_job_is_completed(path):
 
 
 def test_a_decided_job_is_not_aborted(path):
-    committer = decided(path)
+    committer = kit.decided(path)
     committer.abort()
     assert FileSink(path).recover() == Recovered(), "its process lives"
     assert committer.commit([]).rows == 3
@@ -116,7 +89,7 @@ def test_a_decided_job_is_not_aborted(path):
 
 
 def test_an_overwrite_completes_what_others_have_decided_first(path):
-    decided(path)
+    kit.decided(path)
     result = write(kit.numbers(10, 13), FileSink(path, mode="overwrite"))
     assert kit.rows(path) == [10, 11, 12]
     assert {file.name for file in path.glob("part-*")} == set(result.files)
@@ -124,14 +97,14 @@ def test_an_overwrite_completes_what_others_have_decided_first(path):
 
 
 def test_every_mode_completes_dead_jobs_first(path):
-    decided(path, kit.dead_owner())
+    kit.decided(path, kit.dead_owner())
     with pytest.raises(SinkError, match="holds data already"):
         write(kit.numbers(10, 13), FileSink(path))
     assert kit.rows(path) == [0, 1, 2]
 
 
 def test_a_file_that_is_gone_is_named(path):
-    decided(path, kit.dead_owner())
+    kit.decided(path, kit.dead_owner())
     (staged,) = path.glob("_staging/*/*/part-*")
     staged.unlink()
     with pytest.raises(SinkError, match="neither") as caught:
@@ -142,7 +115,7 @@ def test_a_file_that_is_gone_is_named(path):
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99}', '{"version": 1, "moves": 3}'])
 def test_a_strange_journal_is_named(path, text):
-    decided(path, kit.dead_owner())
+    kit.decided(path, kit.dead_owner())
     (journal,) = path.glob("_staging/*/_commit.json")
     journal.write_text(text)
     with pytest.raises(SinkError, match=r"the journal .*_commit\.json"):
@@ -150,7 +123,7 @@ def test_a_strange_journal_is_named(path, text):
 
 
 def test_a_strange_owner_counts_as_unknown(path):
-    begun(path, kit.dead_owner())
+    kit.begun(path, kit.dead_owner())
     (facts,) = path.glob("_staging/*/_job.json")
     for text in ("", "{", "[]", json.dumps({"owner": {"pid": 1}})):
         facts.write_text(text)
@@ -159,12 +132,12 @@ def test_a_strange_owner_counts_as_unknown(path):
 
 
 def test_what_cannot_be_removed_is_a_warning(path, monkeypatch):
-    begun(path, kit.dead_owner())
+    kit.begun(path, kit.dead_owner())
 
     def refuse(self, path):
         raise PermissionError(13, "not yours", path)
 
-    monkeypatch.setattr("headgate.sink.storage.Storage.delete_tree", refuse)
+    monkeypatch.setattr("headgate.sink.local_storage.LocalStorage.delete_tree", refuse)
     with pytest.warns(HeadgateWarning, match="the staged files of a dead job are left") as told:
         assert FileSink(path).recover() == Recovered()
     assert told[0].message.code == "HG-6004"
@@ -185,10 +158,11 @@ def test_foreign_names_in_the_staging_folder_stay(path):
     assert kit.left(path) == ["_staging", "_staging/.hidden"]
 
 
-def test_a_folder_that_comes_and_goes_is_listed(path):
+def test_a_folder_that_comes_and_goes_is_listed():
     """pyarrow raises if another process removes a folder during the listing and makes it again."""
-    (path / "inside").mkdir(parents=True)
-    storage = Storage.of(str(path), None)
+    memory = fs._MockFileSystem()
+    memory.create_dir("out/inside")
+    storage = Storage(memory, "out")
     real, said = storage.filesystem, [FileNotFoundError(2, "no such folder")] * 3
 
     class Flickering:
@@ -198,10 +172,10 @@ def test_a_folder_that_comes_and_goes_is_listed(path):
             return real.get_file_info(selector)
 
     storage.filesystem = Flickering()
-    assert [info.base_name for info in storage.list(str(path))] == ["inside"]
+    assert [entry.path for entry in storage.list("out")] == ["out/inside"]
     said.extend([FileNotFoundError(2, "no such folder")] * 100)
     with pytest.raises(FileNotFoundError):
-        storage.list(str(path))
+        storage.list("out")
 
 
 def _append(path, number, jobs):

@@ -247,7 +247,7 @@ def test_few_markers_are_kept(path):
 
 def test_mistakes_are_named(path):
     sink = FileSink(path, mode="append")
-    with pytest.raises(OptionError, match="not a valid id"):
+    with pytest.raises(OptionError, match="is no valid name"):
         sink.create_stream_committer("../up")
     committer = sink.create_stream_committer(QUERY)
     staged = stage(sink, committer, 0)

@@ -7,14 +7,14 @@ committables of exactly one attempt of every task and makes all of their files v
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import SinkError
+from headgate.errors import OptionError, SinkError
+from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,11 +35,19 @@ class WriterContext:
         job: the job's name, from the committer.
         index: the task's number within the job; orders the files, and need not be unique.
         attempt: id of the attempt, unique within the job, among all writers and attempts.
+
+    Raises:
+        OptionError: a name cannot be a part of a path.
     """
 
     job: str
     index: int = 0
     attempt: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def __post_init__(self) -> None:
+        """Check the names."""
+        chosen_name("job", self.job)
+        chosen_name("attempt", self.attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +93,26 @@ class Committable:
 
     def to_json(self) -> str:
         """Return the JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return seal(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Committable:
         """Return the committable that :meth:`to_json` wrote.
 
         Raises:
-            SinkError: the text is not a committable.
+            SinkError: the text is not a committable, or has changed.
         """
         try:
-            fields = json.loads(text)
+            fields = unseal(text)
             files = tuple(StagedFile(f["name"], f["rows"], f["bytes"]) for f in fields["files"])
             found = cls(fields["job"], fields["index"], fields["attempt"], files)
             for name in (found.job, found.attempt, *(file.name for file in files)):
                 check_name(name)
-            if any(type(n) is not int or n < 0 for f in files for n in (f.rows, f.bytes)):
-                raise ValueError("a file's rows or bytes are no number")
+            numbers = (found.index, *(n for file in files for n in (file.rows, file.bytes)))
+            if any(type(n) is not int or n < 0 for n in numbers):
+                raise ValueError("its index, or a file's rows or bytes, is no number")
         except (ValueError, KeyError, TypeError) as error:
-            raise SinkError("this is no committable", have=repr(text[:200])) from error
+            raise SinkError(f"this is no committable: {error}", have=repr(text[:200])) from error
         return found
 
 
@@ -213,6 +222,21 @@ class Sink(ABC):
             context: the identity of the writer.
             schema: the schema of the batches; by default the first batch's.
         """
+
+
+def chosen_name(option: str, name: object) -> str:
+    """Return a name that a caller chose.
+
+    Raises:
+        OptionError: the name cannot be a part of a path.
+    """
+    try:
+        return check_name(name)
+    except ValueError as error:
+        raise OptionError(
+            f"{option}={name!r} is no valid name",
+            remedy=f'letters, digits, ".", "_" and "-", up to 200, as in {option}="orders-7"',
+        ) from error
 
 
 def check_name(name: object) -> str:

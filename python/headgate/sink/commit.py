@@ -9,8 +9,7 @@ from headgate.errors import SinkError
 from headgate.sink import journal as journals
 from headgate.sink.api import Committable, WriteResult
 from headgate.sink.failure import failing
-from headgate.sink.layout import STAGING
-from headgate.sink.storage import is_hidden
+from headgate.sink.layout import is_hidden, staged_path, target_path
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
@@ -20,7 +19,7 @@ def visible(storage: Storage) -> list[str]:
     """Return the files at the path that readers see, relative to it."""
     with failing("look at", storage.root):
         start = len(storage.at(""))
-        found = (i.path for i in storage.list(storage.root, recursive=True) if i.is_file)
+        found = (i.path for i in storage.list(storage.root, recursive=True) if not i.is_folder)
         return [path[start:] for path in found if not is_hidden(path[start:])]
 
 
@@ -84,11 +83,11 @@ def plan(
             # An empty file only keeps the schema: keep one, and only if there are no rows.
             if file.rows == 0 and (rows or moves or marker is not None):
                 continue
-            source = f"{STAGING}/{job}/{committable.attempt}/{file.name}"
-            suffix = file.name.rpartition("-")[2]
-            moves.append(journals.Move(source, f"part-{job}-{number:05d}-{suffix}", file.bytes))
+            source = staged_path(job, committable.attempt, file.name)
+            moves.append(journals.Move(source, target_path(job, number, file.name), file.bytes))
     _check(storage, moves)
-    removes = tuple(visible(storage)) if overwrite else ()
+    targets = {move.target for move in moves}
+    removes = tuple(path for path in visible(storage) if path not in targets) if overwrite else ()
     return journals.Journal(job, tuple(moves), removes, marker, rows)
 
 

@@ -14,6 +14,22 @@ from headgate.errors import HeadgateError, SinkError
 #: The exceptions of pyarrow's file systems.
 FAULTS: Final = (OSError, pa.ArrowException)
 
+
+class UnsafeError(OSError):
+    """A file below a sink's path that the sink must not use: another user could have put it there.
+
+    Args:
+        said: the path and the reason.
+        remedy: the ways out, as in an error of Headgate.
+    """
+
+    def __init__(
+        self, said: str, remedy: str = "remove it, once you know who made it · another path"
+    ) -> None:
+        super().__init__(said)
+        self.remedy = remedy
+
+
 #: The state after a failure of a decided commit, for errors.
 DECIDED: Final = "the commit is decided: the next use of this path completes it"
 
@@ -46,7 +62,7 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
         said = str(error).partition("\n")[0]
         failure = SinkError(
             f"cannot {doing} {path}: {said}",
-            remedy=_REMEDIES.get(code, ""),
+            remedy=getattr(error, "remedy", "") or _REMEDIES.get(code, ""),
             details={"path": path, "errno": code},
         )
         raise (mark_decided(failure) if decided else failure) from error
@@ -55,6 +71,7 @@ def failing(doing: str, path: str, *, decided: bool = False) -> Iterator[None]:
 def mark_decided(error: SinkError) -> SinkError:
     """Add to an error that its commit is decided, with the remedy, and return the error."""
     error.have = DECIDED
-    first = _REMEDIES.get(error.details.get("errno"), "").partition(" · ")[0]
+    known = "" if error.remedy == error.default_remedy else error.remedy
+    first = known.partition(" · ")[0]
     error.remedy = " · then ".join(part for part in (first, "FileSink(path).recover()") if part)
     return error

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import SinkError
 from headgate.sink import journal as journals
-from headgate.sink.api import Committable, Committer, WriteResult
+from headgate.sink.api import Committable, Committer, WriteResult, chosen_name
 from headgate.sink.commit import abort_after, plan, refuse_existing, refuse_file, result_of
 from headgate.sink.failure import failing, mark_decided
 from headgate.sink.layout import JOB, STAGING
@@ -56,7 +56,7 @@ class FileCommitter(Committer):
     ) -> None:
         self._sink = sink
         self._storage = storage
-        self._job = job or secrets.token_hex(8)
+        self._job = chosen_name("job", job or secrets.token_hex(8))
         self._owner = owner
 
     @property

@@ -12,12 +12,13 @@ from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_writer import FileSinkWriter
+from headgate.sink.local_storage import storage_of
 from headgate.sink.recovery import Recovered, recover
-from headgate.sink.storage import Storage
 from headgate.sink.stream_committer import StreamCommitter
 
 if TYPE_CHECKING:
     from headgate.sink.owner import Owner
+    from headgate.sink.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class FileSink(FileSinkOptions, Sink):
     atomic. On file systems without a rename (object stores), pyarrow copies each file and deletes
     the original, so a commit costs a copy on the server. Driver and executors must see the same
     files under ``path``.
+
+    On local file systems a sink obeys, replaces and removes only files of its own user in its
+    hidden folders, and follows no links below ``path``. So driver and executors must run as the
+    same user.
 
     Args:
         path: a folder: a local path, a URI, or a path of ``filesystem``.
@@ -89,7 +94,8 @@ class FileSink(FileSinkOptions, Sink):
         Every job does this before it starts.
 
         Raises:
-            SinkError: a decided commit could not be completed.
+            SinkError: a decided commit could not be completed, or ``_staging`` holds a link or a
+                file of another user.
         """
         return recover(self.storage(), self.stale_seconds)
 
@@ -100,7 +106,7 @@ class FileSink(FileSinkOptions, Sink):
             OptionError: the path is a URI of a file system that pyarrow does not have.
         """
         try:
-            return Storage.of(self.path, self.filesystem)
+            return storage_of(self.path, self.filesystem)
         except (OSError, pa.ArrowException, ValueError) as error:
             raise OptionError(
                 f"path={self.path!r} is on no file system that pyarrow knows: {error}",

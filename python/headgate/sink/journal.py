@@ -10,16 +10,25 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.errors import SinkError
-from headgate.sink.failure import failing, mark_decided
-from headgate.sink.layout import JOB, JOURNAL, STAGING, SUCCESS
+from headgate.sink.api import check_name
+from headgate.sink.failure import UnsafeError, failing, mark_decided
+from headgate.sink.layout import (
+    JOB,
+    JOURNAL,
+    STAGING,
+    SUCCESS,
+    is_hidden,
+    marker_of,
+    staged_path,
+    target_path,
+)
+from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
-
-_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +66,33 @@ class Journal:
 
     def to_json(self) -> bytes:
         """Return the JSON."""
-        return json.dumps({"version": _VERSION, **asdict(self)}).encode()
+        return seal(asdict(self)).encode()
 
     @classmethod
-    def from_json(cls, text: bytes, path: str) -> Journal:
+    def from_json(cls, text: bytes, path: str, job: str) -> Journal:
         """Return the journal that :meth:`to_json` wrote.
 
+        Args:
+            text: the JSON.
+            path: the file that has it, for errors.
+            job: the job whose folder has the file.
+
         Raises:
-            SinkError: the text is not a journal, or one of another version.
+            SinkError: the text is not a journal of this version or of this job, has changed, or
+                names a path that no commit of the job names.
         """
         try:
-            fields = json.loads(text)
-            version = fields.pop("version")
-            if version != _VERSION:
-                raise SinkError(
-                    f"the journal {path} is of version {version}; this Headgate knows {_VERSION}",
-                    remedy="use the version of Headgate that wrote it",
-                )
+            fields = unseal(text)
             moves = tuple(Move(**move) for move in fields.pop("moves"))
-            return cls(moves=moves, removes=tuple(fields.pop("removes")), **fields)
+            found = cls(moves=moves, removes=tuple(fields.pop("removes")), **fields)
+            _check_paths(found, job)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SinkError(
                 f"the journal {path} cannot be read: {error}",
                 remedy="check the files that it names · delete it together with its job's files",
+                details={"path": path},
             ) from error
+        return found
 
 
 def read(storage: Storage, job: str) -> Journal | None:
@@ -88,12 +100,14 @@ def read(storage: Storage, job: str) -> Journal | None:
     path = storage.at(STAGING, job, JOURNAL)
     with failing("read", path):
         text = storage.read(path)
-    return None if text is None else Journal.from_json(text, path)
+    return None if text is None else Journal.from_json(text, path, job)
 
 
 def write(storage: Storage, journal: Journal) -> bool:
     """Decide a commit; return False if another process has decided it already."""
     path = storage.at(STAGING, journal.job, JOURNAL)
+    # Nobody could complete a commit whose journal no recovery accepts.
+    Journal.from_json(journal.to_json(), path, journal.job)
     try:
         with failing("write", path):
             try:
@@ -148,7 +162,7 @@ def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> No
             name = info.path.rpartition("/")[2]
             if name in {JOURNAL, JOB}:
                 continue
-            if info.is_file:
+            if not info.is_folder:
                 storage.delete_file(info.path)
             elif attempts is None or name in attempts:
                 storage.delete_tree(info.path)
@@ -160,6 +174,42 @@ def clean(storage: Storage, job: str, *, attempts: set[str] | None = None) -> No
         if not storage.remove_empty(folder):
             storage.delete_tree(folder)
         storage.remove_empty(storage.at(STAGING))
+
+
+def _check_paths(journal: Journal, job: str) -> None:
+    """Check that a journal names only the paths that a commit of its job names.
+
+    Without this check, a journal that another user wrote could move or delete any file.
+
+    Raises:
+        ValueError: it names another path, or has a field of another kind.
+    """
+    if journal.job != job:
+        raise ValueError(f"it is of the job {journal.job!r}")
+    for move in journal.moves:
+        _check_move(move, job)
+    for path in journal.removes:
+        if is_hidden(path) or "\0" in path or not all(path.split("/")):
+            raise ValueError(f"{path!r} is no visible file below the sink's path")
+    if journal.marker not in {None, marker_of(job)}:
+        raise ValueError(f"{journal.marker!r} does not mark a batch of the job")
+    if type(journal.rows) is not int or journal.rows < 0:
+        raise ValueError("its rows are no number")
+    for paths in ([m.source for m in journal.moves], [m.target for m in journal.moves]):
+        if len({*paths, *journal.removes}) != len(paths) + len(journal.removes):
+            raise ValueError("it names a file twice")
+
+
+def _check_move(move: Move, job: str) -> None:
+    above, _, name = move.source.rpartition("/")
+    attempt = above.rpartition("/")[2]
+    if move.source != staged_path(job, check_name(attempt), check_name(name)):
+        raise ValueError(f"{move.source!r} is no staged file of the job")
+    number = move.target.removeprefix(f"part-{job}-").partition("-")[0]
+    if not number.isdecimal() or move.target != target_path(job, int(number), name):
+        raise ValueError(f"{move.target!r} is no file of the job")
+    if type(move.bytes) is not int or move.bytes < 0:
+        raise ValueError(f"the size of {move.source!r} is no number")
 
 
 def _steps(storage: Storage, journal: Journal) -> bool:
@@ -178,7 +228,7 @@ def _steps(storage: Storage, journal: Journal) -> bool:
     folder = storage.at(STAGING, journal.job)
     if marker is None:
         # An empty file is written atomically, and does not need the job's folder.
-        storage.open_output(storage.at(SUCCESS)).close()
+        storage.touch(storage.at(SUCCESS))
         storage.sync(storage.root)
         return True
     storage.make_folder(marker.rpartition("/")[0], parents=True)
@@ -189,8 +239,12 @@ def _steps(storage: Storage, journal: Journal) -> bool:
 
 def _move(storage: Storage, journal: Journal, move: Move) -> None:
     source, target = storage.at(move.source), storage.at(move.target)
+    if storage.is_local:
+        _check_size(storage, source, move)
     try:
         storage.move(source, target)
+    except UnsafeError:
+        raise
     except OSError:
         if storage.is_file(source):
             raise
@@ -202,6 +256,18 @@ def _move(storage: Storage, journal: Journal, move: Move) -> None:
             remedy="write those rows again · find out who removed the file",
             details={"path": target},
         ) from None
+
+
+def _check_size(storage: Storage, source: str, move: Move) -> None:
+    info = storage.info(source)
+    if info.is_file and info.size != move.bytes:
+        raise SinkError(
+            f"a staged file of a decided commit has changed: {source}",
+            asked=f"{move.bytes} bytes",
+            have=f"{info.size} bytes",
+            remedy="write those rows again · find out who changed the file",
+            details={"path": source},
+        )
 
 
 def _remove_folders(storage: Storage, journal: Journal) -> None:

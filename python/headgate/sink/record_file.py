@@ -117,4 +117,5 @@ def _encoder(stream: Any, schema: pa.Schema, file_format: str, compression: str)
         return ipc.new_file(stream, schema, options=options)
     from pyarrow import parquet  # noqa: PLC0415 - slow to import, not needed for Arrow files
 
-    return parquet.ParquetWriter(stream, schema, compression=compression)
+    # Readers that verify the checksums of pages see damage on the disk.
+    return parquet.ParquetWriter(stream, schema, compression=compression, write_page_checksum=True)

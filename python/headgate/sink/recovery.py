@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import journal as journals
 from headgate.sink.failure import failing
-from headgate.sink.layout import JOB, STAGING
+from headgate.sink.layout import JOB, PARTIAL, STAGING, is_name
 from headgate.sink.owner import Owner
-from headgate.sink.storage import PARTIAL, is_name
+from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
@@ -52,17 +51,20 @@ class JobFacts:
     def to_json(self) -> bytes:
         """Return the JSON."""
         owner = None if self.owner is None else self.owner.to_dict()
-        return json.dumps({"owner": owner, "made": self.made}).encode()
+        return seal({"owner": owner, "made": self.made}).encode()
 
     @classmethod
     def read(cls, storage: Storage, job: str) -> JobFacts:
-        """Return the facts of a job; empty ones if the file is missing or incomplete."""
+        """Return the facts of a job; empty ones if the file is missing, incomplete or damaged."""
         text = storage.read(storage.at(STAGING, job, JOB))
         try:
-            fields = json.loads(text or b"{}")
-            owner = fields.get("owner")
-            return cls(None if owner is None else Owner(**owner), tuple(fields.get("made", ())))
-        except (ValueError, TypeError, AttributeError):
+            fields = unseal(text or b"")
+            owner, made = fields["owner"], tuple(fields["made"])
+            # Only the sink's own folder and those above it can have been made for it.
+            if not all(f and f"{storage.root}/".startswith(f"{f}/") for f in made):
+                return cls()
+            return cls(None if owner is None else Owner(**owner), made)
+        except (ValueError, TypeError, KeyError):
             return cls()  # Incomplete: its writer died, or has not finished it.
 
 
@@ -73,7 +75,7 @@ def recover(
 
     A job is dead if its process ran on this machine and is gone. If that cannot be checked (another
     machine, a container, a streaming query), the job is dead once nothing in its folder has changed
-    for ``stale_after`` seconds.
+    for ``stale_after`` seconds. Jobs of other users stay as they are, with a warning.
 
     Args:
         storage: the sink's folder.
@@ -90,7 +92,7 @@ def recover(
         folders = storage.list(storage.at(STAGING))
     for info in folders:
         job = info.path.rpartition("/")[2]
-        if not is_name(job):
+        if not is_name(job) or not is_ours(storage, info.path):
             continue
         # Read the owner first: a job that ends removes its journal before the owner's file.
         with failing("look at", info.path):
@@ -132,6 +134,16 @@ def discard(storage: Storage, job: str, made: tuple[str, ...]) -> None:
             return
 
 
+def is_ours(storage: Storage, folder: str) -> bool:
+    """Return True if a job's folder is one that this user made; warn if another user made it."""
+    try:
+        with failing("recover", folder):
+            return not storage.info(folder).is_file
+    except SinkError as error:
+        warnings.warn(_left("another user's job", error), stacklevel=3)
+        return False
+
+
 def _tidy(storage: Storage, job: str, facts: JobFacts, stale_after: float) -> bool:
     """Remove a job that is dead or has no files; return True if it was removed."""
     folder = storage.at(STAGING, job)
@@ -162,7 +174,7 @@ def _is_unborn(storage: Storage, folder: str) -> bool:
     A process that is writing the first file there tries again: see :meth:`Storage.write_first`.
     """
     inside = storage.list(folder)
-    if not all(info.is_file and info.path.endswith(PARTIAL) for info in inside):
+    if not all(not info.is_folder and info.path.endswith(PARTIAL) for info in inside):
         return False
     for info in inside:
         storage.delete_file(info.path)

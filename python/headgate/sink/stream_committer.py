@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import OptionError
 from headgate.sink import journal as journals
-from headgate.sink.api import Committable, WriteResult, check_name
+from headgate.sink.api import Committable, WriteResult, chosen_name
 from headgate.sink.commit import plan, refuse_file, result_of
 from headgate.sink.failure import failing
-from headgate.sink.layout import COMMITS, STAGING
-from headgate.sink.recovery import recover
+from headgate.sink.layout import COMMITS, STAGING, batch_job, marker_path
+from headgate.sink.recovery import is_ours, recover
 
 if TYPE_CHECKING:
     from headgate.sink.file_options import FileSinkOptions
@@ -41,10 +40,7 @@ class StreamCommitter:
     def __init__(self, sink: FileSinkOptions, storage: Storage, query: str) -> None:
         self._sink = sink
         self._storage = storage
-        try:
-            self._query = check_name(query)
-        except ValueError as error:
-            raise OptionError(f"query={query!r} is not a valid id of a streaming query") from error
+        self._query = chosen_name("query", query)
 
     def job(self, batch: int) -> str:
         """Return the name of a batch's job, for the writers' contexts."""
@@ -72,7 +68,7 @@ class StreamCommitter:
         latest = self.latest()
         result = None
         if latest is None or batch > latest:
-            marker = f"{COMMITS}/{self._query}/{batch}"
+            marker = marker_path(self._query, batch)
             overwrite = self._sink.mode == "overwrite"
             journal = plan(storage, job, committables, overwrite=overwrite, marker=marker)
             if not journals.write(storage, journal):
@@ -95,8 +91,9 @@ class StreamCommitter:
 
     def _markers(self) -> list[int]:
         infos = self._storage.list(self._storage.at(COMMITS, self._query))
-        names = (info.path.rpartition("/")[2] for info in infos)
-        return [int(name) for name in names if name.isdecimal()]
+        found = ((info.path, info.path.rpartition("/")[2]) for info in infos)
+        # A look at each, because a marker that another user made would hide batches.
+        return [int(n) for path, n in found if n.isdecimal() and self._storage.is_file(path)]
 
     def _clean(self, batch: int) -> None:
         """Remove the staged files of this and earlier batches, and the oldest markers."""
@@ -104,12 +101,8 @@ class StreamCommitter:
         with failing("clean up", storage.at(STAGING)):
             for info in storage.list(storage.at(STAGING)):
                 query, _, number = info.path.rpartition("/")[2].rpartition("-")
-                if query == self._query and number.isdecimal() and int(number) <= batch:
+                is_over = query == self._query and number.isdecimal() and int(number) <= batch
+                if is_over and is_ours(storage, info.path):
                     journals.clean(storage, batch_job(query, int(number)))
             for old in sorted(self._markers())[:-_KEPT]:
                 storage.delete_file(storage.at(COMMITS, self._query, str(old)))
-
-
-def batch_job(query: str, batch: int) -> str:
-    """Return the name of the job of a streaming query's batch."""
-    return f"{query}-{batch}"

@@ -307,6 +307,9 @@ impl ExchangeError {
     pub(crate) fn of_deserialize(error: DeserializeError<Self>, channel: &str) -> Self {
         match error {
             DeserializeError::Record(error) => Self::of_spanning(error, channel),
+            DeserializeError::Spill(Self::Integrity { detail, .. }) => {
+                Self::Integrity { channel: channel.to_owned(), detail }
+            }
             DeserializeError::Spill(error) => error,
         }
     }

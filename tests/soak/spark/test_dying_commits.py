@@ -31,7 +31,7 @@ class Dying(Writing):
 
         def dying(messages, batchId):  # noqa: N803 - Spark's name
             from headgate.sink import journal, stream_committer
-            from headgate.sink.storage import Storage
+            from headgate.sink.local_storage import LocalStorage
 
             flag = f"{path}.died"
             if batchId == 1 and not Path(flag).exists():
@@ -40,9 +40,9 @@ class Dying(Writing):
                 if step == "before-the-journal":
                     journal.write = die
                 elif step == "after-the-journal":
-                    Storage.move_new = _after(Storage.move_new, "_commit.json", die)
+                    LocalStorage.move_new = _after(LocalStorage.move_new, "_commit.json", die)
                 elif step == "between-the-files":
-                    Storage.move = _after(Storage.move, ".parquet", die)
+                    LocalStorage.move = _after(LocalStorage.move, ".parquet", die)
                 elif step == "before-the-cleaning":
                     stream_committer.StreamCommitter._clean = die
                 else:

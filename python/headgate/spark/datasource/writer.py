@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from headgate._matches import close_matches
 from headgate.errors import OptionError, SinkError
 from headgate.sink import Committable, FileSink, WriterContext
+from headgate.sink.layout import batch_job
+from headgate.sink.local_storage import storage_of
 from headgate.sink.owner import Owner
-from headgate.sink.storage import Storage
-from headgate.sink.stream_committer import batch_job
 from headgate.spark.write import empty, file_schema
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _query_of(checkpoint: str | None) -> list[str]:
     if checkpoint is None:
         return []
     try:
-        storage = Storage.of(checkpoint, None)
+        storage = storage_of(checkpoint, None)
         text = storage.read(posixpath.join(storage.root, "metadata"))
         return [str(json.loads(text)["id"])] if text else []
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,0 +1,99 @@
+"""A bit that changes in a file of a sink is an error. It moves, removes or hides nothing."""
+
+import os
+
+import pyarrow as pa
+import pytest
+import sink_kit as kit
+from pyarrow import parquet
+
+from headgate.errors import SinkError
+from headgate.sink import Committable, FileSink, Recovered, StagedFile, WriterContext, write
+from headgate.sink.journal import Journal, Move
+
+
+def damaged(text):
+    """Return a text with each bit flipped, and cut off after each byte."""
+    for place in range(len(text)):
+        for bit in range(8):
+            yield text[:place] + bytes([text[place] ^ (1 << bit)]) + text[place + 1 :]
+        yield text[:place]
+
+
+def test_every_bit_of_a_journal(path):
+    write(kit.numbers(10, 13), FileSink(path))
+    kit.decided(path, kit.dead_owner())
+    file = kit.staged(path)
+    journal = file.parent.parent / "_commit.json"
+    job, old = file.parent.parent.name, next(path.glob("part-*")).name
+    source = f"_staging/{job}/{file.parent.name}/{file.name}"
+    move = Move(source, f"part-{job}-00000-00000.parquet", file.stat().st_size)
+    text = Journal(job, (move,), (old,), None, 3).to_json()
+    before = None
+    for number, wrong in enumerate(damaged(text)):
+        journal.write_bytes(wrong)
+        with pytest.raises(SinkError, match=r"the journal .*_commit\.json cannot be read"):
+            FileSink(path).recover()
+        if before is None:
+            before = tree(path)
+        assert tree(path) == before, (number, wrong)
+    journal.write_bytes(text)
+    assert FileSink(path).recover() == Recovered((job,))
+    assert kit.rows(path) == [0, 1, 2]
+
+
+def tree(path):
+    return sorted(os.walk(path))
+
+
+def test_every_bit_of_the_facts_of_a_job(path):
+    """Nobody can tell any more who runs the job, so it lives as long as its files are new."""
+    committer, found = kit.begun(path)
+    file = kit.staged(path)
+    facts = file.parent.parent / "_job.json"
+    text = facts.read_bytes()
+    for wrong in damaged(text):
+        facts.write_bytes(wrong)
+        assert FileSink(path).recover() == Recovered(), wrong
+        assert file.exists(), wrong
+    assert committer.commit([found]).rows == 3
+    assert kit.rows(path) == [0, 1, 2]
+    assert kit.left(path) == []
+
+
+def test_every_bit_of_a_committable():
+    found = Committable("job", 3, "attempt", (StagedFile("part-00000.arrow", 5, 100),))
+    assert Committable.from_json(found.to_json()) == found
+    for wrong in damaged(found.to_json().encode()):
+        with pytest.raises(SinkError, match="this is no committable"):
+            Committable.from_json(wrong.decode("latin-1"))
+
+
+@pytest.mark.parametrize("compression", ["snappy", "none"])
+def test_every_bit_of_the_pages_of_a_staged_parquet_file(path, compression):
+    """Readers that verify the checksums of pages see it; the footer has no checksum."""
+    sink = FileSink(path, compression=compression)
+    table = pa.table({"n": pa.array(range(12), pa.int64()), "s": [f"row {n}" for n in range(12)]})
+    committer = sink.create_committer()
+    committer.start()
+    with sink.create_writer(WriterContext(committer.job)) as writer:
+        for batch in table.to_batches():
+            writer.write(batch)
+        found = writer.prepare_commit()
+    committer.commit([found])
+    (file,) = path.glob("part-*")
+    text = file.read_bytes()
+    end = len(text) - 8 - int.from_bytes(text[-8:-4], "little")
+    seen = 0
+    for place in range(4, end):
+        for bit in range(8):
+            wrong = text[:place] + bytes([text[place] ^ (1 << bit)]) + text[place + 1 :]
+            try:
+                read = parquet.read_table(
+                    pa.BufferReader(wrong), page_checksum_verification=True, use_threads=False
+                )
+            except (OSError, pa.ArrowException):
+                seen += 1
+                continue
+            assert read.equals(table), (place, bit)
+    assert seen > (end - 4) * 4
