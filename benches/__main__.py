@@ -8,6 +8,7 @@ NAMES = (
     "scatter",
     "broadcast",
     "loopback",
+    "tls",
     "samehost",
     "channels",
     "keyed",

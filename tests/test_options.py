@@ -121,6 +121,10 @@ def test_the_defaults():
         "partition_request_timeout": 10.0,
         "idle_timeout": 10.0,
         "same_host_link": "auto",
+        "tls": "auto",
+        "tls_ca": None,
+        "tls_certificate": None,
+        "tls_key": None,
     }
     assert set(options.sources.values()) == {"default"}
     assert describe("segment_size", options["segment_size"]) == "256k"

@@ -22,6 +22,9 @@ def write_kept_indexes(pages: str, has_pages: bool, indexes: Sequence[tuple[int,
 def read_kept_index(indexes: str, subpartition: int) -> tuple[bytes, PurePath | None] | None:
     """Return the index of a subpartition and the file of its pages; None if it has no rows."""
 
+def self_signed_certificate() -> tuple[str, str]:
+    """Return a certificate that its own key signs, and this key, both in PEM."""
+
 def keep_small(
     schema: pa.Schema,
     columns: Sequence[Sequence[str]],

@@ -10,7 +10,16 @@ ENV_PREFIX: Final = "HEADGATE_"
 
 Scope = Literal["environment", "exchange"]
 Kind = Literal[
-    "address", "bool", "choice", "directories", "duration", "int", "schema", "size", "timeout"
+    "address",
+    "bool",
+    "choice",
+    "directories",
+    "duration",
+    "int",
+    "path",
+    "schema",
+    "size",
+    "timeout",
 ]
 
 
@@ -19,6 +28,7 @@ _IN_WORDS: Final[dict[Kind, str]] = {
     "address": '"HOST:PORT", port 0 for any free one',
     "bool": "true or false",
     "directories": "a path, several with commas between them, or a list of paths",
+    "path": "a path",
     "schema": "a DDL string, a StructType or a pyarrow.Schema",
 }
 

@@ -225,6 +225,42 @@ OPTIONS: Final[dict[str, Option]] = {
             "of the same host can.",
         ),
         Option(
+            "tls",
+            "choice",
+            "auto",
+            ("environment", "exchange"),
+            "With require, connections over TCP are encrypted by TLS 1.3, and a peer without TLS is "
+            "refused. The processes make the certificates, and the secret proves who a peer is. "
+            "Unix sockets of one host stay as they are. With auto, an exchange on Spark requires "
+            "it if spark.network.crypto.enabled, spark.authenticate, spark.ssl.enabled or "
+            "spark.ssl.rpc.enabled is true; elsewhere auto is off.",
+            choices=("auto", "require", "off"),
+        ),
+        Option(
+            "tls_ca",
+            "path",
+            None,
+            ("environment", "exchange"),
+            "A PEM file with the authorities that the certificates of peers must come from, "
+            "besides the proof by the secret. The names in certificates are not compared. Needs "
+            "tls_certificate and tls_key.",
+        ),
+        Option(
+            "tls_certificate",
+            "path",
+            None,
+            ("environment", "exchange"),
+            "A PEM file with the certificate of this process, followed by those between it and the "
+            "authority. On Spark the files are on each executor. They are read again for each task.",
+        ),
+        Option(
+            "tls_key",
+            "path",
+            None,
+            ("environment", "exchange"),
+            "A PEM file with the private key of tls_certificate.",
+        ),
+        Option(
             "partition_request_timeout",
             "duration",
             "10s",
@@ -360,6 +396,8 @@ OPTIONS: Final[dict[str, Option]] = {
 CALLS: Final[dict[Scope, str]] = {"environment": "ShuffleEnvironment", "exchange": "exchange()"}
 
 #: Options of ``exchange()`` that go to the environments of its tasks unchanged.
+#: How connections are encrypted.
+TLS_OPTIONS: Final = ("tls", "tls_ca", "tls_certificate", "tls_key")
 TASK_OPTIONS: Final = tuple(
     name for name, option in OPTIONS.items() if {"environment", "exchange"} <= set(option.scopes)
 )

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from headgate._matches import close_matches
 from headgate._option import CONF_PREFIX, Kind, Option, Scope
-from headgate._option_table import CALLS, OPTIONS
+from headgate._option_table import CALLS, OPTIONS, TLS_OPTIONS
 from headgate._units import duration_text, parse_duration, parse_size, parse_timeout, size_text
-from headgate._values import parse_address, parse_bool, parse_directories, parse_int
+from headgate._values import parse_address, parse_bool, parse_directories, parse_int, parse_path
 from headgate.errors import OptionError
 
 
@@ -114,6 +114,7 @@ _PARSERS: Final[dict[Kind, Callable[[Any], Any]]] = {
     "directories": parse_directories,
     "duration": parse_duration,
     "int": parse_int,
+    "path": parse_path,
     "size": parse_size,
     "timeout": parse_timeout,
 }
@@ -169,7 +170,27 @@ _ORDERED: Final = (
 )
 
 
+#: Files that are given together, or not at all.
+_TLS_FILES: Final = TLS_OPTIONS[1:]
+
+
 def _check_together(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    _check_sizes(values, sources)
+    given = [name for name in _TLS_FILES if values.get(name) is not None]
+    if not given:
+        return
+    missing = [name for name in _TLS_FILES if name not in given]
+    if missing or values["tls"] != "require":
+        needed = " and ".join(missing) if missing else 'tls="require"'
+        raise OptionError(
+            f"{given[0]} has no effect without {needed}",
+            asked=", ".join(f"{name}={values[name]!r} ({sources[name]})" for name in given),
+            remedy=f"give {needed} · omit {' and '.join(given)}",
+            details={"option": given[0], "missing": missing},
+        )
+
+
+def _check_sizes(values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
     for small, large in _ORDERED:
         size, limit = values.get(small), values.get(large)
         if size is None or limit is None or size <= limit:

@@ -47,6 +47,21 @@ def parse_address(raw: Any) -> str:
     return str(raw)
 
 
+def parse_path(raw: Any) -> str:
+    """Return a path as text.
+
+    Raises:
+        TypeError: not a path.
+        ValueError: an empty path.
+    """
+    path = os.fspath(raw) if isinstance(raw, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise TypeError("not a path")
+    if not path:
+        raise ValueError("an empty path")
+    return path
+
+
 def parse_directories(raw: Any) -> tuple[str, ...]:
     """Return paths, from one path, a comma-separated string, or a list.
 

@@ -178,6 +178,15 @@ class TaskEventError(HeadgateError, LookupError):
     default_remedy = "partition.on_task_event(name, handler) before consumers connect"
 
 
+class TlsError(HeadgateError, ConnectionError):
+    """A connection could not be encrypted, or an encrypted one was cut or altered."""
+
+    code = "HG-3010"
+    default_remedy = (
+        "the same tls option in all processes · certificates of one authority, not expired"
+    )
+
+
 # 4xxx: schema and data
 
 

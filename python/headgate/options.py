@@ -19,6 +19,8 @@ Duration: TypeAlias = str | float
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 #: The link between processes of one host; see the option of this name.
 SameHostLink: TypeAlias = Literal["auto", "off"]
+#: The encryption of TCP connections; see the option of this name.
+TlsMode: TypeAlias = Literal["auto", "require", "off"]
 
 
 class TaskOptions(TypedDict, total=False):
@@ -47,6 +49,11 @@ class TaskOptions(TypedDict, total=False):
     compression: Compression | None
     # docs/adr/0019-lending-pages-within-a-host.md
     same_host_link: SameHostLink | None
+    # docs/adr/0031-tls-bound-to-the-handshake.md
+    tls: TlsMode | None
+    tls_ca: str | PathLike[str] | None
+    tls_certificate: str | PathLike[str] | None
+    tls_key: str | PathLike[str] | None
 
 
 class EnvironmentOptions(TaskOptions, total=False):

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate._option_table import TASK_OPTIONS
+from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
 from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.confs import is_connect
 from headgate.spark.connect import master_of
@@ -227,7 +227,9 @@ def _hosts(request: Request) -> HostPlan:
     from headgate.spark.tasks.start_host import HostPlan  # noqa: PLC0415
 
     owner = application.of(request.context)
-    return HostPlan(owner.data_id, owner.data_secret, owner.host)
+    tls = {name: request.options[name] for name in TLS_OPTIONS}
+    owner.agree_on_tls(tls)
+    return HostPlan(owner.data_id, owner.data_secret, owner.host, tls)
 
 
 def _options(request: Request, partitions: int) -> EnvironmentOptions:

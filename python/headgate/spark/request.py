@@ -12,6 +12,7 @@ from headgate._option import CONF_PREFIX
 from headgate.errors import OptionError
 from headgate.selectors import HashSelector
 from headgate.spark.confs import session_confs
+from headgate.spark.encryption import with_tls
 from headgate.spark.keys import Columns, is_computed, words
 from headgate.spark.schema import arrow_schema, result_schema
 from headgate.spark.source_input import SourceInput
@@ -134,6 +135,7 @@ def check(
         WorkerPythonError: The Python that runs tasks on this host cannot import headgate.
     """
     chosen = _options.resolve("exchange", options, session_confs(session, CONF_PREFIX))
+    chosen = with_tls(chosen, session)
     for name, function in (("map", map), ("reduce", reduce)):
         if function is not None and not callable(function):
             raise OptionError(f"{name} is {kind_of(function)}, not a function", remedy=_FUNCTION)

@@ -57,6 +57,7 @@ pub(crate) fn handshake_to_py(py: Python<'_>, error: HandshakeError) -> PyErr {
     let code = match error {
         HandshakeError::Refused { .. } => 3002,
         HandshakeError::Version { .. } => 3003,
+        HandshakeError::Encrypted => 3010,
         HandshakeError::BadMagic
         | HandshakeError::OutOfTurn { .. }
         | HandshakeError::Over
@@ -136,6 +137,9 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::TaskEvent(_) => {
             of(3009).remedy("partition.on_task_event(name, handler) before consumers connect")
         }
+        ExchangeError::Tls { .. } => of(3010),
+        ExchangeError::TlsOptions(_) => of(1001)
+            .remedy("give tls_ca=, tls_certificate= and tls_key= files in PEM · tls=\"off\""),
         ExchangeError::Unresolved { .. } => of(3007).remedy("check the host of the address"),
         ExchangeError::SpillDirectories { .. } | ExchangeError::SpillFile { .. } => of(5003),
         ExchangeError::SpilledPartition { .. } => {

@@ -21,6 +21,7 @@ mod reader;
 mod readiness;
 mod schema;
 mod stats;
+mod tls;
 mod union;
 mod writer;
 
@@ -49,6 +50,8 @@ mod _native {
     use crate::reader::{BufferReader, RecordReader};
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups};
+    #[pymodule_export]
+    use crate::tls::self_signed_certificate;
     #[pymodule_export]
     use crate::union::UnionInputGate;
     #[pymodule_export]

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use headgate_exchange::{BufferDebloatOptions, BufferOptions, Config};
+use headgate_exchange::{BufferDebloatOptions, BufferOptions, Config, Tls, TlsFiles};
 use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use crate::errors::to_py;
 
 /// The resolved options of `headgate._options`: sizes in bytes, durations in seconds.
 ///
@@ -43,8 +45,24 @@ impl<'py> Options<'_, 'py> {
             partition_request_timeout: self.duration("partition_request_timeout")?,
             idle_timeout: self.duration("idle_timeout")?,
             same_host_link: self.get::<String>("same_host_link")? == "auto",
+            tls: self.tls()?,
             buffer_debloat: self.buffer_debloat()?,
         })
+    }
+
+    fn tls(&self) -> PyResult<Option<Tls>> {
+        if self.get::<String>("tls")? != "require" {
+            return Ok(None);
+        }
+        let made = match self.get("tls_ca")? {
+            Some(ca) => Tls::from_files(&TlsFiles {
+                ca,
+                certificate: self.get("tls_certificate")?,
+                key: self.get("tls_key")?,
+            }),
+            None => Tls::ephemeral(),
+        };
+        made.map(Some).map_err(|error| to_py(self.0.py(), &error))
     }
 
     fn buffer_debloat(&self) -> PyResult<Option<BufferDebloatOptions>> {

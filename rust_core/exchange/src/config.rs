@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::net::Tls;
+
 /// Sizes, names and secrets of one environment.
 #[derive(Clone)]
 pub struct Config {
@@ -37,6 +39,8 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// True if processes of this host and user connect over Unix sockets and share memory.
     pub same_host_link: bool,
+    /// Encrypts connections over TCP; None leaves them in the clear.
+    pub tls: Option<Tls>,
     /// Options of buffer debloating; none for buffers as large as they can be.
     pub buffer_debloat: Option<BufferDebloatOptions>,
 }
@@ -108,6 +112,7 @@ impl Config {
             partition_request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(10),
             same_host_link: false,
+            tls: None,
             buffer_debloat: None,
         }
     }

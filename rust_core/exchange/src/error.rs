@@ -89,6 +89,17 @@ pub enum ExchangeError {
     /// The caller asked to stop waiting, after a signal.
     #[error("interrupted")]
     Interrupted,
+    /// A connection could not be encrypted, or an encrypted one was damaged.
+    #[error("TLS with {peer} failed: {detail}")]
+    Tls {
+        /// The address of the peer.
+        peer: SocketAddr,
+        /// The rule that was broken.
+        detail: String,
+    },
+    /// The options of TLS cannot be used.
+    #[error("TLS cannot be set up: {0}")]
+    TlsOptions(String),
     /// The operating system refused memory or a thread.
     #[error("no memory: {0}")]
     Memory(String),

@@ -56,7 +56,7 @@ fn every_row_arrives_once_and_in_order_whatever_the_codec() {
 fn disk_and_wire_carry_compressed_buffers() {
     for codec in CODECS {
         for kind in KINDS {
-            let [local, remote, _] = Link::all(24);
+            let [local, remote, ..] = Link::all(24);
             let stored = matches!(kind, PartitionKind::Blocking | PartitionKind::Hybrid);
             for link in [remote].into_iter().chain(stored.then_some(local)) {
                 let partition = partition(&link, kind, 1, codec);
@@ -106,7 +106,7 @@ fn nothing_is_compressed_for_a_reader_of_the_same_process() {
 #[test]
 fn a_buffer_for_this_process_and_another_is_compressed_once() {
     for codec in CODECS {
-        let [_, link, _] = Link::all(48);
+        let [_, link, ..] = Link::all(48);
         let partition = partition(&link, PartitionKind::PipelinedBounded, 2, codec);
         let here = link.producer.gate(&[link.producer.address(&partition, 0)]);
         let there = link.gate(&partition, 1);

@@ -132,7 +132,7 @@ fn a_local_reader_gets_the_memory_itself() {
 
 #[test]
 fn scattered_stored_and_compressed_rows_are_copied() {
-    let [local, remote, same_host] = Link::all(128);
+    let [local, remote, same_host, _] = Link::all(128);
     let stored =
         [PartitionKind::Hybrid].map(|kind| (&remote, PartitionOptions::all(1).of_kind(kind)));
     let compressed = (&remote, pipelined(1).compressed(Codec::Lz4));

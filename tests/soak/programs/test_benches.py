@@ -21,6 +21,7 @@ pytestmark = pytest.mark.timeout(400)
         ("overhead", ["overhead_emit", "overhead_next"]),
         ("scatter", ["scatter", "scatter_string", "scatter_2000"]),
         ("loopback", ["loopback_raw", "loopback_flight", "loopback_small"]),
+        ("tls", ["tls", "tls_small"]),
         ("samehost", ["samehost_untouched", "samehost_summed", "samehost_latency"]),
         ("channels", ["channels", "channels_blocked"]),
         ("channels --seconds 1", ["channels_long"]),

@@ -100,7 +100,7 @@ class Program:
         stats = last_stats()
         self.say(**answer, seconds=time.monotonic() - started, run=stats.run, epoch=stats.epoch)
 
-    def keep(self, rows, partitions, does="", by="k"):
+    def keep(self, rows, partitions, does="", by="k", **options):
         """Exchange rows of about 200 bytes by the default way.
 
         Answer once a consumer has a batch, unless ``does`` is empty, and at the end with the rows by
@@ -112,6 +112,7 @@ class Program:
             does: "kill" to kill an executor once its consumer has a batch, "wait" to let consumers
                 wait 10 s then, "linger" for 1 s.
             by: column that places the rows; None for rows in turn.
+            options: of the exchange.
         """
         df = self._spark.range(0, rows, 1, 6).selectExpr("id", "id % 97 k", "repeat('x', 180) s")
         folder = Path(tempfile.mkdtemp())
@@ -123,6 +124,7 @@ class Program:
             schema="p int, n long, total long, here string",
             map_schema=df.schema,
             num_partitions=partitions,
+            **options,
         )
         ended = threading.Event()
         began = (folder / "began").exists

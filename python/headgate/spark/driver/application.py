@@ -6,8 +6,10 @@ import logging
 import os
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from headgate._option_table import OPTIONS
+from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.runs.epoch_causes import Retries
@@ -48,6 +50,8 @@ class Application:
         self._places: dict[bytes, Callable[[], list[Message]]] = {}
         #: What the hosts of kept exchanges and their consumers share.
         self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
+        #: The options of TLS of these hosts, from the first kept exchange on.
+        self._tls: dict[str, Any] | None = None
         self._jobs: Jobs
         self._id = context.applicationId
         bind_host = conf.get("spark.driver.bindAddress") or self.host
@@ -95,6 +99,24 @@ class Application:
         """Register a kept exchange, whose consumers ask for the PLACES of its producers."""
         self._places[exchange_id] = places
         self._admit(exchange_id, secret, facts)
+
+    def agree_on_tls(self, options: dict[str, Any]) -> None:
+        """Take these options of TLS for all hosts of the application, or check that they are the same.
+
+        Raises:
+            OptionError: an earlier kept exchange had others.
+        """
+        with _LOCK:
+            if self._tls is None:
+                self._tls = options
+        other = next((name for name in options if options[name] != self._tls[name]), None)
+        if other is not None:
+            raise OptionError(
+                f"{other}={options[other]!r} differs from that of the application's kept exchanges before",
+                have=f"{other}={self._tls[other]!r}: one process per executor serves them all",
+                remedy=f"the same {other} in all calls, by the conf {OPTIONS[other].conf} · "
+                'mode="pipelined"',
+            )
 
     def _admit(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts) -> None:
         """Let tasks that know the secret of an exchange connect."""

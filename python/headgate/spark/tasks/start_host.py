@@ -52,11 +52,13 @@ class HostPlan:
         application: 16 bytes that name the application to the hosts.
         secret: 32 bytes that its hosts and consumers share.
         driver: the driver's address; hosts listen on the way to it.
+        tls: the options of TLS of hosts and consumers.
     """
 
     application: bytes
     secret: bytes = field(repr=False)
     driver: str = ""
+    tls: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,8 @@ def _address(folder: Path) -> HostAddress | None:
 
 def _start(plan: HostPlan, folder: Path, directories: Sequence[str], lock: int) -> None:
     """Start a host that inherits the lock, and has nothing else of this process."""
-    options = _options.resolve("environment", {"listen": f"{_own_address(plan.driver)}:0"})
+    listen = f"{_own_address(plan.driver)}:0"
+    options = _options.resolve("environment", {"listen": listen, **plan.tls})
     config = {
         "application": plan.application.hex(),
         "secret": plan.secret.hex(),

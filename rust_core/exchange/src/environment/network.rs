@@ -142,6 +142,7 @@ impl LazyNetwork {
             partition_request_timeout: self.config.partition_request_timeout,
             idle_timeout: self.config.idle_timeout,
             same_host_link: self.config.same_host_link,
+            tls: self.config.tls.clone(),
             traffic: Arc::clone(&self.traffic),
             copies: Arc::clone(&self.copies),
             loans: Arc::clone(&self.loans),

@@ -9,6 +9,7 @@ use crate::copies::Copies;
 use crate::manager::PartitionManager;
 use crate::net::loans::Loans;
 use crate::net::mailbox::Mailbox;
+use crate::net::tls::Tls;
 use crate::net::traffic::Traffic;
 
 /// The state that all connections of an environment share; fixed when the I/O thread starts.
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) idle_timeout: Duration,
     /// See [`Config`](crate::Config).
     pub(crate) same_host_link: bool,
+    /// See [`Config`](crate::Config).
+    pub(crate) tls: Option<Tls>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) copies: Arc<Copies>,
     pub(crate) loans: Arc<Loans>,

@@ -40,7 +40,8 @@ impl Driver {
         listeners: Option<Listeners>,
         context: Context,
     ) -> io::Result<Self> {
-        let sockets = Sockets::new(poll.registry().try_clone()?, context.same_host_link);
+        let sockets =
+            Sockets::new(poll.registry().try_clone()?, context.same_host_link, context.tls.clone());
         let peers = Peers::new(sockets, context);
         let (listener, same_host) = (None, None);
         let mut driver =
@@ -136,7 +137,7 @@ impl Driver {
         self.accept_again = false;
         while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
             match accepted {
-                Ok((socket, peer)) => self.peers.accept(Socket::Tcp(socket), peer, now),
+                Ok((socket, peer)) => self.peers.accept_tcp(socket, peer, now),
                 Err(error) if self.stops_accepting(&error) => break,
                 Err(_) => {}
             }
@@ -222,7 +223,7 @@ mod tests {
             let registry = poll.registry().try_clone().expect("a descriptor");
             let mailbox = Arc::new(Mailbox::new(&registry).expect("a descriptor"));
             let env = ShuffleEnvironment::new(Config::of_segments(4, 1024)).expect("memory");
-            let peers = env.drive_by_hand(Sockets::new(registry, false), UNNAMED, mailbox);
+            let peers = env.drive_by_hand(Sockets::new(registry, false, None), UNNAMED, mailbox);
             Self { poll, peers, _env: env }
         }
 

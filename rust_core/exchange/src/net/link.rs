@@ -25,6 +25,17 @@ pub(crate) trait Stream: Read + Write {
         self.write(bytes)
     }
 
+    /// Returns bytes that only the two ends of this stream know, for the handshake to cover; None if the
+    /// stream is not encrypted, or not yet.
+    fn binding(&self) -> Option<[u8; 32]> {
+        None
+    }
+
+    /// Returns true if bytes that were written still wait for room; a flush writes them.
+    fn has_unsent(&self) -> bool {
+        false
+    }
+
     /// Takes the descriptor that came with the bytes read so far.
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         None

@@ -9,7 +9,7 @@
 //! The I/O thread owns all state of connections; other threads only post commands. It never waits for
 //! a lock that another thread holds across a system call, and never touches Python.
 //!
-//! Decision: ADR 0019.
+//! Decisions: ADRs 0019 and 0031.
 
 mod borrowing;
 mod client;
@@ -33,6 +33,7 @@ mod serve;
 mod sockets;
 mod task_event;
 mod tcp;
+mod tls;
 mod traffic;
 mod wire_error;
 
@@ -48,4 +49,5 @@ pub(crate) use mailbox::{Command, Mailbox};
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use peers::Peers;
+pub use tls::{Tls, TlsFiles, self_signed_certificate};
 pub(crate) use traffic::Traffic;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use headgate_protocol::{FrameError, HandshakeError};
+use rustls::InvalidMessage;
 
 use crate::error::ExchangeError;
 
@@ -46,6 +47,12 @@ pub(crate) fn ended(role: Role, peer: SocketAddr) -> ExchangeError {
 
 /// Returns the error for a stream that broke.
 pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> ExchangeError {
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return ExchangeError::Tls { peer, detail: tls_detail(role, tls) };
+    }
+    if role == Role::Dialed && error.kind() == ErrorKind::UnexpectedEof {
+        return ended(role, peer);
+    }
     if role == Role::Dialed {
         return ExchangeError::Connect { peer, detail: error.to_string() };
     }
@@ -63,6 +70,17 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
         _ => error.to_string(),
     };
     ExchangeError::PeerLost { peer: name, detail }
+}
+
+fn tls_detail(role: Role, error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)
+            if matches!(role, Role::Dialed | Role::Unproved) =>
+        {
+            "the peer does not speak TLS; give both processes the same tls option".to_owned()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Returns the error for a peer whose host answers but whose process gives no sign of life.
@@ -91,6 +109,7 @@ pub(crate) fn frame(error: &FrameError, peer: SocketAddr) -> ExchangeError {
 pub(crate) fn refused(error: &HandshakeError, peer: SocketAddr) -> ExchangeError {
     let detail = error.to_string();
     match error {
+        HandshakeError::Encrypted => ExchangeError::Tls { peer, detail },
         HandshakeError::Version { .. } => ExchangeError::Version { peer, detail },
         _ => ExchangeError::Handshake { peer, detail },
     }

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use mio::net::TcpStream;
+
 use headgate_protocol::{ChannelId, Frame, HEARTBEAT_INTERVAL, HeartbeatMonitor, PartitionId};
 
 use crate::error::{ExchangeError, Result};
@@ -20,6 +22,7 @@ use crate::net::link::Link;
 use crate::net::loans::Outstanding;
 use crate::net::mailbox::{Command, FIRST_CONNECTION};
 use crate::net::outbox::Outbox;
+use crate::net::sockets::Sockets;
 
 /// Most accepted connections whose peer has not proved itself; one more closes the oldest.
 const MAX_PENDING: usize = 64;
@@ -339,6 +342,15 @@ impl<L: Link> Peers<L> {
             && connection.read(&self.context, now).is_err()
         {
             self.connections.remove(&token);
+        }
+    }
+}
+
+impl Peers<Sockets> {
+    /// Accepts a TCP connection; drops it if it cannot be set up.
+    pub(crate) fn accept_tcp(&mut self, socket: TcpStream, peer: SocketAddr, now: Instant) {
+        if let Ok(stream) = self.link.accepted(socket) {
+            self.accept(stream, peer, now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Connections over sockets: TCP, or Unix sockets between processes of one host and user.
+//! Connections over sockets: TCP, with TLS or without, or Unix sockets between processes of one host and user.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -14,6 +14,7 @@ use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
 use crate::net::same_host::SameHost;
 use crate::net::tcp;
+use crate::net::tls::{Tls, TlsStream};
 
 /// Most reads that drain a connection before it is closed.
 const MAX_UNREAD: usize = 64;
@@ -23,17 +24,41 @@ pub(crate) struct Sockets {
     registry: Arc<Registry>,
     /// True if a Unix socket is tried before TCP.
     same_host: bool,
+    /// Encrypts what goes over TCP; None for connections in the clear.
+    tls: Option<Tls>,
 }
 
 /// One connection.
 pub(crate) enum Socket {
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
     SameHost(SameHost),
 }
 
 impl Sockets {
-    pub(crate) fn new(registry: Registry, same_host: bool) -> Self {
-        Self { registry: Arc::new(registry), same_host }
+    pub(crate) fn new(registry: Registry, same_host: bool, tls: Option<Tls>) -> Self {
+        Self { registry: Arc::new(registry), same_host, tls }
+    }
+
+    /// Takes a TCP connection that a peer dialed.
+    pub(crate) fn accepted(&self, socket: TcpStream) -> io::Result<Socket> {
+        Ok(match &self.tls {
+            Some(tls) => Socket::Tls(Box::new(TlsStream::accepted(socket, tls)?)),
+            None => Socket::Tcp(socket),
+        })
+    }
+
+    fn dialed(&self, socket: TcpStream, peer: SocketAddr) -> io::Result<Socket> {
+        Ok(match &self.tls {
+            Some(tls) => Socket::Tls(Box::new(TlsStream::dialed(socket, peer, tls)?)),
+            None => Socket::Tcp(socket),
+        })
+    }
+
+    fn register_tcp(&self, socket: &mut TcpStream, token: usize) -> io::Result<()> {
+        tcp::set_options(socket)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(socket, Token(token), interest)
     }
 }
 
@@ -49,7 +74,10 @@ impl Link for Sockets {
         let near = if self.same_host { SameHost::connect(peer) } else { None };
         let mut socket = match near {
             Some(near) => Socket::SameHost(near),
-            None => Socket::Tcp(TcpStream::connect(peer).map_err(failed)?),
+            None => {
+                let socket = TcpStream::connect(peer).map_err(failed)?;
+                self.dialed(socket, peer).map_err(failed)?
+            }
         };
         self.register(&mut socket, token).map_err(failed)?;
         Ok(socket)
@@ -58,11 +86,8 @@ impl Link for Sockets {
     fn register(&mut self, socket: &mut Socket, token: usize) -> io::Result<()> {
         fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
         match socket {
-            Socket::Tcp(socket) => {
-                tcp::set_options(socket)?;
-                let interest = Interest::READABLE | Interest::WRITABLE;
-                self.registry.register(socket, Token(token), interest)
-            }
+            Socket::Tcp(socket) => self.register_tcp(socket, token),
+            Socket::Tls(stream) => self.register_tcp(&mut stream.socket, token),
             Socket::SameHost(near) => near.register(&self.registry, Token(token)),
         }
     }
@@ -76,6 +101,10 @@ impl Link for Sockets {
     fn close(socket: &mut Socket) {
         let _ = match socket {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
+            Socket::Tls(stream) => {
+                stream.say_end();
+                stream.socket.shutdown(Shutdown::Write)
+            }
             Socket::SameHost(near) => near.socket.shutdown(Shutdown::Write),
         };
         let mut scratch = [0; 4096];
@@ -95,20 +124,37 @@ impl Stream for Socket {
     fn may_stop_short(&self) -> bool {
         match self {
             Self::Tcp(_) => false,
+            // A read stops at the end of a record.
+            Self::Tls(_) => true,
             Self::SameHost(near) => near.may_stop_short(),
+        }
+    }
+
+    fn binding(&self) -> Option<[u8; 32]> {
+        match self {
+            Self::Tls(stream) => stream.binding(),
+            Self::Tcp(_) | Self::SameHost(_) => None,
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        match self {
+            Self::Tls(stream) => stream.has_unsent(),
+            Self::Tcp(_) | Self::SameHost(_) => false,
         }
     }
 
     fn write_with(&mut self, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::SameHost(near) => near.write_with(bytes, descriptor),
         }
     }
 
     fn take_descriptor(&mut self) -> Option<OwnedFd> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Tls(_) => None,
             Self::SameHost(near) => near.take_descriptor(),
         }
     }
@@ -122,6 +168,7 @@ impl Read for Socket {
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.read_vectored(slices),
+            Self::Tls(stream) => stream.read_vectored(slices),
             Self::SameHost(near) => near.read_vectored(slices),
         }
     }
@@ -135,11 +182,15 @@ impl Write for Socket {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(socket) => socket.write_vectored(slices),
+            Self::Tls(stream) => stream.write_vectored(slices),
             Self::SameHost(near) => near.write_vectored(slices),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Tcp(_) | Self::SameHost(_) => Ok(()),
+        }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn config(segments: usize, segment_size: usize) -> Config {
         partition_request_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(10),
         same_host_link: false,
+        tls: None,
         buffer_debloat: None,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use headgate_exchange::{
     Config, DataInput, ExchangeError, InputGate, PartitionKind, PartitionOptions, RecordReader,
-    ResultPartition,
+    ResultPartition, Tls,
 };
 
 use crate::common::{Env, batch, config, drain, nothing, writer};
@@ -20,17 +20,24 @@ pub(crate) const KINDS: [PartitionKind; 4] = [
     PartitionKind::Hybrid,
 ];
 
-/// The environments of a producer and a consumer: one environment, or two that are connected over TCP or
-/// within the host.
+/// The environments of a producer and a consumer: one environment, or two that are connected over TCP, over
+/// TLS or within the host.
 pub(crate) struct Link {
     pub(crate) producer: Env,
     pub(crate) consumer: Option<Env>,
 }
 
 impl Link {
-    pub(crate) fn all(segments: usize) -> [Self; 3] {
+    pub(crate) fn all(segments: usize) -> [Self; 4] {
         let one = Self { producer: Env::new(segments, 4096), consumer: None };
-        [one, Self::remote(segments, false), Self::remote(segments, true)]
+        let (tcp, same_host) = (Self::remote(segments, false), Self::remote(segments, true));
+        [one, tcp, same_host, Self::encrypted(segments)]
+    }
+
+    pub(crate) fn encrypted(segments: usize) -> Self {
+        let env =
+            || Env::with(Config { tls: Some(Tls::ephemeral().unwrap()), ..config(segments, 4096) });
+        Self { producer: env(), consumer: Some(env()) }
     }
 
     pub(crate) fn remote(segments: usize, same_host_link: bool) -> Self {

@@ -35,6 +35,12 @@ impl ClientHandshake {
         (Self { key, config, nonce, inbox: Inbox::default(), state }, hello)
     }
 
+    /// Makes all proofs cover these bytes, which only the two ends of the stream below know. Both sides
+    /// call it before they handle the first byte of the peer; `None` for a stream in the clear.
+    pub fn bind(&mut self, binding: Option<[u8; 32]>) {
+        self.key.bind(binding);
+    }
+
     /// Consumes bytes of the peer. After an error or [`Step::Done`] every further call returns
     /// [`HandshakeError::Over`].
     pub fn handle(&mut self, input: &mut &[u8]) -> Result<Step, HandshakeError> {

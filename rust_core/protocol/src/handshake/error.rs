@@ -29,6 +29,9 @@ pub enum HandshakeError {
     /// The peer speaks another protocol.
     #[error("the peer does not speak Headgate's protocol")]
     BadMagic,
+    /// The peer encrypts the connection, and this side does not.
+    #[error("the peer speaks TLS and this side does not: give both processes the same tls option")]
+    Encrypted,
     /// An unexpected message, or an unknown one.
     #[error("handshake message {got} arrived, expected {want}")]
     OutOfTurn {
@@ -79,7 +82,9 @@ impl HandshakeError {
         match self {
             Self::Version { ours, .. } => Some(Reject::Version(*ours).encode()),
             Self::Refused { cause: Refusal::ByPeer } => None,
-            Self::Refused { .. } | Self::ZeroSegment => Some(Reject::Refused.encode()),
+            Self::Encrypted | Self::Refused { .. } | Self::ZeroSegment => {
+                Some(Reject::Refused.encode())
+            }
             Self::BadMagic | Self::OutOfTurn { .. } | Self::Over => None,
         }
     }

@@ -21,6 +21,8 @@ const ROLE_WORKER: u8 = 2;
 pub struct Key {
     bytes: Arc<Zeroizing<[u8; 32]>>,
     plane: Plane,
+    /// Known to the two ends of one encrypted stream only; every proof covers it.
+    binding: Option<[u8; 32]>,
 }
 
 /// The kind of connection that a key is for. Keys, roles and proofs of one plane are worthless on
@@ -53,7 +55,7 @@ impl Key {
         Hkdf::<Sha256>::new(None, secret)
             .expand_multi_info(info, key.as_mut_slice())
             .expect("32 bytes are far below the limit of HKDF-SHA256");
-        Self { bytes: Arc::new(key), plane }
+        Self { bytes: Arc::new(key), plane, binding: None }
     }
 
     /// The role that a client names in its HELLO.
@@ -64,31 +66,45 @@ impl Key {
         }
     }
 
+    /// Makes every proof cover the encrypted stream below; `None` for a stream in the clear.
+    pub(super) const fn bind(&mut self, binding: Option<[u8; 32]>) {
+        self.binding = binding;
+    }
+
     pub(super) fn prove(&self, prover: Prover, transcript: &[u8]) -> [u8; 32] {
-        self.mac(prover.label(self.plane), transcript).finalize().into_bytes().into()
+        self.proof(prover, transcript).finalize().into_bytes().into()
     }
 
     /// Checks a proof, in constant time.
     pub(super) fn verify(&self, prover: Prover, transcript: &[u8], proof: &[u8; 32]) -> bool {
-        self.mac(prover.label(self.plane), transcript).verify_slice(proof).is_ok()
+        self.proof(prover, transcript).verify_slice(proof).is_ok()
+    }
+
+    fn proof(&self, prover: Prover, transcript: &[u8]) -> Hmac<Sha256> {
+        let label = prover.label(self.plane);
+        match &self.binding {
+            None => self.mac(&[label, b", link tcp, tls none\0", transcript]),
+            Some(binding) => self.mac(&[label, b", link tcp, tls exporter\0", binding, transcript]),
+        }
     }
 
     /// Derives the mask of a connection's frames from its handshake up to the server's proof.
     pub(super) fn mask(&self, transcript: &[u8]) -> FrameMask {
-        let bytes: [u8; 32] = self.mac(FRAMES, transcript).finalize().into_bytes().into();
+        let bytes: [u8; 32] = self.mac(&[FRAMES, transcript]).finalize().into_bytes().into();
         FrameMask::new([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 
     /// Derives the session key of a connection from its handshake up to the server's proof.
     pub(super) fn session(&self, transcript: &[u8]) -> SessionKey {
-        SessionKey(self.mac(SESSION, transcript).finalize().into_bytes().into())
+        SessionKey(self.mac(&[SESSION, transcript]).finalize().into_bytes().into())
     }
 
-    fn mac(&self, label: &[u8], transcript: &[u8]) -> Hmac<Sha256> {
+    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.bytes.as_slice())
             .expect("HMAC takes keys of any length");
-        mac.update(label);
-        mac.update(transcript);
+        for part in parts {
+            mac.update(part);
+        }
         mac
     }
 }
@@ -130,18 +146,14 @@ pub(super) enum Prover {
 }
 
 impl Prover {
-    /// The label names the plane and the link too, so that a proof for one kind of connection is
-    /// worthless on another.
+    /// The label names the plane too, and the link follows it, so that a proof for one kind of connection
+    /// is worthless on another.
     const fn label(self, plane: Plane) -> &'static [u8] {
         match (self, plane) {
-            (Self::Client, Plane::Control) => {
-                b"headgate client proof, control, link tcp, tls none\0"
-            }
-            (Self::Server, Plane::Control) => {
-                b"headgate server proof, control, link tcp, tls none\0"
-            }
-            (Self::Client, Plane::Data) => b"headgate client proof, link tcp, tls none\0",
-            (Self::Server, Plane::Data) => b"headgate server proof, link tcp, tls none\0",
+            (Self::Client, Plane::Control) => b"headgate client proof, control",
+            (Self::Server, Plane::Control) => b"headgate server proof, control",
+            (Self::Client, Plane::Data) => b"headgate client proof",
+            (Self::Server, Plane::Data) => b"headgate server proof",
         }
     }
 }

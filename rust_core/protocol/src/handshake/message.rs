@@ -9,6 +9,10 @@ use crate::wire::{fill, take, take_u8, take_u16, take_u32};
 /// Length of a proof, the last field of CHALLENGE and PROOF.
 pub(super) const MAC_LEN: usize = 32;
 
+/// First bytes of TLS records that a peer may send to a side that expects none.
+const TLS_ALERT: u8 = 21;
+const TLS_HANDSHAKE: u8 = 22;
+
 /// Collects one message at a time from pieces of any length.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
@@ -25,6 +29,9 @@ impl Inbox {
     ) -> Result<Option<Vec<u8>>, HandshakeError> {
         let headed = fill(&mut self.buffer, HEAD_LEN, input);
         let magic = self.buffer.len().min(MAGIC.len());
+        if matches!(self.buffer.first(), Some(&(TLS_ALERT | TLS_HANDSHAKE))) {
+            return Err(HandshakeError::Encrypted);
+        }
         if self.buffer[..magic] != MAGIC[..magic] {
             return Err(HandshakeError::BadMagic);
         }

@@ -33,6 +33,12 @@ impl ServerHandshake {
         Ok(hello.map(|message| Hello::decode(&message).exchange))
     }
 
+    /// Makes all proofs cover these bytes, which only the two ends of the stream below know. Both sides
+    /// call it before they handle the first byte of the peer; `None` for a stream in the clear.
+    pub fn bind(&mut self, binding: Option<[u8; 32]>) {
+        self.key.bind(binding);
+    }
+
     /// Consumes bytes of the peer. After an error or [`Step::Done`] every further call returns
     /// [`HandshakeError::Over`]. After an error the driver writes [`HandshakeError::rejection`] and
     /// closes the connection.

@@ -26,6 +26,11 @@ impl Dialing {
         Ok(Self { handshake, process })
     }
 
+    /// Makes the proofs cover the encrypted session below.
+    pub(super) fn bind(&mut self, binding: Option<[u8; 32]>) {
+        self.handshake.bind(binding);
+    }
+
     /// Takes bytes off the input; returns the peer once it has proved itself.
     pub(super) fn receive(
         &mut self,
@@ -50,6 +55,11 @@ impl Answering {
     pub(super) fn new(context: &Context) -> Result<Self> {
         fail_point!("handshake.accepted", error => return Err(error));
         Ok(Self(ServerHandshake::new(context.key.clone(), context.handshake, random()?)))
+    }
+
+    /// Makes the proofs cover the encrypted session below.
+    pub(super) fn bind(&mut self, binding: Option<[u8; 32]>) {
+        self.0.bind(binding);
     }
 
     /// Takes bytes off the input; returns the peer once it has proved itself. After an error the

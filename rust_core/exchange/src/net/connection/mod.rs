@@ -121,7 +121,7 @@ impl<S: Stream> Connection<S> {
 
     /// Returns true if no channel is open and nothing waits to be written.
     pub(crate) fn is_idle(&self) -> bool {
-        self.phase.is_idle() && self.outbox.is_empty()
+        self.phase.is_idle() && self.outbox.is_empty() && !self.transport.has_unsent()
     }
 
     /// Returns true if the peer must give signs of life.
@@ -214,11 +214,13 @@ impl<S: Stream> Connection<S> {
     fn receive_next(&mut self, input: &mut &[u8], context: &Context, now: Instant) -> Result<()> {
         match &mut self.phase {
             Phase::Dialing(dialing, _) => {
+                dialing.bind(self.transport.stream_mut().binding());
                 if let Some(proved) = dialing.receive(input, self.peer, &mut self.outbox)? {
                     self.proved(&proved, context, now)?;
                 }
             }
             Phase::Answering(answering) => {
+                answering.bind(self.transport.stream_mut().binding());
                 match answering.receive(input, self.peer, &mut self.outbox) {
                     Ok(Some(proved)) => self.proved(&proved, context, now)?,
                     Ok(None) => {}
@@ -291,7 +293,8 @@ impl<S: Stream> Connection<S> {
             if let Some(serve) = self.phase.serve_mut() {
                 serve.pump(&mut self.outbox);
             }
-            if !self.transport.is_writable() || self.outbox.is_empty() {
+            let is_done = self.outbox.is_empty() && !self.transport.has_unsent();
+            if is_done || !self.transport.is_writable() {
                 return Ok(());
             }
             fail_point!("connection.writes", error => return Err(error));

@@ -70,10 +70,20 @@ impl<S: Stream> Transport<S> {
         read
     }
 
+    /// Returns true if bytes that left the outbox still wait for room.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.stream.has_unsent()
+    }
+
     /// Writes the outbox as far as the stream takes it; returns the number of bytes written.
     pub(super) fn write(&mut self, outbox: &mut Outbox) -> io::Result<usize> {
         let written = outbox.write_to(&mut self.stream)?;
-        self.writable = outbox.is_empty();
+        match self.stream.flush() {
+            Ok(()) => self.writable = outbox.is_empty(),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
         Ok(written)
     }
 }

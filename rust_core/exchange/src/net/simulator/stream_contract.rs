@@ -35,7 +35,8 @@ struct Pair<L: Link> {
 
 fn sockets(same_host: bool) -> Pair<Sockets> {
     let poll = Poll::new().expect("descriptors");
-    let mut link = Sockets::new(poll.registry().try_clone().expect("a descriptor"), same_host);
+    let mut link =
+        Sockets::new(poll.registry().try_clone().expect("a descriptor"), same_host, None);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let near = same_host.then(|| same_host::listen(address).expect("the name is free"));

@@ -1,0 +1,54 @@
+//! Certificates: read from files, or made for one environment.
+
+use std::path::Path;
+
+use rcgen::{CertifiedKey, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{Identity, refused, unusable};
+use crate::error::Result;
+
+/// The name in certificates that are made here. Nobody checks it.
+const NAME: &str = "headgate";
+
+fn made() -> Result<CertifiedKey<KeyPair>> {
+    rcgen::generate_simple_self_signed([NAME.to_owned()]).map_err(|error| refused(&error))
+}
+
+/// Makes a key pair and a certificate that it signs itself; returns the certificate and the key in PEM.
+///
+/// # Errors
+/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if the system gives no random bytes.
+pub fn self_signed_certificate() -> Result<(String, String)> {
+    let CertifiedKey { cert, signing_key } = made()?;
+    Ok((cert.pem(), signing_key.serialize_pem()))
+}
+
+/// Makes a key pair and a certificate that it signs itself.
+pub(super) fn ephemeral() -> Result<Identity> {
+    let CertifiedKey { cert, signing_key } = made()?;
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der());
+    Ok((vec![cert.into()], key.map_err(|error| refused(&error))?))
+}
+
+/// Reads certificates.
+///
+/// # Errors
+/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if there are none, or the file cannot be read.
+pub(super) fn read(file: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect);
+    let found: Vec<_> = found.map_err(|error| unusable(file, &error))?;
+    if found.is_empty() {
+        return Err(unusable(file, &"it has no certificate in PEM"));
+    }
+    Ok(found)
+}
+
+/// Reads a private key.
+///
+/// # Errors
+/// [`ExchangeError::TlsOptions`](crate::ExchangeError::TlsOptions) if there is none, or the file cannot be read.
+pub(super) fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| unusable(file, &error))
+}

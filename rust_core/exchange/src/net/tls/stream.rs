@@ -1,0 +1,108 @@
+//! A TCP stream under TLS, which never blocks.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mio::net::TcpStream;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConnection};
+
+use super::Tls;
+
+/// Bytes of records that wait for the socket, at most, beyond one write.
+const UNSENT: usize = 256 << 10;
+/// Label of the exporter that binds the exchange's handshake to the session (RFC 9266).
+const BINDING: &[u8] = b"EXPORTER-Channel-Binding";
+
+/// A TCP stream under TLS.
+pub(crate) struct TlsStream {
+    pub(crate) socket: TcpStream,
+    session: Connection,
+}
+
+impl TlsStream {
+    /// The side that dialed.
+    pub(crate) fn dialed(socket: TcpStream, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
+        let name = ServerName::IpAddress(peer.ip().into());
+        let session = ClientConnection::new(Arc::clone(&tls.client), name);
+        Ok(Self::new(socket, session.map_err(invalid)?.into()))
+    }
+
+    /// The side that accepted.
+    pub(crate) fn accepted(socket: TcpStream, tls: &Tls) -> io::Result<Self> {
+        let session = ServerConnection::new(Arc::clone(&tls.server));
+        Ok(Self::new(socket, session.map_err(invalid)?.into()))
+    }
+
+    fn new(socket: TcpStream, mut session: Connection) -> Self {
+        session.set_buffer_limit(Some(UNSENT));
+        Self { socket, session }
+    }
+
+    /// Returns bytes that only the two ends of this session know; None until its handshake is done.
+    pub(crate) fn binding(&self) -> Option<[u8; 32]> {
+        self.session.export_keying_material([0; 32], BINDING, None).ok()
+    }
+
+    /// Returns true if records wait for the socket.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Tells the peer that nothing follows, so that it can tell this end from a cut.
+    pub(crate) fn say_end(&mut self) {
+        self.session.send_close_notify();
+        // The socket may be full or broken, and the peer then sees a cut.
+        let _ = self.flush();
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buffer)])
+    }
+
+    fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            // An end without the peer's notice is an error, since anyone can cut a TCP connection.
+            match self.session.reader().read_vectored(slices) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            self.session.read_tls(&mut self.socket)?;
+            if let Err(error) = self.session.process_new_packets() {
+                // The alert tells the peer the reason, if the socket takes it.
+                let _ = self.flush();
+                return Err(invalid(error));
+            }
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        // Only a socket that has taken all records makes room for more.
+        self.flush()?;
+        match self.session.writer().write_vectored(slices)? {
+            0 => Err(ErrorKind::WouldBlock.into()),
+            count => Ok(count),
+        }
+    }
+
+    /// Writes the records that wait.
+    fn flush(&mut self) -> io::Result<()> {
+        while self.session.wants_write() {
+            self.session.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}
