@@ -140,7 +140,13 @@ def by_key(job: Job) -> dict[str, Callable[[Table], DataFrame]]:
 
 def _applied(job: Job, table: Table) -> DataFrame:
     fit = job.headgate.function("fit")
-    return table("clicks").groupBy("user").applyInArrow(fit, "user long, model array<double>")
+
+    def called(clicks):
+        import pyarrow as pa
+
+        return pa.Table.from_pylist([fit(clicks)])
+
+    return table("clicks").groupBy("user").applyInArrow(called, "user long, model array<double>")
 
 
 def _cogrouped(job: Job, table: Table) -> DataFrame:
