@@ -177,9 +177,10 @@ def test_another_exchange_takes_no_outcome_away(theatre):
     consumers, run, _ = started(theatre)
     theatre.say(consumers[0], "STOPPED", TOTALS, run.number)
     thief = theatre.consumer(0, stage=7, exchange=OTHER, attempt=1)
-    theatre.say(thief, "STOPPED", TOTALS, exchange=OTHER)
+    theatre.wait(1.1)
+    theatre.say(thief, "STOPPED", TOTALS, theatre.submitted[-1].number, OTHER)
     asked = theatre.coordinator.outcomes.consumers
-    assert set(asked) == {(EXCHANGE, 1)}
+    assert set(asked) == {(EXCHANGE, 1), (OTHER, 1)}
     theatre.coordinator.task_ended(asked[EXCHANGE, 1], "FAILED", "ValueError: x", theatre.now)
     theatre.settle()
     assert run.cause is not None
