@@ -2,6 +2,8 @@
 
 import gc
 import sys
+import threading
+import time
 
 import pytest
 from pyspark import cloudpickle
@@ -10,6 +12,9 @@ from tests.faults.patience import wait_until
 
 from headgate.spark import exchange
 from headgate.spark.driver import application, kept_watch, lifetimes
+from headgate.spark.driver.application import Application
+from headgate.spark.driver.scheduler import task_sets
+from headgate.spark.tasks.control import Control, Place
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -172,3 +177,60 @@ def test_the_plan_estimates_its_size_as_before(spark, numbers, owner):
     """Spark broadcasts a table by this number, which a plain RDD would not have."""
     plan = pipelined(numbers, num_partitions=2)._jdf.queryExecution().optimizedPlan()
     assert int(str(plan.stats().sizeInBytes())) < 1 << 20
+
+
+@pytest.fixture
+def place(owner, monkeypatch):
+    """Return a function that returns the place of the newest exchange, with its secret."""
+    registered, register = [], Application.register
+
+    def note(self, exchange_id, secret, *rest):
+        registered.append((exchange_id, secret))
+        register(self, exchange_id, secret, *rest)
+
+    monkeypatch.setattr(Application, "register", note)
+    return lambda: Place(owner.host, owner.port, *registered[-1], timeout=10.0)
+
+
+def test_who_has_the_secret_of_an_exchange_has_no_power_over_another_job(
+    spark, numbers, owner, place, tmp_path, caplog
+):
+    out = pipelined(numbers, num_partitions=1)
+
+    def wait(batches):
+        (tmp_path / "runs").touch()
+        end = time.monotonic() + 60
+        while not (tmp_path / "go").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        yield from batches
+
+    rows = []
+    job = spark.range(0, 10, 1, 1).mapInArrow(wait, "id long")
+    action = threading.Thread(target=lambda: rows.extend(job.collect()))
+    action.start()
+    wait_until((tmp_path / "runs").exists, "the job of somebody else runs", 60)
+    (stage,) = spark.sparkContext.statusTracker().getActiveStageIds()
+    (attempt,) = task_sets.running_attempts(spark.sparkContext, stage)
+    fields = {"stage": stage, "partition": 0, "attempt": attempt, "index": 0}
+    coordinator = owner._server.coordinator
+    with Control(place()) as liar:
+        liar.send("CONSUMER", fields)
+        message = liar.receive()
+        assert (message.kind, message["code"]) == ("ABORT", "HG-3004")
+        (connection,) = coordinator.members
+        owner._server.post(lambda: coordinator.silent(connection, "h", 10.0))
+        wait_until(lambda: f"task {attempt} of stage {stage} is not killed" in caplog.text, "it")
+    with Control(place()) as liar:
+        liar.bind(1, 0)
+        liar.send("PRODUCER", {name: fields[name] for name in ("stage", "partition", "attempt")})
+        assert liar.receive().kind == "ABORT"
+        (connection,) = coordinator.members
+        caplog.clear()
+        owner._server.post(lambda: coordinator.silent(connection, "h", 10.0))
+        wait_until(lambda: f"task {attempt} of stage {stage} is not killed" in caplog.text, "it")
+    (tmp_path / "go").touch()
+    action.join(60)
+    assert [row.id for row in rows] == list(range(10))
+    failed = spark.sparkContext.statusTracker().getStageInfo(stage).numFailedTasks
+    assert failed == 0, "somebody else's task was killed"
+    assert out.count() == 20_000
