@@ -5,12 +5,14 @@ from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts, StageFacts
 from headgate.spark.driver.runs.members import (
     AskVerdict,
+    Broken,
     Cancel,
     Ended,
     EpochEnded,
     Kill,
     Send,
     Submit,
+    Withdrawn,
 )
 from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.cause import CANCELLED, Cause
@@ -39,11 +41,15 @@ class Theatre:
         self.known = {}
         self.submitted, self.cancelled, self.asked, self.ended = [], [], [], []
         self.killed, self.epochs = [], []
+        self.broken, self.withdrawn = [], []
+        #: True while Spark is seen to run each attempt that a consumer names.
+        self.confirms = True
 
-    def settle(self):
+    def settle(self):  # noqa: C901 - one row per effect
         """Run one round of the coordinator's loop."""
-        asked = self.coordinator.stages
-        self.coordinator.stage_facts({s: f for s, f in self.known.items() if s in asked})
+        for consumer in self.coordinator.consumers:
+            consumer.is_confirmed |= self.confirms
+        self.coordinator.stage_facts(self.facts())
         self.coordinator.tick(self.now)
         runs = self.coordinator.runs
         for effect in self.coordinator.take_effects():
@@ -62,6 +68,15 @@ class Theatre:
                     self.epochs.append((runs[run], epoch, cause))
                 case Ended(run=run, cause=cause):
                     self.ended.append((runs[run], cause))
+                case Broken(exchange_id=exchange, cause=cause):
+                    self.broken.append((exchange, cause))
+                case Withdrawn(exchange_id=exchange):
+                    self.withdrawn.append(exchange)
+
+    def facts(self):
+        """Return what Spark says of the stages that consumers have named."""
+        asked, known = self.coordinator.stages, self.known
+        return {key: known[key[1]] for key in asked if key[1] in known}
 
     def wait(self, seconds):
         """Advance the clock."""

@@ -156,7 +156,7 @@ class World:
         self.now += 0.1
         if self.status == "ACTIVE" or self.coordinator.stages or self.coordinator.runs:
             facts = StageFacts(self.status, self.consumers_count, len(self.results))
-            self.coordinator.stage_facts({STAGE: facts})
+            self.coordinator.stage_facts({(EXCHANGE, STAGE): facts})
         self.coordinator.tick(self.now)
 
     def settle(self):  # noqa: C901 - one row per effect

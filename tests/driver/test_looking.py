@@ -3,9 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from tests.driver.actors import EXCHANGE
 
 pytest.importorskip("pyspark")
 
+from headgate.spark.driver.runs.membership import Membership
 from headgate.spark.driver.runs.outcomes import PendingOutcomes
 from headgate.spark.driver.scheduler import jobs as module
 from headgate.spark.driver.scheduler.jobs import Jobs
@@ -18,7 +20,7 @@ class Facts:
     def __init__(self, context):
         self.asked = []
 
-    def stages(self, stages):
+    def stages(self, stages, running_of):
         self.asked.append(set(stages))
         return {}
 
@@ -34,11 +36,17 @@ def jobs(monkeypatch):
     monkeypatch.setattr(module, "SparkFacts", Facts)
     monkeypatch.setattr(module, "is_gone", lambda context: False)
     server = SimpleNamespace(post=lambda action: None, timing=Timing())
-    return Jobs(server, SimpleNamespace(), {}, lambda: None)
+    nothing = module._nothing
+    return Jobs(server, SimpleNamespace(), {}, nothing, nothing, nothing)
 
 
 def coordinator(*stages):
-    return SimpleNamespace(stages=set(stages), live_runs=[], outcomes=PendingOutcomes(Timing()))
+    return SimpleNamespace(
+        stages={(EXCHANGE, stage) for stage in stages},
+        live_runs=[],
+        members=Membership(),
+        outcomes=PendingOutcomes(Timing()),
+    )
 
 
 def test_the_first_stage_after_a_quiet_time_is_asked_about_at_once(jobs):

@@ -88,6 +88,9 @@ def test_round_trip(kind):
         ({"index": "1"}, "no valid index"),
         ({"index": 1.0}, "no valid index"),
         ({"index": 1 << 63}, "no valid index"),
+        ({"index": 1 << 31}, "no valid index"),
+        ({"run": 1 << 31}, "without run"),
+        ({"epoch": 1 << 31}, "without run"),
     ],
 )
 def test_a_message_that_does_not_fit_its_row_is_refused(change, said):
@@ -105,7 +108,22 @@ def test_a_place_is_checked(name, value):
         encode(Message("REGISTERED", 1, 0, {**PLACE, name: value}))
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 50_000, b"nul"])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("CONSUMER", "stage"), ("CONSUMER", "partition"), ("PRODUCER", "stage")]
+)
+def test_numbers_that_spark_has_as_ints_fit_one(kind, name):
+    """A stage of 2^31 ended the driver's looks at Spark, whose method takes an int."""
+    largest = Message(kind, 0, 0, {**EXAMPLES[kind], name: (1 << 31) - 1})
+    assert decode(encode(largest)) == largest
+    with pytest.raises(ProtocolError, match=f"no valid {name}"):
+        encode(Message(kind, 0, 0, {**EXAMPLES[kind], name: 1 << 31}))
+    attempt = Message(kind, 0, 0, {**EXAMPLES[kind], "attempt": (1 << 63) - 1})
+    assert decode(encode(attempt)) == attempt
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[1]", b"9" * 5000, b"\xff\xfe", b"[" * 50_000, b"nul"]
+)
 def test_bytes_that_are_no_json_object_are_refused(data):
     with pytest.raises(ProtocolError):
         decode(data)

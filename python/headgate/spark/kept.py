@@ -81,7 +81,8 @@ def keep(
         listener=way.listener,
     )
     rows = way.placed(reduce(lambda one, other: one.union(other), outputs))
-    return rows.mapInArrow(portable(consumer, _CONSUMER, f"{words}: reduce"), first.result)
+    function = portable(consumer, _CONSUMER, f"{words}: reduce")
+    return way.lives_with(rows.mapInArrow(function, first.result))
 
 
 def produced(

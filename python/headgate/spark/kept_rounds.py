@@ -120,9 +120,8 @@ def plan_rounds(
         messages = way.input(_sent(number), call.messages.wire_schema)
     end = _round(call, way, call.rounds + 1, state, None, messages)
     given = [*before, *([first] if call.rounds == 1 else [])]
-    return _side_by_side(given, partitions).mapInArrow(
-        portable(end, _BODY, f"{words}: end"), call.state.result
-    )
+    function = portable(end, _BODY, f"{words}: end")
+    return way.lives_with(_side_by_side(given, partitions).mapInArrow(function, call.state.result))
 
 
 def _round(

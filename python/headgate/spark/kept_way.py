@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import TASK_OPTIONS, TLS_OPTIONS
@@ -57,6 +57,7 @@ class Way:
         hosts: what producers need to start hosts, and consumers to read from them; None without hosts.
         words: short words for the way, as steps of the plan have them.
         why: a sentence about it for the log.
+        registered: ids of what consumers ask the driver about.
     """
 
     request: Request
@@ -69,6 +70,7 @@ class Way:
     hosts: HostPlan | None
     words: str
     why: str
+    registered: list[bytes] = field(default_factory=list)
 
     @property
     def reports(self) -> Accumulator[Any] | None:
@@ -146,9 +148,23 @@ class Way:
             return rows.repartitionById(self.partitions, rows["place"])
         return rows.repartition(self.partitions, rows["place"])
 
+    def lives_with(self, result: DataFrame) -> DataFrame:
+        """Return the result of the exchange, which the driver forgets once its plan is garbage."""
+        if self.listener is not None or self.registered:
+            from headgate.spark.driver import application, kept_watch  # noqa: PLC0415
+            from headgate.spark.driver.lifetimes import function_of  # noqa: PLC0415
+
+            session, part = self.request.session, function_of(result)
+            if self.listener is not None:
+                kept_watch.live_with(session, self.name, part)
+            if self.registered:
+                application.of(session.sparkContext).live_with(part, self.registered)
+        return result
+
     def _registered(self, exchange: str) -> Place:
         """Register a name with the driver; return where consumers ask for the hosts of its producers."""
         from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
+        from headgate.spark.driver.kept.places import PlacesOfExchange  # noqa: PLC0415
         from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
         from headgate.spark.tasks.worker_connection import Place  # noqa: PLC0415
 
@@ -158,7 +174,8 @@ class Way:
         exchange_id, secret = bytes.fromhex(exchange), os.urandom(32)
         timeout, heartbeat = (options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
         facts = ExchangeFacts(0, heartbeat)
-        owner.register_kept(exchange_id, secret, facts, lambda: runs.places.messages(exchange))
+        owner.register_kept(exchange_id, secret, facts, PlacesOfExchange(runs.places, exchange))
+        self.registered.append(exchange_id)
         return Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
 
 

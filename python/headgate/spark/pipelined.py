@@ -14,7 +14,7 @@ from headgate.selectors import PLACED_BY_ORDER
 from headgate.spark.portable import portable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from headgate.spark.driver.scheduler.slots import Slots
     from headgate.spark.request import Request
@@ -98,10 +98,9 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
         return df.mapInArrow(function, RESULT, profile=profile)
 
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
-    plan = Plan(producers, words, options["progress"], source, by_order)
+    consumers, rdd = _numbered(request.session, partitions)
+    plan = Plan(producers, words, options["progress"], rdd.id(), source, by_order)
     facts = ExchangeFacts(partitions, heartbeat, holds_slots)
-    owner.register(exchange_id, secret, facts, plan)
-    consumers = request.session.range(0, partitions, 1, partitions)
     task = ConsumerTask(
         **common,
         reduce=request.reduce,
@@ -111,7 +110,31 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     )
     function = portable(task, _CONSUMER, f"{words}: reduce")
     profile = None if shares is None else shares.consumer
-    return consumers.mapInArrow(function, request.result, profile=profile)
+    result = consumers.mapInArrow(function, request.result, profile=profile)
+    owner.register(exchange_id, secret, facts, plan, rdd)
+    return result
+
+
+def _numbered(session: SparkSession, partitions: int) -> tuple[DataFrame, Any]:
+    """Return the numbers of the consumers, one in each partition, and the RDD in the JVM that has them.
+
+    Spark tells of each stage which RDDs it computes. So the driver knows which stages are of this
+    exchange, whatever is made of the result. A plain range would be another RDD in each action.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - only where Spark is
+
+    numbers = session.range(0, partitions, 1, partitions)
+    # As Spark's own checkpoint() does it, so that the plan keeps its statistics.
+    jdf, jvm = numbers._jdf, session._jvm  # noqa: SLF001
+    sql = jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    rdd = jdf.queryExecution().toRdd()
+    made = getattr(getattr(sql.execution, "LogicalRDD$"), "MODULE$")
+    try:
+        plan = made.fromDataset(rdd, jdf, False, False)
+    except Py4JError:
+        plan = made.fromDataset(rdd, jdf, False)  # an older Spark
+    result = sql.classic.Dataset.ofRows(session._jsparkSession, plan)  # noqa: SLF001
+    return type(numbers)(result, session), rdd
 
 
 def _not_enough(

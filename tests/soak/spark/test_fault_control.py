@@ -106,7 +106,7 @@ def test_a_job_that_is_cancelled_as_its_epoch_is_over_cancels_no_run():
         theatre.consumer(index)
     (run,) = theatre.submitted
     theatre.hang_up(theatre.producer(run, 0))
-    text = f"Stage cancelled: Job 1 cancelled part of cancelled job tags {tag(run, 0)}"
+    text = f"Stage cancelled: Job 1 cancelled part of cancelled job tags {tag(run.exchange_id, run.number, 0)}"
     theatre.verdict("KILLED", text)
     theatre.wait(2 * Timing().better_cause)
     assert not run.is_over

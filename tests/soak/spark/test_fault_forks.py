@@ -173,9 +173,9 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
 ):
     secrets, register = [], Application.register
 
-    def note(self, exchange_id, secret, facts, plan):
+    def note(self, exchange_id, secret, *rest):
         secrets.append(secret)
-        register(self, exchange_id, secret, facts, plan)
+        register(self, exchange_id, secret, *rest)
 
     monkeypatch.setattr(Application, "register", note)
 

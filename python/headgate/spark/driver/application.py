@@ -12,6 +12,7 @@ from headgate._option_table import OPTIONS
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
+from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.scheduler.jobs import Jobs, Plan
 from headgate.spark.driver.scheduler.shares import profiles
@@ -21,11 +22,12 @@ from headgate.spark.driver.timing import Timing
 from headgate.spark.wire.channel import control_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
 
     from pyspark import SparkContext
 
     from headgate._native import ControlKey
+    from headgate.spark.driver.kept.places import PlacesOfExchange
     from headgate.spark.driver.runs.formation import ExchangeFacts
     from headgate.spark.driver.scheduler.shares import Shares
     from headgate.spark.wire.messages import Message
@@ -38,6 +40,8 @@ _running: dict[str, Application] = {}
 class Application:
     """The coordinator of one application, and its exchanges.
 
+    It knows an exchange, and its key, until the plan is garbage and the last run is over.
+
     Args:
         context: the application.
     """
@@ -47,7 +51,8 @@ class Application:
         self.host: str = conf.get("spark.driver.host") or "127.0.0.1"
         self._keys: dict[bytes, ControlKey] = {}
         self._plans: dict[bytes, Plan] = {}
-        self._places: dict[bytes, Callable[[], list[Message]]] = {}
+        self._places: dict[bytes, PlacesOfExchange] = {}
+        self._lifetimes = PlanLifetimes(context)
         #: What the hosts of kept exchanges and their consumers share.
         self.data_id, self.data_secret = os.urandom(16), os.urandom(32)
         #: The options of TLS of these hosts, from the first kept exchange on.
@@ -57,7 +62,9 @@ class Application:
         bind_host = conf.get("spark.driver.bindAddress") or self.host
 
         def make_side(server: Server) -> Jobs:
-            self._jobs = Jobs(server, context, self._plans, self._gone)
+            self._jobs = Jobs(
+                server, context, self._plans, self._withdrawn, self._lifetimes.look, self._gone
+            )
             return self._jobs
 
         retries = _retries(context)
@@ -84,19 +91,29 @@ class Application:
         """True while its coordinator runs."""
         return self._server.is_alive
 
-    def register(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan) -> None:
-        """Register an exchange, before any of its tasks can run."""
+    def register(
+        self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan, part: Any
+    ) -> None:
+        """Register an exchange, before any of its tasks can run.
+
+        Args:
+            exchange_id: 16 bytes.
+            secret: 32 bytes, which its tasks know.
+            facts: about it.
+            plan: how to start its producers.
+            part: a part in the JVM of the plan of its consumers, see :meth:`PlanLifetimes.add`.
+        """
         self._plans[exchange_id] = plan
         self._admit(exchange_id, secret, facts)
+        self._lifetimes.add(part, lambda: self._withdraw(exchange_id))
 
     def register_kept(
-        self,
-        exchange_id: bytes,
-        secret: bytes,
-        facts: ExchangeFacts,
-        places: Callable[[], list[Message]],
+        self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, places: PlacesOfExchange
     ) -> None:
-        """Register a kept exchange, whose consumers ask for the PLACES of its producers."""
+        """Register what a kept exchange keeps, whose consumers ask for the PLACES of its producers.
+
+        :meth:`live_with` says how long.
+        """
         self._places[exchange_id] = places
         self._admit(exchange_id, secret, facts)
 
@@ -118,14 +135,35 @@ class Application:
                 'mode="pipelined"',
             )
 
+    def live_with(self, part: Any, exchange_ids: Collection[bytes]) -> None:
+        """Forget kept exchanges once a part in the JVM of the plan of their consumers is garbage."""
+
+        def withdraw() -> None:
+            for exchange_id in exchange_ids:
+                self._withdraw(exchange_id)
+
+        if exchange_ids:
+            self._lifetimes.add(part, withdraw)
+
     def _admit(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts) -> None:
         """Let tasks that know the secret of an exchange connect."""
         self._server.coordinator.exchanges[exchange_id] = facts
         self._keys[exchange_id] = control_key(secret, exchange_id)
 
+    def _withdraw(self, exchange_id: bytes) -> None:
+        self._server.post(lambda: self._server.coordinator.withdraw(exchange_id))
+
+    def _withdrawn(self, exchange_id: bytes) -> None:
+        """Forget an exchange that the coordinator has forgotten: its secret opens nothing any more."""
+        self._keys.pop(exchange_id, None)
+        self._plans.pop(exchange_id, None)
+        kept = self._places.pop(exchange_id, None)
+        if kept is not None:
+            kept.forget()
+
     def _places_of(self, exchange_id: bytes) -> list[Message]:
-        places = self._places.get(exchange_id)
-        return [] if places is None else places()
+        kept = self._places.get(exchange_id)
+        return [] if kept is None else kept.messages()
 
     def _gone(self) -> None:
         with _LOCK:

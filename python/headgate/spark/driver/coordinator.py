@@ -2,10 +2,13 @@
 
 An effect is an action for the caller: send a message, start or cancel a job, kill a task. One thread
 owns the coordinator (see server.py), so it has no locks. Time is an argument.
+
+All tables are by exchange. An error in this code ends the exchange that it is about, and no other one.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,8 +17,9 @@ from headgate.spark.driver.runs.bounded import BoundedDict
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.formation import ExchangeFacts, Formation, StageFacts
 from headgate.spark.driver.runs.indeterminate import IndeterminateExchanges
-from headgate.spark.driver.runs.losses import OURS, is_cancel, is_gone, lost, silent
+from headgate.spark.driver.runs.losses import bug, foreign, is_gone, lost, silent
 from headgate.spark.driver.runs.members import (
+    Broken,
     Consumer,
     Effect,
     Ended,
@@ -23,8 +27,11 @@ from headgate.spark.driver.runs.members import (
     Member,
     Producer,
     Send,
+    StageKey,
     State,
+    Withdrawn,
 )
+from headgate.spark.driver.runs.membership import Membership
 from headgate.spark.driver.runs.outcomes import PendingOutcomes
 from headgate.spark.driver.runs.run import Run
 from headgate.spark.driver.waits.deadlocks import Deadlocks
@@ -34,7 +41,7 @@ from headgate.spark.wire.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from headgate.spark.driver.runs.epoch_causes import Retries
@@ -55,7 +62,7 @@ class Coordinator:
         self.effects: list[Effect] = []
         self.exchanges: dict[bytes, ExchangeFacts] = {}
         self.runs: dict[int, Run] = {}
-        self.members: dict[int, Member] = {}
+        self.members = Membership()
         self.slots = 0
         #: The slots of this moment, as Spark's scheduler has them.
         self.slot_facts: SlotFacts | None = None
@@ -68,12 +75,19 @@ class Coordinator:
         #: Exchange and stage -> cause, to answer Spark's retries of a failed stage.
         self._failed = BoundedDict[Cause]()
         self.indeterminate = IndeterminateExchanges()
+        #: Exchanges that no DataFrame has any more.
+        self._withdrawn: set[bytes] = set()
         self._numbers = 0
 
     @property
     def consumers(self) -> list[Consumer]:
         """All consumers that have a connection."""
-        return [m for m in self.members.values() if isinstance(m, Consumer)]
+        return self.members.consumers
+
+    @property
+    def counted(self) -> list[Consumer]:
+        """The consumers that Spark has been seen to run; all of them until it has answered."""
+        return self.consumers if self.slot_facts is None else self.members.confirmed
 
     @property
     def live_runs(self) -> list[Run]:
@@ -81,26 +95,26 @@ class Coordinator:
         return [run for run in self.runs.values() if not run.is_over]
 
     @property
-    def stages(self) -> set[int]:
-        """The stages with consumers."""
-        return {c.stage for c in self.consumers if c.is_present}
+    def stages(self) -> set[StageKey]:
+        """The stages that consumers have named, by exchange."""
+        return self.members.stages
 
     def snapshot(self, slots: SlotFacts) -> Snapshot:
         """Return the runs that have not ended and the consumers, beside slots that were just read."""
-        return Snapshot(self.live_runs, self.consumers, self.blocked, self.whole(slots))
+        return Snapshot(self.live_runs, self.counted, self.blocked, self.whole(slots))
 
     def whole(self, slots: SlotFacts) -> SlotFacts:
         """Return the slots without the tasks that take only a share of a core."""
-        shares = {c.attempt for c in self.consumers if c.is_present and not c.holds_slot}
+        shares = {c.attempt for c in self.counted if c.is_present and not c.holds_slot}
         return replace(slots, busy=max(0, slots.busy - len(shares))) if shares else slots
 
     def take_effects(self) -> list[Effect]:
         """Return the effects since the last call, and those that they cause in turn."""
         effects, self.effects[:] = list(self.effects), []
         for effect in effects:
-            if isinstance(effect, Ended) and effect.cause is not None:
-                run = self.runs[effect.run]
-                self._refuse((run.exchange_id, run.stage), effect.cause)
+            run = self.runs.get(effect.run) if isinstance(effect, Ended) else None
+            if run is not None and run.cause is not None:
+                self._refuse(run.key, run.cause)
         return effects + (self.take_effects() if self.effects else [])
 
     def message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:
@@ -108,7 +122,19 @@ class Coordinator:
 
         Raises:
             ProtocolError: a message that this worker may not send now.
+            InternalError: an error in this code, which has ended the worker's exchange.
         """
+        if exchange_id not in self.exchanges:
+            raise ProtocolError(f"a {message.kind} message of an exchange that is gone")
+        try:
+            self._message(connection, exchange_id, message, now)
+        except HeadgateError:
+            raise
+        except Exception as error:
+            cause = self.broke(exchange_id, f"a {message.kind} message", error)
+            raise cause.error() from error
+
+    def _message(self, connection: int, exchange_id: bytes, message: Message, now: float) -> None:
         member = self.members.get(connection)
         if message.kind == "CONSUMER" and member is None:
             self._consumer(connection, exchange_id, message, now)
@@ -127,6 +153,10 @@ class Coordinator:
         if member is None or not member.is_present:
             return
         member.broken = error
+        with self._contained(member.exchange_id, "the end of a connection"):
+            self._closed(member)
+
+    def _closed(self, member: Member) -> None:
         run = self.runs.get(member.run)
         if isinstance(member, Consumer):
             self.formation.drop(member)
@@ -150,32 +180,22 @@ class Coordinator:
         self.effects.append(Kill(member, cause.summary))
         if not member.is_present:
             return
-        run = self.runs.get(member.run)
-        if isinstance(member, Consumer):
-            self.formation.drop(member)
-        if run is not None and not run.is_over:
-            run.silent(member, cause)
-        member.state = State.FAILED
+        with self._contained(member.exchange_id, "the silence of a worker"):
+            run = self.runs.get(member.run)
+            if isinstance(member, Consumer):
+                self.formation.drop(member)
+            if run is not None and not run.is_over:
+                run.silent(member, cause)
+            member.state = State.FAILED
 
     def verdict(self, member: Member, status: str, text: str) -> None:
         """Handle Spark's status of a task whose connection closed before its last message."""
-        if member.state is not State.LOST:
-            return
         run = self.runs.get(member.run)
-        if run is None or run.state in {RunState.FINISHING, RunState.OVER}:
+        if member.state is State.LOST and run is None:
             member.state = State.STOPPED
-        elif isinstance(member, Producer):
-            is_cancelled = status == "KILLED" and is_cancel(text)
-            # Our own cancellation with its epoch does not explain the loss.
-            cause = lost(member, "" if OURS in text else text)
-            run.producer_lost(member, "CANCELLED" if is_cancelled else status, cause)
-        elif isinstance(member, Consumer) and status == "SUCCESS":
-            run.consumer_ended(member, State.STOPPED)
-        elif isinstance(member, Consumer) and status == "KILLED" and is_cancel(text):
-            member.state = State.FAILED
-            run.cancel()
-        elif isinstance(member, Consumer):
-            run.consumer_lost(member, lost(member, text), is_killed=status == "KILLED")
+        elif member.state is State.LOST and run is not None:
+            with self._contained(member.exchange_id, "the status of a task"):
+                run.verdict(member, status, text)
 
     def task_ended(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         """Handle the end of a task that stopped early, or that a second attempt waits for.
@@ -183,8 +203,11 @@ class Coordinator:
         A consumer that stops early sends no error, as after a LIMIT. If its task failed in a function
         above the consumer, its retries get that error and do not run the producers again.
         """
-        if not self.outcomes.end(consumer) or status == "SUCCESS":
-            return
+        if self.outcomes.end(consumer) and status != "SUCCESS":
+            with self._contained(consumer.exchange_id, "the outcome of a task"):
+                self._task_ended(consumer, status, text, now)
+
+    def _task_ended(self, consumer: Consumer, status: str, text: str, now: float) -> None:
         is_news = consumer.is_present or consumer.state is State.STOPPED
         if status == "FAILED" and is_news and not (is_gone(text) and self._retries.tasks > 1):
             self._fail_stage(consumer, lost(consumer, text))
@@ -199,34 +222,81 @@ class Coordinator:
         for copy in self.outcomes.release(consumer):
             self._arrive(copy, now)
 
-    def stage_facts(self, facts: Mapping[int, StageFacts]) -> None:
-        """Update the stages that have consumers."""
+    def stage_facts(self, facts: Mapping[StageKey, StageFacts]) -> None:
+        """Update the stages that have consumers, of those that are stages of their exchange."""
         self.formation.facts.update(facts)
-        for stage, fact in facts.items():
+        self.members.confirm(facts)
+        for key, fact in facts.items():
             if fact.has_ended:
-                self._stage_ended(stage, well=fact.status == "COMPLETE")
+                with self._contained(key[0], "the end of a stage"):
+                    self._stage_ended(key, well=fact.status == "COMPLETE")
+
+    def refuse(self, keys: Iterable[StageKey]) -> None:
+        """Turn away the consumers that name a stage which does not read their exchange."""
+        for key in keys:
+            with self._contained(key[0], "a stage of another exchange"):
+                cause = foreign(*key)
+                self._refuse(key, cause)
+                for run in [run for run in self.live_runs if run.key == key]:
+                    run.fail(cause)
+                for consumer in [c for c in self.consumers if c.key == key]:
+                    consumer.state = State.FAILED
 
     def job_ended(self, number: int, epoch: int, error: Cause | None, partitions: set[int]) -> None:
         """Handle the end of the producer job of an epoch."""
-        if number in self.runs:
-            self.runs[number].job_finished(epoch, error, partitions)
+        run = self.runs.get(number)
+        if run is not None:
+            with self._contained(run.exchange_id, "the end of a producer job"):
+                run.job_finished(epoch, error, partitions)
 
     def tick(self, now: float) -> None:
         """Form runs, end one if none can go on, and do what is due."""
-        held = {c.attempt for c in self.consumers if c.is_present and c.holds_slot}
+        counted = self.counted
+        held = {c.attempt for c in counted if c.is_present and c.holds_slot}
         # Until Spark has answered, count only our own tasks.
         slots = self.slot_facts or SlotFacts(self.slots, len(held) + self.blocked)
-        for run in self.formation.form(self.consumers, 0 < self.slots <= len(held), now):
-            self.runs[run.number] = run
-            mixed = self.indeterminate.refusal(run)
-            run.epochs.submit() if mixed is None else run.fail(mixed)
+        ended, all_held = self.formation.ended(self.consumers), 0 < self.slots <= len(held)
+        for key in self.formation.keys:
+            with self._contained(key[0], "the forming of a run"):
+                gone = len(ended.get(key[1], ()))
+                for run in self.formation.form(key, gone, now, slots_are_held=all_held):
+                    self.runs[run.number] = run
+                    mixed = self.indeterminate.refusal(run)
+                    run.epochs.submit() if mixed is None else run.fail(mixed)
         if self.slots:
             runs = list(self.runs.values())
-            self._deadlocks.check(Snapshot(runs, self.consumers, self.blocked, slots), now)
-        for run in self.runs.values():
-            run.waits_for_slots = run.state is RunState.FORMING and 0 < slots.there <= len(held)
-            run.tick(now)
+            self._deadlocks.check(Snapshot(runs, counted, self.blocked, slots), now)
+        for run in list(self.runs.values()):
+            with self._contained(run.exchange_id, "a run"):
+                forms = run.state is RunState.FORMING
+                run.waits_for_slots = forms and 0 < slots.there <= len(held)
+                run.tick(now)
         self._forget(now)
+
+    def withdraw(self, exchange_id: bytes) -> None:
+        """Forget an exchange that no DataFrame has any more, once its last run is over."""
+        self._withdrawn.add(exchange_id)
+
+    def broke(self, exchange_id: bytes, doing: str, error: Exception) -> Cause:
+        """End all that an exchange has, because of an error in this code; return the cause."""
+        cause = bug(doing, error)
+        self.effects.append(Broken(exchange_id, cause))
+        without_run = [c for c in self.consumers if c.is_present and not c.run]
+        for consumer in [c for c in without_run if c.exchange_id == exchange_id]:
+            self.formation.drop(consumer)
+            consumer.state = State.FAILED
+            self._abort(consumer, cause)
+        for run in [run for run in self.live_runs if run.exchange_id == exchange_id]:
+            run.fail(cause)
+        return cause
+
+    @contextlib.contextmanager
+    def _contained(self, exchange_id: bytes, doing: str) -> Iterator[None]:
+        """Let an error in the code below end this exchange alone."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - a bug: the exchange and the log get its cause
+            self.broke(exchange_id, doing, error)
 
     def close(self) -> None:
         """End everything: the Spark context is gone."""
@@ -247,7 +317,7 @@ class Coordinator:
             raise ProtocolError(f"a consumer of subpartition {consumer.index}, of {partitions}")
         first = self.outcomes.first_attempt(consumer, self.consumers)
         self.members[connection] = consumer
-        cause = self._failed.get((exchange, consumer.stage))
+        cause = self._failed.get(consumer.key)
         if cause is not None:
             self._abort(consumer, cause)
         elif first is not None:
@@ -268,8 +338,12 @@ class Coordinator:
         self.formation.arrive(consumer, self.live_runs, now)
 
     def _producer(self, connection: int, exchange_id: bytes, message: Message) -> None:
+        if not self.exchanges[exchange_id].num_partitions:
+            raise ProtocolError("a producer of a kept exchange, which has none that connect")
         fields = (message["stage"], message["partition"], message["attempt"])
-        producer = Producer(connection, exchange_id, *fields, epoch=message.epoch)
+        producer = Producer(
+            connection, exchange_id, *fields, epoch=message.epoch, named_run=message.run
+        )
         self.members[connection] = producer
         run = self.runs.get(message.run)
         if run is None or run.exchange_id != exchange_id or run.epoch != message.epoch:
@@ -279,6 +353,8 @@ class Coordinator:
         run.producer_arrived(producer)
 
     def _of_consumer(self, consumer: Consumer, message: Message) -> None:
+        if message.run not in {0, consumer.run}:
+            raise ProtocolError(f"a {message.kind} message of another run")
         run = self.runs.get(consumer.run)
         match message.kind:
             case "PROGRESS":
@@ -336,6 +412,8 @@ class Coordinator:
         cause = Cause.from_fields(message.fields)
         if run is None:
             member.state = State.FAILED
+            if isinstance(member, Consumer):
+                self.formation.drop(member)
         elif cause.is_second_hand:
             # The member waits for the end of the epoch or of the run.
             if run.is_over:
@@ -347,9 +425,9 @@ class Coordinator:
             if not cause.is_cancelled:
                 run.fail(cause)
 
-    def _stage_ended(self, stage: int, *, well: bool) -> None:
+    def _stage_ended(self, key: StageKey, *, well: bool) -> None:
         for run in self.live_runs:
-            if run.stage != stage or run.roster.asks_spark:
+            if run.key != key or run.roster.asks_spark:
                 continue
             if not well:
                 run.epochs.stage_failed()
@@ -358,7 +436,7 @@ class Coordinator:
                 if consumer.is_present:
                     self._abort(consumer, CANCELLED)
                 run.consumer_ended(consumer, State.STOPPED)
-        for consumer in [c for c in self.formation.waiting if c.stage == stage]:
+        for consumer in [c for c in self.formation.waiting if c.key == key]:
             self.formation.drop(consumer)
             self._abort(consumer, CANCELLED)
 
@@ -367,13 +445,13 @@ class Coordinator:
         if run is not None and not run.is_over:
             run.fail(cause)
         else:
-            self._refuse((consumer.exchange_id, consumer.stage), cause)
+            self._refuse(consumer.key, cause)
 
-    def _refuse(self, key: tuple[bytes, int], cause: Cause) -> None:
+    def _refuse(self, key: StageKey, cause: Cause) -> None:
         """Abort the waiting and all later consumers of this exchange and stage with a cause."""
         self._failed.add(key, cause)
         for consumer in self.consumers:
-            if (consumer.exchange_id, consumer.stage) == key and (
+            if consumer.key == key and (
                 consumer in self.formation.waiting or consumer.state is State.PARKED
             ):
                 self.formation.drop(consumer)
@@ -386,12 +464,18 @@ class Coordinator:
         for number, run in list(self.runs.items()):
             gone = not any(member.is_present for member in run.roster.members)
             if not (run.is_over and run.epochs.job_ended and gone and now > run.ended_at):
-                stages.add(run.stage)
+                stages.add(run.key)
             # Connected members may still send messages of their run, and new effects name it.
             elif run.ended_at and number not in connected:
                 del self.runs[number]
         self.outcomes.forget(now, self._failed)
         self.formation.forget(stages)
+        for exchange_id in self._withdrawn - {run.exchange_id for run in self.runs.values()}:
+            self._withdrawn.discard(exchange_id)
+            self.exchanges.pop(exchange_id, None)
+            self._failed.drop(exchange_id)
+            self.indeterminate.drop(exchange_id)
+            self.effects.append(Withdrawn(exchange_id))
 
     def _new_run(self, exchange_id: bytes, stage: int, now: float) -> Run:
         self._numbers += 1

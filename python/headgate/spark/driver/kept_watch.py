@@ -13,12 +13,13 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.kept import runs as kept_runs
 from headgate.spark.driver.kept.runs import KeptRuns
+from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.scheduler.facts import is_gone
 from headgate.spark.driver.scheduler.task_sets import stage_counts
 from headgate.spark.progress import latest
@@ -57,6 +58,7 @@ class KeptWatch:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         self._context = context
         self._runs = runs
+        self._lifetimes = PlanLifetimes(context)
         self._has_sparks_bar = conf.get("spark.ui.showConsoleProgress") == "true"
         #: Exchange -> its option ``progress``.
         self._progress: dict[str, str] = {}
@@ -73,6 +75,14 @@ class KeptWatch:
         """Have the progress of an exchange's runs drawn as its option says."""
         self._progress[exchange] = progress
 
+    def live_with(self, exchange: str, part: Any) -> None:
+        """Forget an exchange once a part of its plan is garbage, see :meth:`PlanLifetimes.add`."""
+        self._lifetimes.add(part, lambda: self._forget(exchange))
+
+    def _forget(self, exchange: str) -> None:
+        self._progress.pop(exchange, None)
+        self._runs.forget(exchange)
+
     def _watch(self) -> None:
         with self._socket:
             live: list[KeptRun] = []
@@ -83,6 +93,7 @@ class KeptWatch:
                     continue
                 try:
                     live = self._runs.live()
+                    self._lifetimes.look()
                 except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                     if not is_gone(self._context):
                         _LOG.debug("Spark did not answer: %s", error)
@@ -145,6 +156,20 @@ def listener_of(session: SparkSession, exchange: str, progress: str) -> Listener
                 return None
     watch.add(exchange, progress)
     return watch.listener
+
+
+def live_with(session: SparkSession, exchange: str, part: Any) -> None:
+    """Forget an exchange whose progress is drawn once a part in the JVM of its plan is garbage.
+
+    Args:
+        session: of the exchange.
+        exchange: its name.
+        part: see :meth:`PlanLifetimes.add`.
+    """
+    with _LOCK:
+        watch = _watches.get(session.sparkContext.applicationId)
+    if watch is not None:
+        watch.live_with(exchange, part)
 
 
 def _began(runs: KeptRuns, run: KeptRun) -> None:

@@ -1,4 +1,7 @@
-"""The coordinator's thread on the driver: sockets in, messages out, one selector."""
+"""The coordinator's thread on the driver: sockets in, messages out, one selector.
+
+An error in one message, effect or request of another thread ends no other exchange, and not the thread.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,13 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
-from headgate.errors import HeadgateError, ProtocolError
+from headgate.errors import HeadgateError, InternalError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.listener import Listener
 from headgate.spark.driver.logs import say
 from headgate.spark.driver.runs.members import (
     AskVerdict,
+    Broken,
     Cancel,
     Effect,
     Ended,
@@ -25,12 +30,13 @@ from headgate.spark.driver.runs.members import (
     Member,
     Send,
     Submit,
+    Withdrawn,
 )
 from headgate.spark.wire.channel import CoordinatorLink
 from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from headgate._native import ControlKey
     from headgate.spark.driver.runs.epoch_causes import Retries
@@ -72,6 +78,9 @@ class SparkSide(Protocol):
     def ended(self, run: Run, cause: Cause | None) -> None:
         """Handle the end of a run."""
 
+    def withdrawn(self, exchange_id: bytes) -> None:
+        """Forget an exchange that the coordinator has forgotten."""
+
     def tick(self, coordinator: Coordinator) -> None:
         """Read the state of the coordinator, in each turn of the loop."""
 
@@ -87,6 +96,8 @@ class _Connection:
         self.heartbeat_timeout = 0.0
         #: Number of the worker at the heartbeats' thread.
         self.target: int | None = None
+        #: True once it was told the places of a kept exchange's producers.
+        self.has_places = False
 
 
 class Server:
@@ -117,6 +128,7 @@ class Server:
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
         self._refused = 0
+        self._failures = 0
         self._tokens: dict[str, int] = {}
         self._heartbeats = Heartbeats()
         #: Seconds in which the loop ran. Time in which it could not run counts as no peer's silence.
@@ -124,13 +136,11 @@ class Server:
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.create_server((bind_host, 0), backlog=256)
-        self._listener.setblocking(False)
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = Listener(bind_host, self._selector, 0)
+        self.port: int = self._listener.port
         self._wake_in, self._wake_out = socket.socketpair()
         for sock in (self._wake_in, self._wake_out):
             sock.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, 0)
         self._selector.register(self._wake_out, selectors.EVENT_READ, -1)
         self._side = make_side(self)
         self._thread = threading.Thread(target=self._loop, name="headgate-coordinator", daemon=True)
@@ -176,7 +186,7 @@ class Server:
 
     def _round(self) -> None:
         timeout = _TICK if self.coordinator.members or self.coordinator.runs else _IDLE
-        ready = self._selector.select(timeout)
+        ready = self._selector.select(self._listener.timeout(timeout))
         now = time.monotonic()
         self._clock += min(_IDLE, now - self._looked)
         self._looked = now
@@ -188,20 +198,42 @@ class Server:
             else:
                 self._serve(key.data, events)
         while not self._inbox.empty():
-            self._inbox.get()()
+            with self._contained("a request of another thread"):
+                self._inbox.get()()
+        self._listener.tick(now)
         self._expire()
-        self.coordinator.tick(time.monotonic())
-        self._side.tick(self.coordinator)
+        with self._contained("its turn"):
+            self.coordinator.tick(time.monotonic())
+        with self._contained("its look at the runs"):
+            self._side.tick(self.coordinator)
         self._do_all(self.coordinator.take_effects())
 
-    def _accept(self) -> None:
+    @contextlib.contextmanager
+    def _contained(self, doing: str, exchange_id: bytes | None = None) -> Iterator[None]:
+        """Let an error in the code below end what it is about, and nothing else.
+
+        Args:
+            doing: its work, for the log.
+            exchange_id: the exchange that ends; None if the error is about no one.
+        """
         try:
-            sock, address = self._listener.accept()
-        except OSError:
-            return  # the peer gave up before we looked
+            yield
+        except Exception as error:  # noqa: BLE001 - a bug; the exchange and the log get its cause
+            self._failures += 1
+            if self._failures <= _NAMED or self._failures % _COUNTED == 0:
+                words = "the coordinator failed at %s, number %d of its kind\n%s"
+                say(logging.ERROR, words, doing, self._failures, traceback.format_exc())
+            if exchange_id is not None:
+                self.coordinator.broke(exchange_id, doing, error)
+
+    def _accept(self) -> None:
+        accepted = self._listener.accept(self._looked)
+        if accepted is None:
+            return
+        sock, host = accepted
         sock.setblocking(False)
         self._numbers += 1
-        connection = _Connection(sock, address[0], CoordinatorLink(self._keys), self._clock)
+        connection = _Connection(sock, host, CoordinatorLink(self._keys), self._clock)
         self._connections[self._numbers] = connection
         self._selector.register(sock, selectors.EVENT_READ, self._numbers)
         pending = [n for n, c in self._connections.items() if not c.link.established]
@@ -229,6 +261,13 @@ class Server:
             self._close(number, error)
         except OSError:
             self._close(number)
+        except Exception as error:
+            link = connection.link
+            with self._contained(
+                "a worker's bytes", link.exchange_id if link.established else None
+            ):
+                raise
+            self._close(number, InternalError(f"the coordinator failed: {error}"))
 
     def _reject(self, connection: _Connection) -> None:
         """Tell a peer why its handshake failed, if its socket takes the bytes at once."""
@@ -248,14 +287,23 @@ class Server:
                 self._hear(number, connection, message["control"])
                 return
             if message.kind == "ASK_PLACES":
-                for reply in self._places(link.exchange_id):
-                    link.send(reply)
+                self._tell_places(connection)
                 continue
             now = time.monotonic()
             self.coordinator.message(number, link.exchange_id, message, now)
 
+    def _tell_places(self, connection: _Connection) -> None:
+        """Answer once: a worker could ask more often than it reads."""
+        if connection.has_places:
+            raise ProtocolError("a second ASK_PLACES message of one connection")
+        connection.has_places = True
+        for reply in self._places(connection.link.exchange_id):
+            connection.link.send(reply)
+
     def _established(self, number: int, connection: _Connection) -> None:
-        facts = self.coordinator.exchanges[connection.link.exchange_id]
+        facts = self.coordinator.exchanges.get(connection.link.exchange_id)
+        if facts is None:
+            raise ProtocolError("the exchange of this task is gone")
         connection.heartbeat_timeout = facts.heartbeat_timeout
         connection.since = self._clock
         keep_alive(connection.sock, facts.heartbeat_timeout)
@@ -266,7 +314,12 @@ class Server:
         if number in self.coordinator.members:
             raise ProtocolError("an unexpected HEARTBEAT message")
         connection = self._connections.get(self._tokens.get(token, 0))
-        if connection is None or connection.target is not None:
+        exchange_id = beside.link.exchange_id
+        if (
+            connection is None
+            or connection.target is not None
+            or connection.link.exchange_id != exchange_id
+        ):
             self._close(number)  # that worker is gone already
             return
         self._forget(number)
@@ -284,7 +337,7 @@ class Server:
         link = connection.link
         while link.pending:
             try:
-                link.written(connection.sock.send(link.output()[:_CHUNK]))
+                link.written(connection.sock.send(link.output()))
             except BlockingIOError:
                 break
         if link.pending > MAX_OUTPUT:
@@ -325,28 +378,51 @@ class Server:
             match effect:
                 case Send(connection=number, message=message):
                     if number in self._connections:
-                        self._connections[number].link.send(message)
+                        link = self._connections[number].link
+                        with self._contained(f"a {message.kind} message", link.exchange_id):
+                            link.send(message)
                         touched.add(number)
+                case Broken(exchange_id=exchange_id, cause=cause):
+                    words = "exchange %s ends, the others go on: %s\n%s"
+                    name = exchange_id.hex()[:4]
+                    say(logging.ERROR, words, name, cause.summary, cause.text)
+                case Withdrawn(exchange_id=exchange_id):
+                    self._side.withdrawn(exchange_id)
+                case Kill(member=member) | AskVerdict(member=member):
+                    with self._contained("a question to Spark", member.exchange_id):
+                        self._ask_about(effect, member)
                 case _:
-                    self._ask_spark(effect)
+                    run = self.coordinator.runs.get(effect.run)
+                    if run is not None:
+                        with self._contained("a request to Spark", run.exchange_id):
+                            self._ask_spark(effect, run)
         for number in touched:
             self._serve(number, 0)
 
-    def _ask_spark(self, effect: Effect) -> None:
-        runs = self.coordinator.runs
+    def _ask_about(self, effect: Kill | AskVerdict, member: Member) -> None:
+        if isinstance(effect, Kill):
+            self._side.kill(member, effect.reason)
+        else:
+            self._side.ask_verdict(member)
+
+    def _ask_spark(self, effect: Submit | Cancel | EpochEnded | Ended, run: Run) -> None:
         match effect:
-            case Submit(run=run):
-                self._side.submit(runs[run])
-            case Cancel(run=run, epoch=epoch):
-                self._side.cancel(runs[run], epoch)
-            case AskVerdict(member=member):
-                self._side.ask_verdict(member)
-            case Kill(member=member, reason=reason):
-                self._side.kill(member, reason)
-            case EpochEnded(run=run, epoch=epoch, cause=cause):
-                self._side.epoch_ended(runs[run], epoch, cause)
-            case Ended(run=run, cause=cause):
-                self._side.ended(runs[run], cause)
+            case Submit():
+                self._submit(run)
+            case Cancel(epoch=epoch):
+                self._side.cancel(run, epoch)
+            case EpochEnded(epoch=epoch, cause=cause):
+                self._side.epoch_ended(run, epoch, cause)
+            case Ended(cause=cause):
+                self._side.ended(run, cause)
+
+    def _submit(self, run: Run) -> None:
+        try:
+            self._side.submit(run)
+        except Exception:
+            # It has no thread that would tell so.
+            run.epochs.jobs.ended(run.epoch)
+            raise
 
     def _close(self, number: int, error: HeadgateError | None = None) -> None:
         connection = self._forget(number)
@@ -370,5 +446,5 @@ class Server:
         self._connections.clear()
         self._heartbeats.close()
         self._selector.close()
-        for sock in (self._listener, self._wake_in, self._wake_out):
-            sock.close()
+        for closing in (self._listener, self._wake_in, self._wake_out):
+            closing.close()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 _TAG: Final = 16
+#: Most bytes of output that are copied for one write.
+_CHUNK: Final = 64 * 1024
 
 
 def control_key(secret: bytes, exchange_id: bytes) -> ControlKey:
@@ -69,9 +71,10 @@ class Link:
         """Number of bytes to write."""
         return len(self._output)
 
-    def output(self) -> memoryview:
-        """Return the bytes to write; report written ones with :meth:`written`."""
-        return memoryview(bytes(self._output))
+    def output(self) -> bytes:
+        """Return the next bytes to write, at most 64 KiB; report written ones with :meth:`written`."""
+        with memoryview(self._output) as view:
+            return bytes(view[:_CHUNK])
 
     def written(self, count: int) -> None:
         """Drop the first ``count`` bytes of the output."""

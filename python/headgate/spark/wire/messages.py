@@ -36,6 +36,8 @@ MAX_SPLIT_ID: Final = 2_000
 MAX_EVENT_NAME: Final = 200
 #: Most splits, or ids of splits, in one message.
 MAX_SPLITS: Final = 500
+#: Above all numbers that Spark has as an int: of stages, partitions and their attempts.
+MAX_NUMBER: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
+def _is_number(value: Any) -> bool:
+    return _is_count(value) and value < MAX_NUMBER
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_TEXT
 
@@ -72,7 +78,7 @@ def _is_id(value: Any) -> bool:
 
 
 def _is_indexes(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MAX_INDEXES and all(map(_is_count, value))
+    return isinstance(value, list) and len(value) <= MAX_INDEXES and all(map(_is_number, value))
 
 
 def _is_ms(value: Any) -> bool:
@@ -162,12 +168,12 @@ _PLACE: Final[Checks] = {
 FIELDS: Final[dict[str, Checks]] = {
     # worker -> coordinator
     "CONSUMER": {
-        "stage": _is_count,
-        "partition": _is_count,
+        "stage": _is_number,
+        "partition": _is_number,
         "attempt": _is_count,
-        "index": _is_count,
+        "index": _is_number,
     },
-    "PRODUCER": {"stage": _is_count, "partition": _is_count, "attempt": _is_count},
+    "PRODUCER": {"stage": _is_number, "partition": _is_number, "attempt": _is_count},
     "REGISTERED": _PLACE,
     "PROGRESS": {"rows": _is_count, "bytes": _is_count, **_TIMES},
     "DONE": _TOTALS,
@@ -198,12 +204,12 @@ FIELDS: Final[dict[str, Checks]] = {
     "ALIGN": {"ms": _is_ms},
     # coordinator -> consumer
     "START": {},
-    "PARTITION": {"producer": _is_count, "attempt": _is_count, **_PLACE},
-    "SEALED": {"producers": _is_count},
+    "PARTITION": {"producer": _is_number, "attempt": _is_count, **_PLACE},
+    "SEALED": {"producers": _is_number},
     # coordinator -> producer
     "WAIT": {},
     "GO": {"wanted": _is_indexes},
-    "CONSUMER_GONE": {"index": _is_count},
+    "CONSUMER_GONE": {"index": _is_number},
     "FINISH": {},
     # coordinator -> both
     "EPOCH_ENDED": _CAUSE,
@@ -266,7 +272,7 @@ def _check(kind: Any, run: Any, epoch: Any, fields: Mapping[str, Any]) -> None:
     known = FIELDS.get(kind) if isinstance(kind, str) else None
     if known is None:
         raise ProtocolError(f"unknown message {cut(repr(kind), 40)}")
-    if not _is_count(run) or not _is_count(epoch):
+    if not _is_number(run) or not _is_number(epoch):
         raise ProtocolError(f"a {kind} message without run and epoch")
     if not set(fields) <= set(known) or (len(fields) < len(known) and kind != "PROGRESS"):
         raise ProtocolError(f"a {kind} message does not have the fields {', '.join(known)}")

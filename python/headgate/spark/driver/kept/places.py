@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.spark.wire.messages import Message
@@ -19,7 +20,8 @@ _UNKNOWN: Final = -1
 class KeptPlaces:
     """The hosts that serve the producers of an application's kept exchanges.
 
-    It forgets none, because a DataFrame may be read again at any time, so it takes 16 bytes a producer.
+    It takes 16 bytes a producer. A DataFrame may be read again at any time, so it forgets an exchange
+    only when it is told to.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,11 @@ class KeptPlaces:
             attempts[producer] = attempt
             hosts[producer] = self._hosts.setdefault(host, len(self._hosts))
 
+    def forget(self, exchange: str) -> None:
+        """Drop an exchange: nobody can read it any more."""
+        with self._lock:
+            self._placed.pop(exchange, None)
+
     def messages(self, exchange: str) -> list[Message]:
         """Return PLACES messages with the hosts that serve the producers of an exchange."""
         with self._lock:
@@ -53,6 +60,27 @@ class KeptPlaces:
             [known[number].host, known[number].port, known[number].process] for number in index
         ]
         return _messages(hosts, [[task, attempt, index[number]] for task, attempt, number in found])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesOfExchange:
+    """The hosts of one exchange.
+
+    Attributes:
+        places: those of all.
+        exchange: its name.
+    """
+
+    places: KeptPlaces
+    exchange: str
+
+    def messages(self) -> list[Message]:
+        """Return PLACES messages with the hosts that serve its producers."""
+        return self.places.messages(self.exchange)
+
+    def forget(self) -> None:
+        """Drop the exchange."""
+        self.places.forget(self.exchange)
 
 
 def _messages(hosts: list[list[Any]], placed: list[list[int]]) -> list[Message]:

@@ -179,6 +179,12 @@ class KeptRuns:
         error = str(text.get()) if text.isDefined() else ""
         return failed(error) if error else DONE
 
+    def forget(self, exchange: str) -> None:
+        """Drop the runs of an exchange that nobody can run any more."""
+        with self._lock:
+            for key in [key for key in self._runs if key[0] == exchange]:
+                self._live.pop(self._runs.pop(key).number, None)
+
     def start(self, notice: Notice) -> None:
         """Take a notice of a task that has started. Later ones of the same stage add nothing."""
         now = time.monotonic()

@@ -28,14 +28,19 @@ class IndeterminateExchanges:
         """Mark an exchange: it places rows by their order and its input has none, for example."""
         self._exchanges.add(exchange_id)
 
+    def drop(self, exchange_id: bytes) -> None:
+        """Forget an exchange."""
+        self._exchanges.discard(exchange_id)
+        self._yielded.drop(exchange_id)
+
     def yielded(self, consumer: Consumer) -> None:
         """Record that Spark has all rows of a partition."""
         if consumer.exchange_id in self._exchanges:
-            self._yielded.add((consumer.exchange_id, consumer.stage), None)
+            self._yielded.add(consumer.key, None)
 
     def refusal(self, run: Run) -> Cause | None:
         """Return why a run must not begin; None if it may."""
-        if (run.exchange_id, run.stage) not in self._yielded:
+        if run.key not in self._yielded:
             return None
         return Cause(
             errors.IntegrityError.code,

@@ -82,3 +82,26 @@ def unproven(taken: set[int], partitions: set[int]) -> Cause:
         f"producers {wrong} ended without a proof that their rows were taken",
         have=f"{len(taken)} of {len(partitions)} producers",
     )
+
+
+def foreign(exchange_id: bytes, stage: int) -> Cause:
+    """Return the cause for a consumer that named a stage which does not read its exchange."""
+    return Cause(
+        errors.ProtocolError.code,
+        f"a worker named stage {stage}, which does not read its exchange",
+        asked=f"a consumer of exchange {exchange_id.hex()[:4]}",
+        remedy="see SECURITY.md: a worker may name tasks of its own exchange only",
+    )
+
+
+def bug(doing: str, error: Exception) -> Cause:
+    """Return the cause for an error in the coordinator's own code.
+
+    Args:
+        doing: its work, as words.
+        error: the exception.
+    """
+    known = Cause.of(error)
+    words = f"the coordinator failed at {doing}: {known.summary}"
+    remedy = errors.InternalError.default_remedy
+    return Cause(errors.InternalError.code, words, remedy=remedy, text=known.text)

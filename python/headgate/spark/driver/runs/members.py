@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from headgate.spark.wire.messages import Message
 
 
+#: An exchange and the stage of its consumers: two exchanges may have theirs in one stage.
+StageKey = tuple[bytes, int]
 #: Spark's status of a task that has ended.
 ENDED: Final = frozenset({"SUCCESS", "FAILED", "KILLED"})
 
@@ -75,6 +77,11 @@ class Member:
     broken: HeadgateError | None = None
 
     @property
+    def key(self) -> StageKey:
+        """Its exchange and the stage that it named."""
+        return self.exchange_id, self.stage
+
+    @property
     def is_present(self) -> bool:
         """True while its task runs, as far as is known."""
         return self.state in {State.LIVE, State.PARKED, State.LOST, State.ENDING}
@@ -92,6 +99,8 @@ class Consumer(Member):
     index: int = 0
     #: True if its task takes a slot, False if a share of a core.
     holds_slot: bool = True
+    #: True once Spark has been seen to run this attempt in this stage, which is one of its exchange.
+    is_confirmed: bool = False
     since: float = 0.0
     #: True once it was sent START in this epoch.
     started: bool = False
@@ -114,6 +123,8 @@ class Producer(Member):
 
     place: dict[str, str | int] = field(default_factory=dict)
     epoch: int = 0
+    #: The run that it named; ``run`` stays 0 if that one is over or of another exchange.
+    named_run: int = 0
     #: True once it has acknowledged the end of its epoch: its own end is no loss then.
     has_heard: bool = False
     #: The readers of its epoch, if it reads a source.
@@ -190,4 +201,19 @@ class Ended:
     cause: Cause | None
 
 
-Effect = Send | Submit | Cancel | AskVerdict | Kill | EpochEnded | Ended
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """An exchange was ended by an error in the coordinator's own code; the others go on."""
+
+    exchange_id: bytes
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """An exchange is forgotten: no DataFrame has it, and its last run is over."""
+
+    exchange_id: bytes
+
+
+Effect = Send | Submit | Cancel | AskVerdict | Kill | EpochEnded | Ended | Broken | Withdrawn

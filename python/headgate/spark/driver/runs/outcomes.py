@@ -27,23 +27,23 @@ class PendingOutcomes:
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        #: Task attempt -> consumer whose outcome Spark is asked for.
-        self.consumers: dict[int, Consumer] = {}
-        #: Second attempt -> task attempt of the first one.
-        self._copies: dict[Consumer, int] = {}
+        #: Exchange and task attempt -> consumer whose outcome Spark is asked for.
+        self.consumers: dict[tuple[bytes, int], Consumer] = {}
+        #: Second attempt -> exchange and task attempt of the first one.
+        self._copies: dict[Consumer, tuple[bytes, int]] = {}
 
     def begin(self, consumer: Consumer) -> None:
         """Ask Spark for the outcome of a consumer's task."""
-        self.consumers[consumer.attempt] = consumer
+        self.consumers[_key(consumer)] = consumer
 
     def first_attempt(self, consumer: Consumer, others: Iterable[Consumer]) -> Consumer | None:
         """Return the consumer that this one is a second attempt of, as under speculation.
 
         A second attempt also comes after a failure that Spark has not reported yet.
         """
-        key = (consumer.exchange_id, consumer.stage, consumer.partition, consumer.index)
+        key = (*consumer.key, consumer.partition, consumer.index)
         for other in (*others, *self.consumers.values()):
-            theirs = (other.exchange_id, other.stage, other.partition, other.index)
+            theirs = (*other.key, other.partition, other.index)
             counts = other.is_present or other.state is State.STOPPED
             if theirs == key and counts and other.attempt != consumer.attempt:
                 return other
@@ -52,16 +52,16 @@ class PendingOutcomes:
     def park(self, copy: Consumer, first: Consumer) -> None:
         """Let a second attempt wait for the outcome of the first one."""
         copy.state = State.PARKED
-        self._copies[copy] = first.attempt
+        self._copies[copy] = _key(first)
         self.begin(first)
 
     def end(self, consumer: Consumer) -> bool:
         """Stop asking, as Spark has answered; return False if nothing was asked."""
-        return self.consumers.pop(consumer.attempt, None) is not None
+        return self.consumers.pop(_key(consumer), None) is not None
 
     def release(self, consumer: Consumer) -> list[Consumer]:
         """Return the second attempts of a consumer that are still there, live again."""
-        copies = [copy for copy, first in self._copies.items() if first == consumer.attempt]
+        copies = [copy for copy, first in self._copies.items() if first == _key(consumer)]
         for copy in copies:
             del self._copies[copy]
         free = [copy for copy in copies if copy.state is State.PARKED]
@@ -81,5 +81,9 @@ class PendingOutcomes:
         answered = set(failed)
         for attempt, consumer in list(self.consumers.items()):
             is_old = now - consumer.since > self._timing.outcome and attempt not in waited_for
-            if is_old or (consumer.exchange_id, consumer.stage) in answered:
+            if is_old or consumer.key in answered:
                 del self.consumers[attempt]
+
+
+def _key(consumer: Consumer) -> tuple[bytes, int]:
+    return consumer.exchange_id, consumer.attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.spark.driver.runs.epochs import Epochs, RunState
-from headgate.spark.driver.runs.losses import is_gone, unproven
+from headgate.spark.driver.runs.losses import OURS, is_cancel, is_gone, lost, unproven
 from headgate.spark.driver.runs.members import (
     ENDED,
     AskVerdict,
@@ -13,6 +13,7 @@ from headgate.spark.driver.runs.members import (
     Effect,
     Member,
     Producer,
+    StageKey,
     State,
 )
 from headgate.spark.driver.runs.roster import Roster
@@ -66,6 +67,11 @@ class Run:
         self.waits_for_slots = False
 
     @property
+    def key(self) -> StageKey:
+        """Its exchange and the stage of its consumers."""
+        return self.exchange_id, self.stage
+
+    @property
     def state(self) -> RunState:
         """The state of its epochs."""
         return self.epochs.state
@@ -100,8 +106,7 @@ class Run:
 
     def missing(self, consumer: Consumer) -> Consumer | None:
         """Return the lost consumer whose place a further attempt of its task can take."""
-        mine = (self.exchange_id, self.stage) == (consumer.exchange_id, consumer.stage)
-        if not mine or self.state not in {
+        if self.key != consumer.key or self.state not in {
             RunState.FORMING,
             RunState.FLOWING,
             RunState.RECOVERING,
@@ -221,6 +226,23 @@ class Run:
             self.epochs.causes.replace(cause, member)
         elif isinstance(member, Producer) and not is_former and not self._give_back(member):
             self._end_epoch(cause, member)
+
+    def verdict(self, member: Member, status: str, text: str) -> None:
+        """Handle Spark's status of a task whose connection closed before its last message."""
+        if self.state in {RunState.FINISHING, RunState.OVER}:
+            member.state = State.STOPPED
+        elif isinstance(member, Producer):
+            is_cancelled = status == "KILLED" and is_cancel(text)
+            # Our own cancellation with its epoch does not explain the loss.
+            cause = lost(member, "" if OURS in text else text)
+            self.producer_lost(member, "CANCELLED" if is_cancelled else status, cause)
+        elif isinstance(member, Consumer) and status == "SUCCESS":
+            self.consumer_ended(member, State.STOPPED)
+        elif isinstance(member, Consumer) and status == "KILLED" and is_cancel(text):
+            member.state = State.FAILED
+            self.cancel()
+        elif isinstance(member, Consumer):
+            self.consumer_lost(member, lost(member, text), is_killed=status == "KILLED")
 
     def producer_lost(self, producer: Producer, status: str, cause: Cause) -> None:
         """Handle Spark's answer about a producer's task; its status may be unknown."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.spark.driver.runs.formation import StageFacts
 from headgate.spark.driver.scheduler.slots import SlotCounter
-from headgate.spark.driver.scheduler.task_sets import stage_tasks
+from headgate.spark.driver.scheduler.task_sets import numbers, running_attempts, stage_tasks
 from headgate.spark.driver.scheduler.threads import driver_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from pyspark import RDD, SparkContext
 
@@ -33,15 +33,31 @@ class SparkFacts:
     def _scala(self) -> Any:
         return self._context._jsc.sc()  # noqa: SLF001 - see the class
 
-    def stages(self, stages: Iterable[int]) -> dict[int, StageFacts]:
-        """Return the last attempts of these stages, if Spark knows them."""
+    def stages(self, stages: Iterable[int], running_of: Container[int]) -> dict[int, StageFacts]:
+        """Return the last attempts of these stages, if Spark knows them.
+
+        Args:
+            stages: their ids.
+            running_of: stages whose running attempts are asked for too.
+        """
         found = {}
         for stage in stages:
             data = self._stage(stage)
             if data is not None:
-                status = str(data.status().toString())
-                found[stage] = StageFacts(status, data.numTasks(), data.numCompleteTasks())
+                found[stage] = StageFacts(
+                    str(data.status().toString()),
+                    data.numTasks(),
+                    data.numCompleteTasks(),
+                    _rdds(data),
+                    running_attempts(self._context, stage) if stage in running_of else None,
+                )
         return found
+
+    def stages_with_tag(self, tag: str) -> set[int]:
+        """Return the stages of the jobs that have a tag."""
+        tracker = self._scala.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
+        return {stage for job in jobs if job.isDefined() for stage in job.get().stageIds()}
 
     def task(self, stage: int, attempt: int) -> tuple[str, str]:
         """Return the status and the error text of a task attempt; empty when unknown."""
@@ -97,10 +113,10 @@ class SparkFacts:
 
         Such a task holds a slot without being a consumer.
         """
-        persisted = set(self._scala.getPersistentRDDs().keySet().mkString(",").split(",")) - {""}
+        persisted = numbers(self._scala.getPersistentRDDs().keySet())
         if not persisted:
             return 0
-        ours: set[str] = set()
+        ours: set[int] = set()
         for stage in stages:
             ours |= _rdds(self._stage(stage)) & persisted
         active = self._scala.statusTracker().getActiveStageIds() if ours else ()
@@ -133,5 +149,5 @@ def is_gone(context: SparkContext) -> bool:
     return context._jsc is None  # noqa: SLF001 - as PySpark checks it
 
 
-def _rdds(stage: Any) -> set[str]:
-    return set() if stage is None else set(stage.rddIds().mkString(",").split(","))
+def _rdds(stage: Any) -> frozenset[int]:
+    return frozenset() if stage is None else numbers(stage.rddIds())

@@ -13,7 +13,7 @@ from headgate import errors
 from headgate.spark.driver.logs import say
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.runs.losses import OURS
-from headgate.spark.driver.runs.members import ENDED
+from headgate.spark.driver.runs.members import ENDED, Producer
 from headgate.spark.driver.runs.readers import Readers
 from headgate.spark.driver.scheduler.facts import SparkFacts, is_gone
 from headgate.spark.driver.scheduler.rows import rdd_of
@@ -28,14 +28,15 @@ from headgate.spark.progress.stats import snapshot
 from headgate.spark.wire.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame
 
     from headgate.source.coordination import CoordinatorThread
     from headgate.spark.driver.coordinator import Coordinator
-    from headgate.spark.driver.runs.members import Consumer, Member
+    from headgate.spark.driver.runs.formation import StageFacts
+    from headgate.spark.driver.runs.members import Consumer, Member, StageKey
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.server import Server
     from headgate.spark.tasks.task import SourcePlan
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 #: Seconds between two looks at Spark while consumers wait, and while none does.
 _LOOK: Final = 0.25
 _IDLE: Final = 1.0
+#: Seconds between two looks for the consumers of a run that is about to start its producers.
+_CHECK: Final = 0.05
+#: Task attempts that an error names.
+_NAMED: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class Plan:
         producers: makes the producer DataFrame of a run and epoch.
         description: of the job, for Spark's UI.
         progress: the option of this name.
+        rdd: id of an RDD that is in each stage of consumers, and in no other one.
         source: the source that producers read; None where they have an input.
         places_by_order: True if the place of a row depends on the rows before it.
     """
@@ -60,6 +66,7 @@ class Plan:
     producers: Callable[[int, int], DataFrame]
     description: str
     progress: str
+    rdd: int
     source: SourcePlan | None = None
     places_by_order: bool = False
 
@@ -71,6 +78,8 @@ class Jobs:
         server: of the coordinator.
         context: the application.
         plans: exchange id -> plan; the application adds to it.
+        withdrawn: called with each exchange that the coordinator has forgotten.
+        look: called about once a second, in the thread that asks Spark.
         on_gone: called once, when the context has been stopped.
     """
 
@@ -79,18 +88,23 @@ class Jobs:
         server: Server,
         context: SparkContext,
         plans: dict[bytes, Plan],
+        withdrawn: Callable[[bytes], None],
+        look: Callable[[], None],
         on_gone: Callable[[], None],
     ) -> None:
         self._server = server
         self._context = context
         self._plans = plans
+        self.withdrawn = withdrawn
+        self._look_at_plans = look
         self._on_gone = on_gone
         self._facts = SparkFacts(context)
         self._waiting = Waiting(server.timing)
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._stages: set[int] = set()
-        #: Stages of the runs that form.
-        self._forming: set[int] = set()
+        self._stages: set[StageKey] = set()
+        #: Stages of the runs that form, and those with consumers that Spark has not been seen to run.
+        self._forming: set[StageKey] = set()
+        self._unconfirmed: set[int] = set()
         self._awaited_outcomes: list[Consumer] = []
         self._verdicts: list[tuple[Member, float]] = []
         self._closing = False
@@ -113,11 +127,14 @@ class Jobs:
         if source is not None:
             self._enumerate(run, source)
         name = f"headgate-job-{run.number}"
-        threading.Thread(target=self._job, args=(run, run.epoch), name=name, daemon=True).start()
+        consumers = frozenset(c.attempt for c in run.roster.live_consumers)
+        arguments = (run, run.epoch, consumers)
+        threading.Thread(target=self._job, args=arguments, name=name, daemon=True).start()
 
     def cancel(self, run: Run, epoch: int) -> None:
         """Cancel the producer job of an epoch."""
-        self._asked.put(lambda: self._context.cancelJobsWithTag(tag(run, epoch)))
+        named = tag(run.exchange_id, run.number, epoch)
+        self._asked.put(lambda: self._context.cancelJobsWithTag(named))
 
     def ask_verdict(self, member: Member) -> None:
         """Ask Spark for the status of a task."""
@@ -125,8 +142,8 @@ class Jobs:
         self._asked.put(lambda: self._verdicts.append((member, deadline)))
 
     def kill(self, member: Member, reason: str) -> None:
-        """Kill a task that Spark takes for running."""
-        self._asked.put(lambda: self._facts.kill(member.attempt, reason))
+        """Kill a task that Spark takes for running, if it is one of its exchange."""
+        self._asked.put(lambda: self._kill(member, reason))
 
     def epoch_ended(self, run: Run, epoch: int, cause: Cause) -> None:
         """Log the end of an epoch."""
@@ -151,12 +168,13 @@ class Jobs:
 
     def tick(self, coordinator: Coordinator) -> None:
         """Pass new stages to the watching thread; show progress."""
-        stages = coordinator.stages | {run.stage for run in coordinator.live_runs}
+        stages = coordinator.stages | {run.key for run in coordinator.live_runs}
         is_new, self._stages = bool(stages - self._stages), stages
+        self._unconfirmed = coordinator.members.unconfirmed
         if is_new:
             self._asked.put(_nothing)  # look at once
         forming = (run for run in coordinator.live_runs if run.state is RunState.FORMING)
-        self._forming = {run.stage for run in forming}
+        self._forming = {run.key for run in forming}
         self._awaited_outcomes = list(coordinator.outcomes.consumers.values())
         now = time.monotonic()
         PROGRESS.show(self, [self._drawn(run) for run in coordinator.live_runs], now)
@@ -173,6 +191,7 @@ class Jobs:
         while not self._closing:
             try:
                 self._look()
+                self._look_at_plans()
             except Exception as error:  # noqa: BLE001 - py4j raises anything when Spark stops
                 if not is_gone(self._context):
                     say(logging.DEBUG, "Spark did not answer: %s", error)
@@ -191,16 +210,24 @@ class Jobs:
                 self._asked.get()()
         except queue.Empty:
             pass  # no request: look anyway
+        if is_gone(self._context):
+            return
         # Ask again: a request may have added the first stage in a while.
-        if is_gone(self._context) or not self._is_busy:
+        if not self._is_busy:
             return
         self._answer_verdicts()
         self._report_outcomes()
-        facts = self._facts.stages(self._stages)
-        slots, blocked = self._facts.slots(), self._facts.blocked(self._forming)
+        keys = self._stages
+        known = self._facts.stages({stage for _, stage in keys}, self._unconfirmed)
+        own = {key for key in keys if self._reads(key[0], known.get(key[1]))}
+        facts = {key: known[key[1]] for key in own}
+        foreign = {key for key in keys - own if key[1] in known}
+        slots = self._facts.slots()
+        blocked = self._facts.blocked({stage for _, stage in self._forming & own})
 
         def told() -> None:
             coordinator = self._server.coordinator
+            coordinator.refuse(foreign)
             coordinator.slots = slots.there + slots.to_come
             coordinator.slot_facts = coordinator.whole(slots)
             coordinator.blocked = blocked
@@ -247,7 +274,46 @@ class Jobs:
         return seen
 
     def _name(self, run: Run) -> str:
-        return self._plans[run.exchange_id].description.replace("headgate", "exchange", 1)
+        plan = self._plans.get(run.exchange_id)
+        words = "headgate, gone" if plan is None else plan.description
+        return words.replace("headgate", "exchange", 1)
+
+    def _reads(self, exchange_id: bytes, stage: StageFacts | None) -> bool:
+        """Return True if a stage has consumers of an exchange."""
+        plan = self._plans.get(exchange_id)
+        return plan is not None and stage is not None and plan.rdd in stage.rdds
+
+    def _is_own(self, member: Member) -> bool:
+        """Return True if the stage that a task named is one of its exchange's consumers or producers.
+
+        Nobody but Spark says so: whoever has the exchange's secret can name any task.
+        """
+        if isinstance(member, Producer):
+            named = tag(member.exchange_id, member.named_run, member.epoch)
+            return member.stage in self._facts.stages_with_tag(named)
+        return self._reads(
+            member.exchange_id, self._facts.stages([member.stage], ()).get(member.stage)
+        )
+
+    def _status(self, member: Member) -> tuple[str, str]:
+        """Return the status and the error text of a task; empty if it is not one of its exchange."""
+        try:
+            if self._is_own(member):
+                return self._facts.task(member.stage, member.attempt)
+        except Exception as error:  # noqa: BLE001 - py4j's; other tasks are asked about all the same
+            say(logging.DEBUG, "Spark did not say what became of a task: %s", error)
+        return "", ""
+
+    def _kill(self, member: Member, reason: str) -> None:
+        status, _ = self._status(member)
+        if status == "RUNNING":
+            self._facts.kill(member.attempt, reason)
+        elif status not in ENDED:
+            words = (
+                "task %d of stage %d is not killed, as Spark has no such task of exchange %s: %s"
+            )
+            name = member.exchange_id.hex()[:4]
+            say(logging.WARNING, words, member.attempt, member.stage, name, reason)
 
     @property
     def _is_busy(self) -> bool:
@@ -257,11 +323,7 @@ class Jobs:
         now = time.monotonic()
         left = []
         for member, deadline in self._verdicts:
-            try:
-                status, text = self._facts.task(member.stage, member.attempt)
-            except Exception as error:  # noqa: BLE001 - py4j's; the deadline counts all the same
-                say(logging.DEBUG, "Spark did not say what became of a task: %s", error)
-                status, text = "", ""
+            status, text = self._status(member)
             if status in ENDED or now >= deadline:
                 self._server.post(self._verdict(member, status, text))
             else:
@@ -270,7 +332,7 @@ class Jobs:
 
     def _report_outcomes(self) -> None:
         for consumer in self._awaited_outcomes:
-            status, text = self._facts.task(consumer.stage, consumer.attempt)
+            status, text = self._status(consumer)
             if status in ENDED:
                 self._server.post(self._outcome(consumer, status, text))
 
@@ -288,15 +350,16 @@ class Jobs:
 
     # In the job's thread.
 
-    def _job(self, run: Run, epoch: int) -> None:
+    def _job(self, run: Run, epoch: int, consumers: frozenset[int]) -> None:
         plan = self._plans[run.exchange_id]
         error: Cause | None = None
         partitions: set[int] = set()
         try:
             self._enter(run, "Spark's scheduler, which is asked for the pool of the action")
+            self._check_action(run, epoch, consumers)
             self._join_action(run)
             self._context.setJobDescription(plan.description)
-            self._context.addJobTag(tag(run, epoch))
+            self._context.addJobTag(tag(run.exchange_id, run.number, epoch))
             self._enter(run, "Spark's driver to plan the input of its producers")
             # As an RDD job: a failed SQL job interrupts its tasks, and an interrupt during the start of
             # a Python worker makes Spark restart the daemon, which kills all workers.
@@ -323,6 +386,26 @@ class Jobs:
         if thread == threading.get_ident():  # not the thread of a later epoch
             del self._threads[run.number]
 
+    def _check_action(self, run: Run, epoch: int, consumers: frozenset[int]) -> None:
+        """Wait until Spark is seen to run a consumer of the run: no other task may have producers started.
+
+        Raises:
+            ProtocolError: Spark runs none of them.
+        """
+        deadline = time.monotonic() + self._server.timing.verdict
+        while True:
+            known = self._facts.stages([run.stage], {run.stage}).get(run.stage)
+            running = frozenset() if known is None else known.running or frozenset()
+            if self._reads(run.exchange_id, known) and running & consumers:
+                return
+            if run.epoch != epoch or run.is_over or time.monotonic() >= deadline:
+                raise errors.ProtocolError(
+                    f"no action asked for the producers of run {run.number}",
+                    asked=f"a running consumer among task attempts {_named(consumers)}",
+                    have=f"stage {run.stage}, in which Spark runs none of them",
+                )
+            time.sleep(_CHECK)
+
     def _join_action(self, run: Run) -> None:
         try:
             run_with_action_of(self._context, run.stage)
@@ -338,18 +421,24 @@ class Jobs:
         )
 
 
+def _named(attempts: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(attempts)[:_NAMED]))
+
+
 def _nothing() -> None:
     """Wake the watching thread."""
 
 
-def tag(run: Run, epoch: int) -> str:
+def tag(exchange_id: bytes, run: int, epoch: int) -> str:
     """Return the tag of an epoch's job."""
-    return f"{OURS}{run.exchange_id.hex()}-{run.number}-{epoch}"
+    return f"{OURS}{exchange_id.hex()}-{run}-{epoch}"
 
 
 def job_cause(failure: Exception) -> Cause:
     """Return the cause for a failed producer job that no worker has reported."""
     text = str(failure)
+    if isinstance(failure, errors.ProtocolError):
+        return Cause.of(failure)
     if any(words in text for words in ("SPARK_JOB_CANCELLED", "cancelled", "was shut down")):
         return CANCELLED
     if "exited unexpectedly" in text or "ExecutorLostFailure" in text:

@@ -73,6 +73,17 @@ def stage_counts(context: SparkContext, stages: Iterable[int]) -> dict[int, Stag
     return found
 
 
+def running_attempts(context: SparkContext, stage: int) -> frozenset[int]:
+    """Return the task attempts of a stage that Spark's scheduler has running, of all its attempts."""
+    sets = [one for one in _task_sets(context) if int(one.stageId()) == stage]
+    return frozenset().union(*(numbers(one.runningTasksSet()) for one in sets))
+
+
+def numbers(collection: Any) -> frozenset[int]:
+    """Return the numbers in a collection of Scala, by one call over the gateway."""
+    return frozenset(map(int, filter(None, str(collection.mkString(",")).split(","))))
+
+
 def run_with_action_of(context: SparkContext, stage: int) -> None:
     """Give the jobs of this thread the pool, job group and tags of the action that a stage belongs to.
 
