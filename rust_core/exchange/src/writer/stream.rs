@@ -27,6 +27,11 @@ impl StreamWriter {
 
     /// Writes one record that stands for `rows` rows, and shows it to the readers at once if
     /// `flush`. Returns the buffers it completed, each once for every subpartition that gets it.
+    ///
+    /// # Errors
+    /// A record above the limit, the failure of the partition, or what the interrupt says. If a part
+    /// of the record is in a buffer then, the partition fails: readers would take the next record
+    /// for the rest.
     pub(super) fn write(
         &mut self,
         partition: &ResultPartition,
@@ -39,8 +44,32 @@ impl StreamWriter {
         self.serializer
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
+        let size = self.serializer.remaining();
+        Copies::count(&partition.shared().copies.spanning, size);
+        let appended = self.append(partition, lane, interrupt);
+        if let Err(cause) = &appended {
+            let sent = size - self.serializer.remaining();
+            self.serializer.clear();
+            if sent > 0 {
+                let text = format!("a record was cut off after {sent} of {size} bytes: {cause}");
+                partition.fail(&ExchangeError::Aborted(text));
+            }
+        }
+        let completed = appended?;
+        for subpartition in &partition.subpartitions()[lane.targets(partition)] {
+            subpartition.appended(rows, flush);
+        }
+        Ok(completed)
+    }
+
+    /// Appends the serializer's record to the open buffer, and to new ones where it does not fit.
+    fn append(
+        &mut self,
+        partition: &ResultPartition,
+        lane: Lane,
+        interrupt: Interrupt<'_>,
+    ) -> Result<u64> {
         let mut completed = self.end_others(partition, lane);
-        Copies::count(&partition.shared().copies.spanning, self.serializer.remaining());
         let range = lane.targets(partition);
         let targets = &partition.subpartitions()[range.clone()];
         let open = &mut self.open[lane.slot(partition)];
@@ -50,9 +79,7 @@ impl StreamWriter {
                 Some(builder) => builder,
                 None => {
                     let request = || partition.segments().request(lane.subpartition(), interrupt);
-                    let segment = free.take().map_or_else(request, Ok);
-                    let segment = segment.inspect_err(|_| self.serializer.clear())?;
-                    let mut builder = BufferBuilder::new(segment);
+                    let mut builder = BufferBuilder::new(free.take().map_or_else(request, Ok)?);
                     // As large as the consumers ask for, but not smaller than the first record.
                     let wish = buffer_size(targets);
                     builder.trim(wish.max(self.serializer.remaining()));
@@ -68,8 +95,7 @@ impl StreamWriter {
             if builder.is_full() {
                 let (rest, capacity) = (self.serializer.remaining(), builder.capacity());
                 if rest > 0 && capacity < partition.segments().segment_size() {
-                    let found = partition.segments().try_request(lane.subpartition());
-                    free = found.inspect_err(|_| self.serializer.clear())?;
+                    free = partition.segments().try_request(lane.subpartition())?;
                     if free.is_none() {
                         // A larger buffer than asked for is better than a wait within a record.
                         builder.trim(capacity + rest);
@@ -81,9 +107,6 @@ impl StreamWriter {
                 partition.buffers().finish_growing(full, range.clone());
                 completed += targets.len() as u64;
             }
-        }
-        for subpartition in targets {
-            subpartition.appended(rows, flush);
         }
         Ok(completed)
     }
