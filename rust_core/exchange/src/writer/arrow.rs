@@ -55,8 +55,8 @@ impl ArrowWriter {
         let counters = Arc::<Counters>::default();
         let parts = (Arc::clone(&partition), Arc::clone(&schema), Arc::clone(&counters));
         Ok(Self {
-            pages: Arc::new(OpenPages::new(parts.0, parts.1, parts.2)),
-            stream: StreamWriter::new(partition.num_subpartitions(), max_record_size),
+            pages: OpenPages::new(parts.0, parts.1, parts.2),
+            stream: StreamWriter::new(&partition, max_record_size),
             state: WriterState::new(Arc::clone(&partition)),
             partition,
             schema,

@@ -41,7 +41,7 @@ impl BytesWriter {
         if matches!(selector, Selector::Hash { .. } | Selector::KeyGroup { .. }) {
             return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
-        let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
+        let stream = StreamWriter::new(&partition, max_record_size);
         let counters = Arc::default();
         let choices = random_choices()?;
         Ok(Self {
