@@ -327,7 +327,7 @@ impl ArrowWriter {
             return Ok(());
         }
         let mut buffers =
-            self.stream.write(&self.partition, lane, page.clone(), 1, false, interrupt)?;
+            self.stream.write(&self.partition, lane, page.clone(), false, false, interrupt)?;
         // The next page needs a buffer of its own.
         buffers += self.stream.end_all(&self.partition);
         let targets = lane.targets(&self.partition).len() as u64;

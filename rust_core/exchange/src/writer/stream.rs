@@ -58,8 +58,9 @@ impl StreamWriter {
         Self { serializer: SpanningSerializer::new(max_record_size), open }
     }
 
-    /// Writes one record that stands for `rows` rows, and shows it to the readers at once if
-    /// `flush`. Returns the buffers it completed, each once for every subpartition that gets it.
+    /// Writes one record, and shows it to the readers at once if `flush`. If `waits`, a record that
+    /// needs a new buffer begins only once the partition is available. Returns the buffers it
+    /// completed, each once for every subpartition that gets it.
     ///
     /// # Errors
     /// A record above the limit, the failure of the partition, or what the interrupt says. If a part
@@ -70,7 +71,7 @@ impl StreamWriter {
         partition: &ResultPartition,
         lane: Lane,
         record: Bytes,
-        rows: u64,
+        waits: bool,
         flush: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<u64> {
@@ -78,8 +79,7 @@ impl StreamWriter {
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
         let size = self.serializer.remaining();
-        Copies::count(&partition.shared().copies.spanning, size);
-        let appended = self.append(partition, lane, interrupt);
+        let appended = self.append(partition, lane, waits, interrupt);
         if let Err(cause) = &appended {
             let sent = size - self.serializer.remaining();
             self.serializer.clear();
@@ -89,8 +89,9 @@ impl StreamWriter {
             }
         }
         let completed = appended?;
+        Copies::count(&partition.shared().copies.spanning, size);
         for subpartition in &partition.subpartitions()[lane.targets(partition)] {
-            subpartition.appended(rows, flush);
+            subpartition.appended(1, flush);
         }
         Ok(completed)
     }
@@ -100,10 +101,16 @@ impl StreamWriter {
         &mut self,
         partition: &ResultPartition,
         lane: Lane,
+        waits: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<u64> {
         let slot = lane.slot(partition);
         let mut open = self.open.lock(partition)?;
+        if waits && open[slot].is_none() {
+            drop(open);
+            partition.wait_available(None, interrupt)?;
+            open = self.open.lock(partition)?;
+        }
         let mut completed = end_others(&mut open, partition, lane);
         let mut free = None;
         while self.serializer.has_data() {
@@ -136,11 +143,6 @@ impl StreamWriter {
             completed += end(&mut open, partition, lane);
         }
         Ok(completed)
-    }
-
-    /// True if the lane has a buffer that a record can begin in.
-    pub(super) fn is_open(&self, partition: &ResultPartition, lane: Lane) -> bool {
-        lock(&self.open.0).get(lane.slot(partition)).is_some_and(Option::is_some)
     }
 
     /// Ends all open buffers, so that an event can follow them. Returns how many this completed.
