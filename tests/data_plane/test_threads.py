@@ -213,7 +213,9 @@ def test_an_emit_that_is_interrupted_before_its_record_emits_the_next_one(link, 
     interrupted_emit(writer, records())
     reading = Task(drain, gate, serializer="bytes")
     Task(emit_and_finish, writer, bytes(5)).result()
-    assert [len(record) for record in reading.result()] == [*sizes, 5]
+    got = [len(record) for record in reading.result()]
+    # The signal may come behind a record's emit, before its size is noted.
+    assert got in ([*sizes, 5], [*sizes, 65_532, 5])
 
 
 def test_objects_are_freed(environment):
