@@ -139,14 +139,15 @@ def by_key(job: Job) -> dict[str, Callable[[Table], DataFrame]]:
 
 
 def _applied(job: Job, table: Table) -> DataFrame:
-    fit = job.headgate.function("fit")
+    fit, schema = job.headgate.function("fit"), "user long, model array<double>"
+    columns = to_arrow_schema(StructType.fromDDL(schema))
 
     def called(clicks):
         import pyarrow as pa
 
-        return pa.Table.from_pylist([fit(clicks)])
+        return pa.Table.from_pylist([fit(clicks)], schema=columns)
 
-    return table("clicks").groupBy("user").applyInArrow(called, "user long, model array<double>")
+    return table("clicks").groupBy("user").applyInArrow(called, schema)
 
 
 def _cogrouped(job: Job, table: Table) -> DataFrame:

@@ -11,7 +11,7 @@ from headgate._option_table import OPTIONS
 from headgate._options import parse
 from headgate._polling import Pollable
 from headgate.data_types import DataType
-from headgate.errors import OptionError
+from headgate.errors import OptionError, SchemaMismatchError
 from headgate.flink.record_reader import FlinkRecordReader
 from headgate.schemas import same_schema
 
@@ -249,8 +249,7 @@ class RecordReader(AbstractReader, Pollable[Any]):
             batch_bytes=size,
         )
         Pollable.__init__(self, gate, self._native)
-        # The caller chose pickle, and the connection authenticates the bytes.
-        self._loads = pickle.loads if serializer == "pickle" else None
+        self._loads = _unpickled if serializer == "pickle" else None
 
     def __iter__(self) -> Iterator[Any]:
         """Return the reader itself."""
@@ -265,6 +264,8 @@ class RecordReader(AbstractReader, Pollable[Any]):
             PeerLostError: the connection to a producer was lost.
             ProducerFailedError: a producer failed; the text is the producer's.
             IntegrityError: bytes, order or totals differ from those that were sent.
+            SchemaMismatchError: a record cannot be unpickled; the exception of pickle, or of the
+                object's own code, is the cause. The next record can be read.
         """
         while (record := self._native.next()) is not None:
             if isinstance(record, tuple):
@@ -366,6 +367,17 @@ class BufferReader(Pollable[Buffer]):
         """Return the next :class:`Buffer`, or `default` if there is none yet; never blocks."""
         buffer = self._native.poll_next()
         return default if buffer is None else _buffer(*buffer)
+
+
+def _unpickled(record: bytes) -> Any:
+    try:
+        # The caller chose pickle, and the connection authenticates the bytes.
+        return pickle.loads(record)  # noqa: S301
+    except Exception as error:
+        raise SchemaMismatchError(
+            f"a record of {len(record)} bytes cannot be unpickled: {type(error).__name__}: {error}",
+            remedy='serializer="pickle" in the writer too · import where it is read what it is made of',
+        ) from error
 
 
 def _buffer(channel: int, data_type: int, sequence_number: int, data: bytes) -> Buffer:

@@ -134,6 +134,9 @@ class RecordWriter(FlinkRecordWriter):
         ``partition.wait_consumed()`` and closing the environment release the memory; no thread of
         Headgate does. See docs/adr/0021-pages-in-pieces.md.
 
+        A signal handler may raise while this call waits. Rows before that are emitted. If a part of a
+        record is sent by then, the partition fails with the exception as its cause.
+
         Args:
             record: a batch, table or stream with Arrow PyCapsules, bytes, or any object, as the
                 serializer says. An Arrow stream is emitted batch by batch.

@@ -126,6 +126,38 @@ def test_objects_by_a_function_and_by_broadcast(link):
     assert got == [[0, 2, 4, 6, 8, "all"], [1, 3, 5, 7, 9, "all"]]
 
 
+class Unreadable:
+    """An object whose own code fails when it is unpickled."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("record", "cause"),
+    [
+        (pickle.dumps([1, 2])[:-1], pickle.UnpicklingError),
+        (pickle.dumps(b"x" * 100_000)[:70_000], pickle.UnpicklingError),
+        (b"", EOFError),
+        (pickle.dumps(Unreadable()), ValueError),
+    ],
+    ids=["cut", "wide and cut", "empty", "code that fails"],
+)
+def test_a_record_that_cannot_be_unpickled_is_an_error_with_its_cause(link, record, cause):
+    producer, consumer = link()
+    partition = producer.create_result_partition(1)
+    [gate] = open_gates(partition, consumer)
+    with hg.RecordWriter(partition, serializer="bytes") as writer:
+        writer.emit(record)
+        writer.emit(pickle.dumps("whole"))
+    reader = hg.RecordReader(gate, serializer="pickle")
+    error = Task(next, reader).error()
+    assert type(error) is hg.errors.SchemaMismatchError
+    assert type(error.__cause__) is cause
+    assert f"a record of {len(record)} bytes cannot be unpickled: {cause.__name__}: " in str(error)
+    assert Task(list, reader).result() == ["whole"]
+
+
 class Trap:
     """An object that notes when it is unpickled."""
 

@@ -179,6 +179,24 @@ def test_streams_and_barriers_without_segments_of_their_own(environment):
     assert sorted(resumed) == [0] * 4 + [1] * 4 + [2] * 4
 
 
+def test_an_idle_channel_of_a_hybrid_partition_keeps_no_segment(link):
+    producer, consumer = link(buffers_per_channel=0, floating_buffers_per_gate=2)
+    partitions = [producer.create_result_partition(1, kind="hybrid") for _ in range(3)]
+    gate = consumer.create_input_gate([partition.address(0) for partition in partitions])
+    reader = hg.RecordReader(gate, serializer="bytes")
+    writers = []
+    for number, partition in enumerate(partitions):
+        writers.append(hg.RecordWriter(partition, serializer="bytes"))
+        writers[-1].emit(bytes([number]))
+        writers[-1].flush()
+        assert Task(next, reader).result() == bytes([number])
+        # Ends a buffer that was read already: it is empty, and was promised by the backlog.
+        writers[-1].broadcast_event("mark")
+    for writer in writers:
+        writer.finish()
+    assert Task(list, reader).result() == []
+
+
 def test_an_exchange_without_segments_of_their_own(environment):
     producer, consumer = environment(), environment(buffers_per_channel=0)
     tables = exchange(

@@ -1,5 +1,6 @@
 """Authenticated peers that break the protocol are refused without harm to others."""
 
+import dataclasses
 import math
 import struct
 
@@ -61,6 +62,31 @@ def test_an_honest_fake_is_read(environment, page):
     size = len(page)
     part = sender(good(page), good(page, 1), ending(10, 2 * size, 2, 2))
     assert_same(play(environment, part), [numbers(5), numbers(5)])
+
+
+def test_a_gap_is_the_error_of_each_channel_of_its_connection_by_name(environment, page):
+    def part(link, channel):
+        request = wire.receive(link, 77)
+        other = struct.unpack(">I", request[29:33])[0]
+        link.send_frames(good(page)(other), good(page, 1)(channel))
+
+    fake = wire.Producer(SECRET, part)
+    consumer = environment(memory="2m")
+    first = fake_address(fake)
+    addresses = [first, dataclasses.replace(first, subpartition=1)]
+    gates = [consumer.create_input_gate([address]) for address in addresses]
+    readers = [hg.RecordReader(gate) for gate in gates]
+    metrics = consumer.stats()["metrics"]["gates"]
+    names = [gate["channels"][0]["name"] for gate in metrics]
+    assert len(set(names)) == 2
+    assert_same(Task(next, readers[1]).result(), numbers(5))
+    for name, reader in zip(names, readers, strict=True):
+        error = Task(next, reader).error()
+        assert type(error) is errors.IntegrityError
+        assert f"integrity check failed on {name}: " in str(error)
+        assert f"{names[0]}: channel 0 expects buffer 0, buffer 1 arrived" in str(error)
+    consumer.close()
+    fake.close()
 
 
 TOTALS = {"rows": (6, 0, 0), "bytes": (0, 1, 0), "buffers": (0, 0, 1), "huge": (2**64 - 6, 0, 0)}

@@ -65,6 +65,32 @@ def test_every_close_may_come_twice(link):
     partition.close()
 
 
+@pytest.mark.parametrize("fails", [True, False], ids=["failed", "closed"])
+@pytest.mark.parametrize("serializer", ["bytes", "arrow"])
+def test_a_closed_partition_takes_back_the_segments_that_its_writer_fills(
+    environment, serializer, fails
+):
+    producer = environment(memory="1m", segment_size="64k")
+
+    def emit_to_each(writer):
+        for _ in range(12):
+            writer.emit(b"x" if serializer == "bytes" else numbers(1))
+
+    def open_writer():
+        partition = producer.create_result_partition(12, schema=NUMBERS)
+        return partition, hg.RecordWriter(partition, serializer=serializer, buffer_timeout=-1)
+
+    partition, writer = open_writer()
+    emit_to_each(writer)
+    assert producer.stats()["segments"]["held"] == 12
+    if fails:
+        partition.fail("enough")
+    partition.close()
+    assert producer.stats()["segments"]["held"] == 0
+    assert isinstance(Task(emit_to_each, writer).error(5), hg.HeadgateError)
+    Task(emit_to_each, open_writer()[1]).result()
+
+
 def test_an_environment_that_was_never_used(environment):
     with environment() as unused:
         assert len(unused.process_id) == 16

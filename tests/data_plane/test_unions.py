@@ -44,6 +44,68 @@ def test_a_failed_gate_fails_the_union_again_and_again(link):
         gate.close()
 
 
+def test_a_union_answers_the_channels_that_its_events_name(link):
+    producer, consumer = link()
+    partitions = [producer.create_result_partition(1) for _ in range(3)]
+    first, second, third = (partition.address(0) for partition in partitions)
+    gates = [consumer.create_input_gate(addresses) for addresses in ([first, second], [third])]
+    union = hg.UnionInputGate(gates)
+    writers = [hg.RecordWriter(partition, serializer="bytes") for partition in partitions]
+    for writer in writers:
+        writer.emit(b"before")
+        writer.broadcast_event("barrier", is_barrier=True, is_timeoutable=True)
+        writer.emit(b"behind")
+        writer.end_of_data()
+    got = []
+
+    def handle(event):
+        got.append((event.channel, type(event).__name__, getattr(event, "name", None)))
+        if isinstance(event, hg.EventAnnouncement):
+            assert union.convert_to_priority(event.channel, event.sequence_number)
+        elif event.name == "barrier":
+            union.resume_consumption(event.channel)
+        else:
+            union.acknowledge_all_records_processed(event.channel)
+
+    if link.kind != "local":  # the announcements have arrived, and everything before them
+        queued = lambda: [c["queued"] for gate in consumer.stats()["gates"] for c in gate]  # noqa: E731
+        wait_until(lambda: min(queued()) >= 3)
+    reader = hg.RecordReader(union, serializer="bytes", on_event=handle)
+    records = [Task(next, reader).result() for _ in range(6)]
+    assert sorted(records) == [b"before"] * 3 + [b"behind"] * 3
+    for writer in writers:
+        writer.finish()
+    assert Task(list, reader).result() == []
+    announced = [] if link.kind == "local" else [("EventAnnouncement", None)]
+    expected = [*announced, ("Event", "barrier"), ("Event", "EndOfData(Drain)")]
+    for channel in range(3):
+        assert [event[1:] for event in got if event[0] == channel] == expected
+    with pytest.raises(hg.errors.ClosedError, match="not blocked"):
+        union.resume_consumption(2)
+    with pytest.raises(hg.errors.ClosedError, match="no such channel"):
+        union.resume_consumption(3)
+
+
+def test_a_union_acknowledges_to_the_producer_of_a_channel(link):
+    producer, consumer = link()
+    partitions = [producer.create_result_partition(1) for _ in range(3)]
+    gates = [consumer.create_input_gate([partition.address(0)]) for partition in partitions]
+    union = hg.UnionInputGate(gates)
+    writers = [hg.RecordWriter(partition, serializer="bytes") for partition in partitions]
+    ended = []
+    reading = Task(list, hg.RecordReader(union, serializer="bytes", on_event=ended.append))
+    for writer in writers:
+        writer.end_of_data()
+    wait_until(lambda: len(ended) == 3)
+    union.acknowledge_all_records_processed(1)
+    assert Task(partitions[1].wait_all_data_processed).result()
+    assert not partitions[0].wait_all_data_processed(0.1)
+    assert not partitions[2].wait_all_data_processed(0.1)
+    for writer in writers:
+        writer.finish()
+    reading.result()
+
+
 @pytest.mark.parametrize(
     ("gates", "error"),
     [

@@ -74,6 +74,49 @@ class UnionInputGate:
         for gate in self._gates:
             gate.announce_buffer_size(size)
 
+    def resume_consumption(self, channel: int) -> None:
+        """Unblock a channel, numbered over all gates; see :meth:`InputGate.resume_consumption`."""
+        gate, channel = self._locate(channel)
+        gate.resume_consumption(channel)
+
+    def convert_to_priority(self, channel: int, sequence_number: int) -> bool:
+        """Let an announced barrier overtake; see :meth:`InputGate.convert_to_priority`.
+
+        Args:
+            channel: index of the channel over all gates, from :attr:`EventAnnouncement.channel`.
+            sequence_number: :attr:`EventAnnouncement.sequence_number`.
+
+        Returns:
+            False if nothing was done.
+
+        Raises:
+            ClosedError: the channel does not exist.
+        """
+        gate, channel = self._locate(channel)
+        return gate.convert_to_priority(channel, sequence_number)
+
+    def acknowledge_all_records_processed(self, channel: int) -> None:
+        """Tell a channel's producer that all records before the end of data are processed.
+
+        See :meth:`InputGate.acknowledge_all_records_processed`.
+
+        Args:
+            channel: index of the channel over all gates.
+
+        Raises:
+            ClosedError: the channel does not exist.
+        """
+        gate, channel = self._locate(channel)
+        gate.acknowledge_all_records_processed(channel)
+
+    def _locate(self, channel: int) -> tuple[InputGate, int]:
+        """Return the gate of a channel and its index there; for the last gate also a wrong one."""
+        for gate in self._gates[:-1]:
+            if channel < gate.num_channels:
+                return gate, channel
+            channel -= gate.num_channels
+        return self._gates[-1], channel
+
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of the batches, from the first gate that knows it."""

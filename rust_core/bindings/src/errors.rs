@@ -92,7 +92,7 @@ fn report(error: &ExchangeError) -> Report {
         }
         ExchangeError::Integrity { .. } => of(3005),
         ExchangeError::Internal(_) => of(9001),
-        ExchangeError::Interrupted | ExchangeError::State(_) => of(1002),
+        ExchangeError::Interrupted(_) | ExchangeError::State(_) => of(1002),
         ExchangeError::KeptFile { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             of(3006).remedy("run the action again: Spark makes the rows of a lost executor again")
         }

@@ -56,8 +56,9 @@ pub(crate) fn blocking<T: Send>(
         let check = || {
             sleep_if_exiting();
             Python::attach(|py| py.check_signals()).map_err(|error| {
+                let text = error.to_string();
                 *raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                ExchangeError::Interrupted
+                ExchangeError::Interrupted(text)
             })
         };
         call(&check)
@@ -65,7 +66,7 @@ pub(crate) fn blocking<T: Send>(
     result.map_err(|error| {
         let raised = raised.into_inner().unwrap_or_else(PoisonError::into_inner);
         match (error, raised) {
-            (ExchangeError::Interrupted, Some(raised)) => raised,
+            (ExchangeError::Interrupted(_), Some(raised)) => raised,
             (error, _) => to_py(py, &error),
         }
     })

@@ -86,9 +86,9 @@ pub enum ExchangeError {
     /// The environment itself failed. Its data is lost, and it cannot be used any more.
     #[error("{0}")]
     Internal(String),
-    /// The caller asked to stop waiting, after a signal.
-    #[error("interrupted")]
-    Interrupted,
+    /// The caller asked to stop waiting, for this reason.
+    #[error("interrupted by {0}")]
+    Interrupted(String),
     /// A connection could not be encrypted, or an encrypted one was damaged.
     #[error("TLS with {peer} failed: {detail}")]
     Tls {

@@ -244,7 +244,7 @@ impl RecordReader {
 
     /// Frees incomplete records after an error: their ends will not come.
     fn release(&mut self, error: &ExchangeError) {
-        if !matches!(error, ExchangeError::Interrupted) {
+        if !matches!(error, ExchangeError::Interrupted(_)) {
             self.channels.iter_mut().for_each(|channel| channel.deserializer.clear());
         }
     }

@@ -91,17 +91,24 @@ impl Fixture {
         Self { case, env, partition }
     }
 
-    /// Writes records, with an event after every tenth.
-    fn write(&self, records: u8) {
+    fn writer(&self) -> BytesWriter {
         let limit = self.env.config().max_record_size;
         let writer = BytesWriter::new(Arc::clone(&self.partition), Selector::One(0), limit);
-        let mut writer = writer.expect("the partition has no other writer");
+        writer.expect("the partition has no other writer")
+    }
+
+    /// Writes records, with an event after every tenth.
+    fn write(&self, records: u8) {
+        Self::finish(self.writer(), records);
+    }
+
+    /// Writes records, with an event after every tenth, and the end.
+    fn finish(mut writer: BytesWriter, records: u8) {
         for number in 0..records {
             let record = Bytes::from(vec![number; RECORD]);
             writer.emit(&record, &|| Ok(())).expect("nothing fails");
             if number % 10 == 9 {
-                let event = Event::Custom { name: "mark".to_owned(), body: Bytes::new() };
-                writer.broadcast_event(&event).expect("nothing fails");
+                writer.broadcast_event(&mark()).expect("nothing fails");
             }
         }
         writer.finish().expect("the disk has room");
@@ -169,6 +176,10 @@ impl Reader {
     }
 }
 
+fn mark() -> Event {
+    Event::Custom { name: "mark".to_owned(), body: Bytes::new() }
+}
+
 fn for_each_case(check: impl Fn(&Fixture)) {
     for case in CASES {
         check(&Fixture::new(case));
@@ -207,6 +218,30 @@ fn the_backlog_is_never_more_than_the_data_that_follows() {
             assert!(polled.backlog as usize <= follows.count(), "{:?} at {index}", it.case);
         }
         assert!(got.iter().any(|polled| polled.backlog > 0), "{:?} reports none", it.case);
+    });
+}
+
+#[test]
+fn a_reader_without_segments_of_its_own_gets_as_many_buffers_as_the_backlog_promised() {
+    for_each_case(|it| {
+        if it.case.is_written_first {
+            return;
+        }
+        let reader = it.reader();
+        reader.view.give_empty_buffers();
+        let mut writer = it.writer();
+        writer.emit(&Bytes::from_static(b"flushed"), &|| Ok(())).expect("nothing fails");
+        writer.flush().expect("nothing fails");
+        assert!(reader.view.poll().expect("nothing fails").is_some(), "{:?}", it.case);
+        // Ends a buffer whose bytes are all read.
+        writer.broadcast_event(&mark()).expect("nothing fails");
+        assert_eq!(reader.view.backlog(), 1, "{:?}", it.case);
+        let is_stored = it.case.kind == PartitionKind::Hybrid;
+        Fixture::finish(writer, if is_stored { RECORDS } else { FEW });
+        let promised = reader.view.backlog() as usize;
+        let got = reader.drain().expect("nothing fails");
+        let data = got.iter().filter(|polled| polled.data_type.is_buffer());
+        assert_eq!(data.count(), promised, "{:?}", it.case);
     });
 }
 

@@ -20,7 +20,7 @@ fn env(segments: usize, buffers: BufferOptions) -> Env {
 
 /// An interrupt that ends the first wait.
 fn stop() -> Result<(), ExchangeError> {
-    Err(ExchangeError::Interrupted)
+    Err(ExchangeError::Interrupted("the test".to_owned()))
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_batch_that_was_begun_may_overdraw() {
         let partition = env.partition(1);
         let mut writer = writer(&partition);
         let waits = writer.emit(&batch(0, 5_000, 20), &stop).unwrap_err();
-        assert!(matches!(waits, ExchangeError::Interrupted));
+        assert!(matches!(waits, ExchangeError::Interrupted(_)));
         // Two segments beside the open one, and the overdraft.
         assert_eq!(env.0.stats().pool.held, 3 + max_overdraft_buffers);
         assert!(!partition.is_available());
@@ -64,7 +64,7 @@ fn spec_section_4_5_a_buffer_that_was_cut_short_is_extended_before_a_record_wait
         writer.emit_to(0, record.clone(), &stop).unwrap();
     }
     let sixth = writer.emit_to(0, record, &stop).unwrap_err();
-    assert!(matches!(sixth, ExchangeError::Interrupted), "{sixth}");
+    assert!(matches!(sixth, ExchangeError::Interrupted(_)), "{sixth}");
     let sizes = [(); 3].map(|()| gate.next(&nothing).unwrap().unwrap().buffer.len());
     assert_eq!(sizes, [100, 100, 120]);
     gate.close();
@@ -92,7 +92,7 @@ fn a_batch_is_not_begun_while_one_subpartition_has_too_many_queued() {
     assert!(!partition.is_available(), "two segments are queued beside the open one");
     assert!(!partition.wait_available(Some(Duration::from_millis(1)), &nothing).unwrap());
     let waits = emit_to(1, &stop).unwrap_err();
-    assert!(matches!(waits, ExchangeError::Interrupted));
+    assert!(matches!(waits, ExchangeError::Interrupted(_)));
     assert!(partition.back_pressured_ns() > 0);
     let gates = [0, 1].map(|index| env.gate(&[env.address(&partition, index)]));
     let mut reader = env.reader(&gates[0]);

@@ -178,7 +178,11 @@ fn a_blocked_reader_is_idle_until_it_gives_up() {
     let gate = env.0.create_input_gate().unwrap();
     let patience = || {
         let idle = env.0.stats().times.accumulated.idle;
-        if idle >= 100 { Err(headgate_exchange::ExchangeError::Interrupted) } else { nothing() }
+        if idle >= 100 {
+            Err(headgate_exchange::ExchangeError::Interrupted("the test's patience".to_owned()))
+        } else {
+            nothing()
+        }
     };
     assert!(gate.next(&patience).is_err());
     let idle = env.0.stats().times.accumulated.idle;
@@ -306,7 +310,7 @@ fn an_overdrawn_pool_has_a_usage_above_1() {
     };
     let env = Env::with(Config { buffers, ..config(32, 4096) });
     let partition = env.partition(1);
-    let stop = || Err(headgate_exchange::ExchangeError::Interrupted);
+    let stop = || Err(headgate_exchange::ExchangeError::Interrupted("the test".to_owned()));
     let mut writer = writer(&partition);
     assert!(writer.emit(&batch(0, 5_000, 20), &stop).is_err());
     let used = share(&env.0.stats().partitions[0].metrics(), "outPoolUsage");

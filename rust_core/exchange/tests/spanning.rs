@@ -7,7 +7,8 @@ mod common;
 use bytes::Bytes;
 use common::{Env, config, nothing};
 use headgate_exchange::{
-    BytesWriter, Config, Copies, ExchangeError, Record, RecordReader, SpillDirectories,
+    BytesWriter, Config, Copies, ExchangeError, PartitionKind, PartitionOptions, Record,
+    RecordReader, SpillDirectories,
 };
 use headgate_record::Selector;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::sync::atomic::Ordering;
 
 /// An interrupt that ends the first wait.
 fn stop() -> Result<(), ExchangeError> {
-    Err(ExchangeError::Interrupted)
+    Err(ExchangeError::Interrupted("the test".to_owned()))
 }
 
 fn next(reader: &mut RecordReader) -> Bytes {
@@ -58,7 +59,7 @@ fn spec_6_04_unconsumed_bytes_are_those_a_checkpoint_would_keep() {
         let held = 4096 - stream(&[&a]).len();
         assert_eq!(reader.unconsumed(0).unwrap().concat(), all[..held]);
         assert_eq!(next(&mut reader), b);
-        assert!(matches!(reader.next(&stop), Err(ExchangeError::Interrupted)));
+        assert!(matches!(reader.next(&stop), Err(ExchangeError::Interrupted(_))));
         let all = stream(&[&large]);
         let full = (all.len() + stream(&[&a, &b]).len()) / 4096 * 4096;
         let held = full - stream(&[&a, &b]).len();
@@ -117,6 +118,30 @@ fn an_environment_spills_to_its_configured_directories() {
         assert_eq!(result.is_err(), fails);
         if let Err(error) = result {
             assert!(error.to_string().contains("headgate-missing-directory"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_record_that_is_cut_off_fails_its_partition_with_the_cause() {
+    for kind in [PartitionKind::Pipelined, PartitionKind::PipelinedBounded, PartitionKind::Hybrid] {
+        let env = Env::new(8, 4096);
+        let options = PartitionOptions { max_spill_size: 1, ..PartitionOptions::all(1) };
+        let partition = env.0.create_result_partition(&options.of_kind(kind)).unwrap();
+        let gate = env.gate(&[env.address(&partition, 0)]);
+        let options = env.0.spanning_options();
+        let mut reader = RecordReader::new(gate, None, options, Arc::default());
+        let selector = Selector::Broadcast;
+        let mut writer = BytesWriter::new(Arc::clone(&partition), selector, 1 << 20).unwrap();
+        writer.emit(&Bytes::from_static(b"whole"), &nothing).unwrap();
+        writer.flush().unwrap();
+        assert_eq!(next(&mut reader), "whole");
+        let cut = writer.emit(&Bytes::from(vec![1; 100_000]), &stop).unwrap_err();
+        assert!(matches!(cut, ExchangeError::Interrupted(_)), "{cut}");
+        let rest = writer.emit(&Bytes::from(vec![2; 100_000]), &nothing).unwrap_err();
+        for error in [rest, reader.next(&nothing).unwrap_err()] {
+            let text = error.to_string();
+            assert!(text.contains("of 100004 bytes: interrupted by the test"), "{kind:?}: {text}");
         }
     }
 }

@@ -72,7 +72,7 @@ fn read(producer: &TlsFiles, consumer: &TlsFiles) -> Result<Vec<i64>, ExchangeEr
     let gate = consumer.gate(&[producer.address(&partition, 0)]);
     let keys = drain(&mut consumer.reader(&gate));
     gate.close();
-    partition.fail(&ExchangeError::Interrupted);
+    partition.fail(&ExchangeError::Interrupted("a test".to_owned()));
     keys
 }
 
@@ -125,5 +125,5 @@ fn a_peer_without_a_certificate_is_refused() {
     let error = drain(&mut consumer.reader(&gate)).unwrap_err();
     assert!(error.to_string().contains("CertificateRequired"), "{error}");
     gate.close();
-    partition.fail(&ExchangeError::Interrupted);
+    partition.fail(&ExchangeError::Interrupted("a test".to_owned()));
 }

@@ -237,11 +237,18 @@ impl Fetch {
         Ok(())
     }
 
-    /// Fails every open channel with this cause.
+    /// Fails every open channel with this cause. A channel whose own bytes were right names itself,
+    /// and says which one's were not.
     pub(crate) fn disconnected(&mut self, cause: &ExchangeError) {
         self.incoming = None;
         for (_, channel) in self.channels.drain() {
-            channel.fail(cause.clone());
+            channel.fail(match cause {
+                ExchangeError::Integrity { channel: damaged, .. } if damaged != channel.name() => {
+                    let detail = format!("its connection ended: {cause}");
+                    ExchangeError::Integrity { channel: channel.name().to_owned(), detail }
+                }
+                cause => cause.clone(),
+            });
         }
     }
 

@@ -11,6 +11,7 @@
 
 mod compression;
 mod consumers;
+mod open_buffers;
 mod options;
 mod output;
 mod pipelined_view;
@@ -23,4 +24,5 @@ pub use options::{PartitionKind, PartitionOptions};
 pub use result_partition::ResultPartition;
 pub use task_events::{TaskEvent, TaskEvents};
 
+pub(crate) use open_buffers::OpenBuffers;
 pub(crate) use shared::Shared;

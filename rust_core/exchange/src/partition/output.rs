@@ -1,13 +1,14 @@
 //! The subpartitions of a partition, their buffers on disk, and the progress of their consumers.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::PartitionId;
 
 use super::consumers::{Consumers, Failure, Progress};
+use super::open_buffers::{AllOpenBuffers, OpenBuffers};
 use super::options::{PartitionKind, PartitionOptions};
 use super::pipelined_view::PipelinedView;
 use super::shared::Shared;
@@ -31,6 +32,7 @@ pub(super) struct Output {
     /// Buffers that wait on disk; none for a kind that keeps all of them in memory.
     store: Option<Arc<Store>>,
     consumers: Consumers,
+    open_buffers: AllOpenBuffers,
     task_events: TaskEvents,
     shared: Shared,
 }
@@ -67,6 +69,7 @@ impl Output {
             subpartitions,
             store,
             consumers: Consumers::new(wanted, *lost_consumer_timeout),
+            open_buffers: AllOpenBuffers::default(),
             task_events: TaskEvents::taking(&options.task_events),
             shared,
         }))
@@ -86,6 +89,11 @@ impl Output {
 
     pub(super) fn task_events(&self) -> &TaskEvents {
         &self.task_events
+    }
+
+    /// Adds buffers that a writer fills, to be dropped when the partition fails or is closed.
+    pub(super) fn add_open_buffers(&self, open: Weak<dyn OpenBuffers>) {
+        self.open_buffers.add(open);
     }
 
     /// Attaches a reader to a subpartition.
@@ -262,7 +270,7 @@ impl Output {
         self.consumers.refuse_waiting();
     }
 
-    /// Drops the queued buffers. Those that a blocking partition stored on disk stay until its last
+    /// Drops the queued buffers and those that the writer is filling. Those that a blocking partition stored on disk stay until its last
     /// reader is done.
     pub(super) fn close(&self) {
         self.refuse_waiting();
@@ -270,6 +278,7 @@ impl Output {
             subpartition.close();
             self.consumers.close(index);
         }
+        self.open_buffers.discard();
         if let Some(store) = &self.store {
             store.close();
         }
@@ -316,5 +325,6 @@ impl ViewedPartition for Output {
         if let Some(store) = &self.store {
             store.fail(cause);
         }
+        self.open_buffers.discard();
     }
 }

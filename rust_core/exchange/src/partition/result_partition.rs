@@ -1,12 +1,13 @@
 //! `ResultPartition`: one subpartition per consumer, filled by one writer (spec 4.4, 4.5).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use headgate_memory::GlobalPool;
 use headgate_protocol::PartitionId;
 
 use super::compression::BufferFinisher;
+use super::open_buffers::OpenBuffers;
 use super::options::{PartitionKind, PartitionOptions};
 use super::output::Output;
 use super::segments::Segments;
@@ -77,6 +78,16 @@ impl ResultPartition {
     /// Fixes the schema's hash; false when another one was fixed before.
     pub(crate) fn fix_schema(&self, hash: [u8; 32]) -> bool {
         *self.schema_hash.get_or_init(|| hash) == hash
+    }
+
+    /// Adds buffers that a writer fills, to be dropped when the partition fails or is closed.
+    pub(crate) fn add_open_buffers(&self, open: Weak<dyn OpenBuffers>) {
+        self.output.add_open_buffers(open);
+    }
+
+    /// The error of a writer whose open buffers were dropped.
+    pub(crate) fn ended(&self) -> ExchangeError {
+        self.check().err().unwrap_or(ExchangeError::Closed("result partition"))
     }
 
     pub(crate) fn segments(&self) -> &Segments {

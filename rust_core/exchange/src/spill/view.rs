@@ -386,6 +386,10 @@ impl SubpartitionView for StoredView {
         (self.backlog() as usize, self.lane().subpartition.waiting().1)
     }
 
+    fn give_empty_buffers(&self) {
+        self.lane().subpartition.give_empty_buffers();
+    }
+
     fn acknowledge(&self) {
         self.partition.acknowledged(self.lane);
     }

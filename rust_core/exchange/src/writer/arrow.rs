@@ -55,8 +55,8 @@ impl ArrowWriter {
         let counters = Arc::<Counters>::default();
         let parts = (Arc::clone(&partition), Arc::clone(&schema), Arc::clone(&counters));
         Ok(Self {
-            pages: Arc::new(OpenPages::new(parts.0, parts.1, parts.2)),
-            stream: StreamWriter::new(partition.num_subpartitions(), max_record_size),
+            pages: OpenPages::new(parts.0, parts.1, parts.2),
+            stream: StreamWriter::new(&partition, max_record_size),
             state: WriterState::new(Arc::clone(&partition)),
             partition,
             schema,
@@ -327,7 +327,7 @@ impl ArrowWriter {
             return Ok(());
         }
         let mut buffers =
-            self.stream.write(&self.partition, lane, page.clone(), 1, false, interrupt)?;
+            self.stream.write(&self.partition, lane, page.clone(), false, false, interrupt)?;
         // The next page needs a buffer of its own.
         buffers += self.stream.end_all(&self.partition);
         let targets = lane.targets(&self.partition).len() as u64;

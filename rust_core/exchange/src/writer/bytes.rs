@@ -41,7 +41,7 @@ impl BytesWriter {
         if matches!(selector, Selector::Hash { .. } | Selector::KeyGroup { .. }) {
             return Err(ExchangeError::WrongRecords("records of bytes have no columns to hash"));
         }
-        let stream = StreamWriter::new(partition.num_subpartitions(), max_record_size);
+        let stream = StreamWriter::new(&partition, max_record_size);
         let counters = Arc::default();
         let choices = random_choices()?;
         Ok(Self {
@@ -114,12 +114,9 @@ impl BytesWriter {
         if !lane.is_wanted(&self.partition) {
             return self.partition.check();
         }
-        if !self.stream.is_open(&self.partition, lane) {
-            self.partition.wait_available(None, interrupt)?;
-        }
         let bytes = record.len() as u64;
         let flush = self.state.flush_always;
-        let completed = self.stream.write(&self.partition, lane, record, 1, flush, interrupt)?;
+        let completed = self.stream.write(&self.partition, lane, record, true, flush, interrupt)?;
         let targets = lane.targets(&self.partition);
         self.counters.add(targets.len() as u64, targets.len() as u64 * bytes, completed);
         Ok(())

@@ -6,7 +6,7 @@
 //! Decision: ADR 0021.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use headgate_memory::{Buffer, Charge, PooledSegment};
 use headgate_protocol::DataType;
@@ -18,7 +18,7 @@ use crate::copies::Copies;
 use crate::counters::Counters;
 use crate::error::{Interrupt, Result};
 use crate::lock::lock;
-use crate::partition::ResultPartition;
+use crate::partition::{OpenBuffers, ResultPartition};
 
 struct Page {
     builder: PageBuilder<PooledSegment>,
@@ -77,7 +77,8 @@ pub(super) struct Sent {
 
 struct State {
     /// One page per subpartition, then the page for all subpartitions. Pages for one and for all
-    /// are never open at the same time, because that would change the order of records.
+    /// are never open at the same time, because that would change the order of records. Empty once
+    /// they are discarded.
     open: Vec<Option<Page>>,
     profile: PageProfile,
     /// True if the last batch got its charge. Only then may the next batch wait for its charge.
@@ -99,11 +100,14 @@ impl OpenPages {
         partition: Arc<ResultPartition>,
         schema: Arc<PageSchema>,
         counters: Arc<Counters>,
-    ) -> Self {
+    ) -> Arc<Self> {
         let slots = partition.num_subpartitions() + 1;
         let open = std::iter::repeat_with(|| None).take(slots).collect();
         let state = Mutex::new(State { open, profile: PageProfile::new(), waits_for_charge: true });
-        Self { partition, schema, counters, state }
+        let pages = Arc::new(Self { partition, schema, counters, state });
+        let open: Weak<Self> = Arc::downgrade(&pages);
+        pages.partition.add_open_buffers(open);
+        pages
     }
 
     /// Appends rows up to the first that is wider than a page. Returns that row and the rows after
@@ -123,6 +127,9 @@ impl OpenPages {
         let mut segment = None;
         loop {
             let mut state = lock(&self.state);
+            if state.open.is_empty() {
+                return Err(self.partition.ended());
+            }
             self.send_others(&mut state, lane);
             while !rows.is_empty() {
                 let State { open, profile, .. } = &mut *state;
@@ -278,7 +285,8 @@ impl OpenPages {
 
     /// Finishes the slot's open page and queues it.
     fn send(&self, state: &mut State, slot: usize) {
-        let Some(Page { builder: page, is_compacting }) = state.open[slot].take() else {
+        let open = state.open.get_mut(slot).and_then(Option::take);
+        let Some(Page { builder: page, is_compacting }) = open else {
             return;
         };
         let rows = page.num_rows() as u64;
@@ -305,6 +313,13 @@ impl OpenPages {
     fn targets(&self, slot: usize) -> Range<usize> {
         let all = Lane::All.slot(&self.partition);
         if slot == all { 0..all } else { slot..slot + 1 }
+    }
+}
+
+impl OpenBuffers for OpenPages {
+    fn discard(&self) {
+        let open = std::mem::take(&mut lock(&self.state).open);
+        drop(open);
     }
 }
 

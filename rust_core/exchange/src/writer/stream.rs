@@ -1,122 +1,155 @@
 //! Length-prefixed records in growing buffers (spec 4.5, 6).
 
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
 use bytes::Bytes;
-use headgate_memory::BufferBuilder;
+use headgate_memory::{BufferBuilder, PooledSegment};
 use headgate_record::SpanningSerializer;
 
 use super::lane::{Lane, buffer_size};
 use crate::copies::Copies;
 use crate::error::{ExchangeError, Interrupt, Result};
-use crate::partition::ResultPartition;
+use crate::lock::lock;
+use crate::partition::{OpenBuffers, ResultPartition};
 
 /// Writes records into the open buffers of all lanes.
 pub(super) struct StreamWriter {
     serializer: SpanningSerializer,
-    /// One open buffer per subpartition, and behind them the buffer that all of them read, each at
-    /// its own position. Buffers for one and for all are never open at the same time: that would
-    /// change the order of records.
-    open: Vec<Option<BufferBuilder>>,
+    open: Arc<Open>,
+}
+
+/// One open buffer per subpartition, and behind them the buffer that all of them read, each at its
+/// own position. Buffers for one and for all are never open at the same time: that would change the
+/// order of records. Empty once they are discarded.
+///
+/// The lock is not held during a wait. Locks of subpartitions may be taken under it, not the
+/// reverse.
+struct Open(Mutex<Slots>);
+
+type Slots = Vec<Option<BufferBuilder>>;
+
+impl Open {
+    /// # Errors
+    /// Why the partition ended, which discards the buffers.
+    fn lock(&self, partition: &ResultPartition) -> Result<MutexGuard<'_, Slots>> {
+        let open = lock(&self.0);
+        if open.is_empty() {
+            drop(open);
+            return Err(partition.ended());
+        }
+        Ok(open)
+    }
+}
+
+impl OpenBuffers for Open {
+    fn discard(&self) {
+        let open = std::mem::take(&mut *lock(&self.0));
+        drop(open);
+    }
 }
 
 impl StreamWriter {
-    pub(super) fn new(num_subpartitions: usize, max_record_size: usize) -> Self {
-        let serializer = SpanningSerializer::new(max_record_size);
-        let slots = num_subpartitions + 1;
-        Self { serializer, open: std::iter::repeat_with(|| None).take(slots).collect() }
+    pub(super) fn new(partition: &ResultPartition, max_record_size: usize) -> Self {
+        let slots = partition.num_subpartitions() + 1;
+        let open = Mutex::new(std::iter::repeat_with(|| None).take(slots).collect());
+        let open = Arc::new(Open(open));
+        let weak: Weak<Open> = Arc::downgrade(&open);
+        partition.add_open_buffers(weak);
+        Self { serializer: SpanningSerializer::new(max_record_size), open }
     }
 
-    /// Writes one record that stands for `rows` rows, and shows it to the readers at once if
-    /// `flush`. Returns the buffers it completed, each once for every subpartition that gets it.
+    /// Writes one record, and shows it to the readers at once if `flush`. If `waits`, a record that
+    /// needs a new buffer begins only once the partition is available. Returns the buffers it
+    /// completed, each once for every subpartition that gets it.
+    ///
+    /// # Errors
+    /// A record above the limit, the failure of the partition, or what the interrupt says. If a part
+    /// of the record is in a buffer then, the partition fails: readers would take the next record
+    /// for the rest.
     pub(super) fn write(
         &mut self,
         partition: &ResultPartition,
         lane: Lane,
         record: Bytes,
-        rows: u64,
+        waits: bool,
         flush: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<u64> {
         self.serializer
             .set_record(record)
             .map_err(|error| ExchangeError::of_spanning(error, "the writer"))?;
-        let mut completed = self.end_others(partition, lane);
-        Copies::count(&partition.shared().copies.spanning, self.serializer.remaining());
-        let range = lane.targets(partition);
-        let targets = &partition.subpartitions()[range.clone()];
-        let open = &mut self.open[lane.slot(partition)];
-        let mut free = None;
-        while self.serializer.has_data() {
-            let builder = match open {
-                Some(builder) => builder,
-                None => {
-                    let request = || partition.segments().request(lane.subpartition(), interrupt);
-                    let segment = free.take().map_or_else(request, Ok);
-                    let segment = segment.inspect_err(|_| self.serializer.clear())?;
-                    let mut builder = BufferBuilder::new(segment);
-                    // As large as the consumers ask for, but not smaller than the first record.
-                    let wish = buffer_size(targets);
-                    builder.trim(wish.max(self.serializer.remaining()));
-                    let consumer = builder.consumer().expect("a new builder has its consumer");
-                    for subpartition in targets {
-                        subpartition.add_growing(consumer.copy());
-                    }
-                    open.insert(builder)
-                }
-            };
-            builder.append_with(|target| self.serializer.copy_to(target).0);
-            builder.commit();
-            if builder.is_full() {
-                let (rest, capacity) = (self.serializer.remaining(), builder.capacity());
-                if rest > 0 && capacity < partition.segments().segment_size() {
-                    let found = partition.segments().try_request(lane.subpartition());
-                    free = found.inspect_err(|_| self.serializer.clear())?;
-                    if free.is_none() {
-                        // A larger buffer than asked for is better than a wait within a record.
-                        builder.trim(capacity + rest);
-                        continue;
-                    }
-                }
-            }
-            if let Some(full) = open.take_if(|builder| builder.is_full()) {
-                partition.buffers().finish_growing(full, range.clone());
-                completed += targets.len() as u64;
+        let size = self.serializer.remaining();
+        let appended = self.append(partition, lane, waits, interrupt);
+        if let Err(cause) = &appended {
+            let sent = size - self.serializer.remaining();
+            self.serializer.clear();
+            if sent > 0 {
+                let text = format!("a record was cut off after {sent} of {size} bytes: {cause}");
+                partition.fail(&ExchangeError::Aborted(text));
             }
         }
-        for subpartition in targets {
-            subpartition.appended(rows, flush);
+        let completed = appended?;
+        Copies::count(&partition.shared().copies.spanning, size);
+        for subpartition in &partition.subpartitions()[lane.targets(partition)] {
+            subpartition.appended(1, flush);
         }
         Ok(completed)
     }
 
-    /// True if the lane has a buffer that a record can begin in.
-    pub(super) fn is_open(&self, partition: &ResultPartition, lane: Lane) -> bool {
-        self.open[lane.slot(partition)].is_some()
+    /// Appends the serializer's record to the open buffer, and to new ones where it does not fit.
+    fn append(
+        &mut self,
+        partition: &ResultPartition,
+        lane: Lane,
+        waits: bool,
+        interrupt: Interrupt<'_>,
+    ) -> Result<u64> {
+        let slot = lane.slot(partition);
+        let mut open = self.open.lock(partition)?;
+        if waits && open[slot].is_none() {
+            drop(open);
+            partition.wait_available(None, interrupt)?;
+            open = self.open.lock(partition)?;
+        }
+        let mut completed = end_others(&mut open, partition, lane);
+        let mut free = None;
+        while self.serializer.has_data() {
+            let Some(builder) = &mut open[slot] else {
+                drop(open);
+                let request = || partition.segments().request(lane.subpartition(), interrupt);
+                let segment = free.take().map_or_else(request, Ok)?;
+                open = self.open.lock(partition)?;
+                open[slot] = Some(begin(segment, partition, lane, self.serializer.remaining()));
+                continue;
+            };
+            builder.append_with(|target| self.serializer.copy_to(target).0);
+            builder.commit();
+            if !builder.is_full() {
+                continue;
+            }
+            let (rest, capacity) = (self.serializer.remaining(), builder.capacity());
+            if rest > 0 && capacity < partition.segments().segment_size() {
+                drop(open);
+                free = partition.segments().try_request(lane.subpartition())?;
+                open = self.open.lock(partition)?;
+                if free.is_none() {
+                    // A larger buffer than asked for is better than a wait within a record.
+                    if let Some(builder) = &mut open[slot] {
+                        builder.trim(capacity + rest);
+                    }
+                    continue;
+                }
+            }
+            completed += end(&mut open, partition, lane);
+        }
+        Ok(completed)
     }
 
     /// Ends all open buffers, so that an event can follow them. Returns how many this completed.
-    pub(super) fn end_all(&mut self, partition: &ResultPartition) -> u64 {
+    pub(super) fn end_all(&self, partition: &ResultPartition) -> u64 {
+        let mut open = lock(&self.open.0);
         let unicast = (0..partition.num_subpartitions()).map(Lane::One);
-        unicast.chain([Lane::All]).map(|lane| self.end(partition, lane)).sum()
-    }
-
-    /// Ends the open buffers of the other kind first, so that records keep their order.
-    fn end_others(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
-        match lane {
-            Lane::One(_) => self.end(partition, Lane::All),
-            Lane::All => {
-                let unicast = (0..partition.num_subpartitions()).map(Lane::One);
-                unicast.map(|lane| self.end(partition, lane)).sum()
-            }
-        }
-    }
-
-    fn end(&mut self, partition: &ResultPartition, lane: Lane) -> u64 {
-        let Some(builder) = self.open[lane.slot(partition)].take() else {
-            return 0;
-        };
-        let targets = lane.targets(partition);
-        partition.buffers().finish_growing(builder, targets.clone());
-        targets.len() as u64
+        unicast.chain([Lane::All]).map(|lane| end(&mut open, partition, lane)).sum()
     }
 
     pub(super) fn flush(partition: &ResultPartition) {
@@ -124,4 +157,42 @@ impl StreamWriter {
             subpartition.flush();
         }
     }
+}
+
+/// Queues a new buffer for the `rest` of a record.
+fn begin(
+    segment: PooledSegment,
+    partition: &ResultPartition,
+    lane: Lane,
+    rest: usize,
+) -> BufferBuilder {
+    let targets = &partition.subpartitions()[lane.targets(partition)];
+    let mut builder = BufferBuilder::new(segment);
+    // As large as the consumers ask for, but not smaller than the first record.
+    builder.trim(buffer_size(targets).max(rest));
+    let consumer = builder.consumer().expect("a new builder has its consumer");
+    for subpartition in targets {
+        subpartition.add_growing(consumer.copy());
+    }
+    builder
+}
+
+/// Ends the open buffers of the other kind first, so that records keep their order.
+fn end_others(open: &mut [Option<BufferBuilder>], partition: &ResultPartition, lane: Lane) -> u64 {
+    match lane {
+        Lane::One(_) => end(open, partition, Lane::All),
+        Lane::All => {
+            let unicast = (0..partition.num_subpartitions()).map(Lane::One);
+            unicast.map(|lane| end(open, partition, lane)).sum()
+        }
+    }
+}
+
+fn end(open: &mut [Option<BufferBuilder>], partition: &ResultPartition, lane: Lane) -> u64 {
+    let Some(builder) = open.get_mut(lane.slot(partition)).and_then(Option::take) else {
+        return 0;
+    };
+    let targets = lane.targets(partition);
+    partition.buffers().finish_growing(builder, targets.clone());
+    targets.len() as u64
 }

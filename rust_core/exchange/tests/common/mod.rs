@@ -22,7 +22,7 @@ pub(crate) fn nothing() -> Result<(), ExchangeError> {
     static START: OnceLock<Instant> = OnceLock::new();
     let started = START.get_or_init(Instant::now);
     if started.elapsed() > Duration::from_secs(100) {
-        Err(ExchangeError::Interrupted)
+        Err(ExchangeError::Interrupted("the test".to_owned()))
     } else {
         Ok(())
     }

@@ -38,7 +38,13 @@ pub(crate) enum Role {
 /// Returns an interrupt that ends waits after a while.
 fn patience() -> impl Fn() -> Result<(), ExchangeError> + Sync {
     let started = Instant::now();
-    move || if started.elapsed() > PATIENCE { Err(ExchangeError::Interrupted) } else { Ok(()) }
+    move || {
+        if started.elapsed() > PATIENCE {
+            Err(ExchangeError::Interrupted("the test's patience".to_owned()))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Calls, and turns a panic into an error.
@@ -76,7 +82,11 @@ fn produce(
     let written = guarded(|| {
         write(env, partition, rows)?;
         let taken = partition.wait_consumed(Some(PATIENCE), &patience)?;
-        if taken { Ok(rows) } else { Err(ExchangeError::Interrupted) }
+        if taken {
+            Ok(rows)
+        } else {
+            Err(ExchangeError::Interrupted("the test's patience".to_owned()))
+        }
     });
     if let Err(error) = &written {
         partition.fail(error);
@@ -200,7 +210,7 @@ pub(crate) fn exchange() -> Vec<Outcome> {
         assert_eq!(rows, 2 * ROWS, "rows are missing or doubled");
         let refused = consume(third, &[unknown], |gate| third.reader(gate)).unwrap_err();
         assert!(
-            !matches!(refused, ExchangeError::Interrupted),
+            !matches!(refused, ExchangeError::Interrupted(_)),
             "the missing partition was not refused"
         );
         let stored = store_and_read(first, third);
