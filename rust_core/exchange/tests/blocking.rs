@@ -134,7 +134,7 @@ fn a_lost_reader_leaves_a_blocking_partition_to_others() {
         let partition = link.partition(PartitionKind::Blocking, 1);
         write_rows(&partition, 10_000);
         {
-            let lost = Env::new(24, 4096);
+            let lost = link.another();
             let gate = lost.gate(&[link.producer.address(&partition, 0)]);
             assert!(lost.reader(&gate).next(&nothing).unwrap().is_some());
         }

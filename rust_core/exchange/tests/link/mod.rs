@@ -25,24 +25,33 @@ pub(crate) const KINDS: [PartitionKind; 4] = [
 pub(crate) struct Link {
     pub(crate) producer: Env,
     pub(crate) consumer: Option<Env>,
+    config: Config,
 }
 
 impl Link {
     pub(crate) fn all(segments: usize) -> [Self; 4] {
-        let one = Self { producer: Env::new(segments, 4096), consumer: None };
+        let config = config(segments, 4096);
+        let one = Self { producer: Env::with(config.clone()), consumer: None, config };
         let (tcp, same_host) = (Self::remote(segments, false), Self::remote(segments, true));
         [one, tcp, same_host, Self::encrypted(segments)]
     }
 
-    pub(crate) fn encrypted(segments: usize) -> Self {
-        let env =
-            || Env::with(Config { tls: Some(Tls::ephemeral().unwrap()), ..config(segments, 4096) });
-        Self { producer: env(), consumer: Some(env()) }
+    pub(crate) fn remote(segments: usize, same_host_link: bool) -> Self {
+        Self::of_two(Config { same_host_link, ..config(segments, 4096) })
     }
 
-    pub(crate) fn remote(segments: usize, same_host_link: bool) -> Self {
-        let env = || Env::with(Config { same_host_link, ..config(segments, 4096) });
-        Self { producer: env(), consumer: Some(env()) }
+    pub(crate) fn encrypted(segments: usize) -> Self {
+        Self::of_two(Config { tls: Some(Tls::ephemeral().unwrap()), ..config(segments, 4096) })
+    }
+
+    fn of_two(config: Config) -> Self {
+        let (producer, consumer) = (Env::with(config.clone()), Env::with(config.clone()));
+        Self { producer, consumer: Some(consumer), config }
+    }
+
+    /// Another process like the consumer's.
+    pub(crate) fn another(&self) -> Env {
+        Env::with(self.config.clone())
     }
 
     pub(crate) fn consumer(&self) -> &Env {
