@@ -58,7 +58,7 @@ class Plan:
         producers: makes the producer DataFrame of a run and epoch.
         description: of the job, for Spark's UI.
         progress: the option of this name.
-        rdd: id of an RDD that is in each stage of consumers, and in no other one.
+        rdd_id: of an RDD that is in each stage of consumers, and in no other one.
         source: the source that producers read; None where they have an input.
         places_by_order: True if the place of a row depends on the rows before it.
     """
@@ -66,7 +66,7 @@ class Plan:
     producers: Callable[[int, int], DataFrame]
     description: str
     progress: str
-    rdd: int
+    rdd_id: int
     source: SourcePlan | None = None
     places_by_order: bool = False
 
@@ -281,7 +281,7 @@ class Jobs:
     def _reads(self, exchange_id: bytes, stage: StageFacts | None) -> bool:
         """Return True if a stage has consumers of an exchange."""
         plan = self._plans.get(exchange_id)
-        return plan is not None and stage is not None and plan.rdd in stage.rdds
+        return plan is not None and stage is not None and plan.rdd_id in stage.rdds
 
     def _is_own(self, member: Member) -> bool:
         """Return True if the stage that a task named is one of its exchange's consumers or producers.
