@@ -163,6 +163,8 @@ def exchange(
               ``max_record_size``, ``spill_threshold``, ``temp_directories``
             - batches: ``batch_bytes``, ``buffer_timeout``, ``compression`` (``"none"``, ``"lz4"``
               or ``"zstd"``), ``same_host_link`` (``"auto"`` or ``"off"``)
+            - encryption: ``tls`` (``"auto"``, ``"require"`` or ``"off"``), and with certificates of
+              your own ``tls_ca``, ``tls_certificate`` and ``tls_key``
             - ``consumer_timeout`` (60 s): the time in which a task must reach the driver
             - ``heartbeat_timeout`` (10 s): the silence after which a task or the driver counts as
               lost
