@@ -62,8 +62,8 @@ def main(arguments: Sequence[str]) -> None:
             {name: saving(plan) for name, plan in plans.items()}
             | {"duckdb": lambda: by_duckdb(folder)[0]},
             [
-                harness.Ratio("pipeline", "mapInArrow", "headgate", goal=3.2),
-                harness.Ratio("pipeline_sql", "spark sql", "headgate", goal=1.4),
+                harness.Ratio("pipeline", "mapInArrow", "headgate", goal=6),
+                harness.Ratio("pipeline_sql", "spark sql", "headgate", goal=5.5),
             ],
             turns=options.turns,
             size=rows * ROW_BYTES,
