@@ -207,19 +207,32 @@ class BufferReader:
 class ControlKey:
     """The key of an exchange's control connections, derived from its secret of 32 bytes."""
 
-    def __new__(cls, secret: bytes, exchange_id: bytes) -> ControlKey: ...
+    def __new__(cls, secret: bytes, exchange_id: bytes, tls: bool = False) -> ControlKey: ...
+    @property
+    def tls(self) -> bool:
+        """True if the connections must be encrypted."""
 
 @final
 class ControlHandshake:
     """One end of the handshake of a control connection, without I/O."""
 
     @staticmethod
-    def dial(key: ControlKey, exchange_id: bytes, max_message: int) -> ControlHandshake:
-        """Start the worker's end; its HELLO is the first output."""
+    def dial(
+        key: ControlKey, exchange_id: bytes, max_message: int, binding: bytes | None
+    ) -> ControlHandshake:
+        """Start the worker's end; its HELLO is the first output.
+
+        The proofs cover ``binding``, that of the TLS session below; None without TLS.
+        """
 
     @staticmethod
-    def accept(key: ControlKey, exchange_id: bytes, max_message: int) -> ControlHandshake:
-        """Start the coordinator's end, for the exchange that the HELLO requests."""
+    def accept(
+        key: ControlKey, exchange_id: bytes, max_message: int, binding: bytes | None
+    ) -> ControlHandshake:
+        """Start the coordinator's end, for the exchange that the HELLO requests.
+
+        The proofs cover ``binding``, that of the TLS session below; None without TLS.
+        """
 
     @staticmethod
     def requested_exchange(data: bytes) -> bytes | None:
@@ -236,6 +249,34 @@ class ControlHandshake:
         """The session key of 32 bytes, once the peer has proved itself."""
 
 @final
+class TlsEndpoint:
+    """A key pair and a certificate of its own, for TLS sessions whose peer is proved by other means."""
+
+    def __new__(cls) -> TlsEndpoint: ...
+    def dial(self) -> TlsSession:
+        """Start the side that dialed."""
+
+    def accept(self) -> TlsSession:
+        """Start the side that accepted."""
+
+@final
+class TlsSession:
+    """One end of TLS 1.3 without I/O."""
+
+    def receive(self, data: bytes) -> bytes:
+        """Take bytes of the peer, cut anywhere; return the clear bytes that are complete."""
+
+    def send(self, data: bytes) -> None:
+        """Encrypt bytes into the output."""
+
+    def take_output(self) -> bytes:
+        """Return the bytes to write, once; after an error, the alert."""
+
+    @property
+    def binding(self) -> bytes | None:
+        """32 bytes that only the two ends know, once the handshake of TLS is done."""
+
+@final
 class HeartbeatManager:
     """A thread that sends and receives heartbeats on sockets, and never needs the GIL."""
 
@@ -243,8 +284,8 @@ class HeartbeatManager:
     def door(self) -> int:
         """Return a Unix socket, owned by the caller, over which to pass sockets to the thread."""
 
-    def monitor(self, timeout: float) -> int:
-        """Take the socket that was passed last; return the number of its target."""
+    def monitor(self, timeout: float, tls: TlsSession | None = None) -> int:
+        """Take the socket that was passed last, and what encrypts it; return the number of its target."""
 
     def unmonitor(self, target: int) -> None: ...
     @property

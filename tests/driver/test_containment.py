@@ -17,9 +17,10 @@ from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control, Place
+from headgate.spark.tasks.control import Control
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
+from headgate.spark.wire.place import Place
 
 
 def explode(*_, **__):

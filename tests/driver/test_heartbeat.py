@@ -22,11 +22,12 @@ from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.worker_connection import WorkerConnection
 from headgate.spark.wire.channel import control_key
 from headgate.spark.wire.heartbeat import Heartbeats
 from headgate.spark.wire.messages import Message
+from headgate.spark.wire.place import Place
 
 SECRET = b"s" * 32
 #: Seconds; the smallest value of the option, which keeps the tests short.
@@ -34,7 +35,8 @@ TIMEOUT = 2.0
 
 WORKER = """
 import ctypes, sys
-from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.tasks.control import Control, Counts
+from headgate.spark.wire.place import Place
 port, index, timeout = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 with Control(Place("127.0.0.1", port, b"x" * 16, b"s" * 32, 30.0, timeout)) as control:
     fields = {"stage": 1, "partition": index, "attempt": index + 70, "index": index}

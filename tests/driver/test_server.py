@@ -9,13 +9,14 @@ from tests.driver.actors import EXCHANGE, PLACE, TOTALS
 from tests.faults.patience import wait_until
 
 from headgate.errors import CoordinatorError, HandshakeError, VersionError
-from headgate.spark.driver import server as server_module
+from headgate.spark.driver import newcomers
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.tasks.control import Control, Counts, Place
+from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.wire.channel import WorkerLink, control_key
+from headgate.spark.wire.place import Place
 
 SECRET = b"s" * 32
 
@@ -193,7 +194,8 @@ def test_a_message_out_of_turn_closes_the_connection(server):
 
 @pytest.mark.parametrize("timing", [Timing(handshake=0.3)])
 def test_silent_peers_are_limited_in_number_and_time(server, monkeypatch):
-    monkeypatch.setattr(server_module, "MAX_PENDING", 4)
+    monkeypatch.setattr(newcomers, "MAX_STRANGERS", 4)
+    server._newcomers = newcomers.Newcomers()
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(12)]
     wait_until(lambda: len(server._connections) <= 4, "connections above the limit were closed")
     control = consumer(server, 0, 1)

@@ -4,6 +4,7 @@ import gc
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from pyspark import cloudpickle
@@ -14,7 +15,7 @@ from headgate.spark import exchange
 from headgate.spark.driver import application, kept_watch, lifetimes
 from headgate.spark.driver.application import Application
 from headgate.spark.driver.scheduler import task_sets
-from headgate.spark.tasks.control import Control, Place
+from headgate.spark.tasks.control import Control
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -184,12 +185,12 @@ def place(owner, monkeypatch):
     """Return a function that returns the place of the newest exchange, with its secret."""
     registered, register = [], Application.register
 
-    def note(self, exchange_id, secret, *rest):
-        registered.append((exchange_id, secret))
-        register(self, exchange_id, secret, *rest)
+    def note(self, place, *rest):
+        registered.append(place)
+        register(self, place, *rest)
 
     monkeypatch.setattr(Application, "register", note)
-    return lambda: Place(owner.host, owner.port, *registered[-1], timeout=10.0)
+    return lambda: replace(registered[-1], timeout=10.0)
 
 
 def test_who_has_the_secret_of_an_exchange_has_no_power_over_another_job(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.planned_source import PlannedSource
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
-    from headgate.spark.tasks.worker_connection import Place
+    from headgate.spark.wire.place import Place
 
 _MAPPED: Final = "all executors are on one host, so consumers map the files of producers"
 _SERVED: Final = (
@@ -166,17 +166,15 @@ class Way:
         from headgate.spark.driver import application  # noqa: PLC0415 - not on Spark Connect
         from headgate.spark.driver.kept.places import PlacesOfExchange  # noqa: PLC0415
         from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
-        from headgate.spark.tasks.worker_connection import Place  # noqa: PLC0415
 
-        runs, options = self.runs, self.request.options
+        runs = self.runs
         assert runs is not None  # noqa: S101 - there are hosts only where the driver hears of tasks
         owner = application.of(self.request.context)
-        exchange_id, secret = bytes.fromhex(exchange), os.urandom(32)
-        timeout, heartbeat = (options[f"{x}_timeout"] for x in ("consumer", "heartbeat"))
-        facts = ExchangeFacts(0, heartbeat)
-        owner.register_kept(exchange_id, secret, facts, PlacesOfExchange(runs.places, exchange))
-        self.registered.append(exchange_id)
-        return Place(owner.host, owner.port, exchange_id, secret, timeout, heartbeat)
+        place = owner.place(bytes.fromhex(exchange), self.request.options)
+        facts = ExchangeFacts(0, place.heartbeat_timeout)
+        owner.register_kept(place, facts, PlacesOfExchange(runs.places, exchange))
+        self.registered.append(place.exchange_id)
+        return place
 
 
 def way_of(request: Request, partitions: int, *, by_hash: bool, has_progress: bool = True) -> Way:

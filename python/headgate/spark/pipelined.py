@@ -59,19 +59,16 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     from headgate.spark.driver import application  # noqa: PLC0415
     from headgate.spark.driver.runs.formation import ExchangeFacts  # noqa: PLC0415
     from headgate.spark.driver.scheduler.jobs import Plan  # noqa: PLC0415
-    from headgate.spark.tasks.control import Place  # noqa: PLC0415
     from headgate.spark.tasks.producer import RESULT  # noqa: PLC0415
     from headgate.spark.tasks.task import ConsumerTask, ProducerTask  # noqa: PLC0415
 
     owner = application.of(request.context)
     shares = None if holds_slots else owner.shares
-    exchange_id, secret = os.urandom(16), os.urandom(32)
     options = request.options
-    heartbeat = options["heartbeat_timeout"]
+    exchange_id = os.urandom(16)
+    place = owner.place(exchange_id, options)
     common: dict[str, Any] = {
-        "place": Place(
-            owner.host, owner.port, exchange_id, secret, options["consumer_timeout"], heartbeat
-        ),
+        "place": place,
         "schema": request.wire_schema,
         "num_partitions": partitions,
         "options": {name: options[name] for name in TASK_OPTIONS},
@@ -100,7 +97,7 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     by_order = request.by is None or isinstance(request.by, PLACED_BY_ORDER)
     consumers, rdd = _numbered(request.session, partitions)
     plan = Plan(producers, words, options["progress"], rdd.id(), source, by_order)
-    facts = ExchangeFacts(partitions, heartbeat, holds_slots)
+    facts = ExchangeFacts(partitions, place.heartbeat_timeout, holds_slots)
     task = ConsumerTask(
         **common,
         reduce=request.reduce,
@@ -111,7 +108,7 @@ def _plan(request: Request, partitions: int, readers: int, *, holds_slots: bool)
     function = portable(task, _CONSUMER, f"{words}: reduce")
     profile = None if shares is None else shares.consumer
     result = consumers.mapInArrow(function, request.result, profile=profile)
-    owner.register(exchange_id, secret, facts, plan, rdd)
+    owner.register(place, facts, plan, rdd)
     return result
 
 

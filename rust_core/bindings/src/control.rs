@@ -11,13 +11,16 @@ use crate::interrupt::released;
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct ControlKey {
     inner: headgate_exchange::Key,
+    #[pyo3(get)]
+    tls: bool,
 }
 
 #[pymethods]
 impl ControlKey {
     #[new]
-    fn new(secret: [u8; 32], exchange_id: [u8; 16]) -> Self {
-        Self { inner: headgate_exchange::Key::control(&secret, &exchange_id) }
+    #[pyo3(signature = (secret, exchange_id, tls = false))]
+    fn new(secret: [u8; 32], exchange_id: [u8; 16], tls: bool) -> Self {
+        Self { inner: headgate_exchange::Key::control(&secret, &exchange_id), tls }
     }
 }
 
@@ -34,9 +37,12 @@ impl ControlHandshake {
         key: &ControlKey,
         exchange_id: [u8; 16],
         max_message: u32,
+        binding: Option<[u8; 32]>,
     ) -> PyResult<Self> {
         let key = key.inner.clone();
-        Self::of(py, || headgate_exchange::ControlHandshake::dial(key, exchange_id, max_message))
+        Self::of(py, || {
+            headgate_exchange::ControlHandshake::dial(key, exchange_id, max_message, binding)
+        })
     }
 
     #[staticmethod]
@@ -45,9 +51,12 @@ impl ControlHandshake {
         key: &ControlKey,
         exchange_id: [u8; 16],
         max_message: u32,
+        binding: Option<[u8; 32]>,
     ) -> PyResult<Self> {
         let key = key.inner.clone();
-        Self::of(py, || headgate_exchange::ControlHandshake::accept(key, exchange_id, max_message))
+        Self::of(py, || {
+            headgate_exchange::ControlHandshake::accept(key, exchange_id, max_message, binding)
+        })
     }
 
     #[staticmethod]

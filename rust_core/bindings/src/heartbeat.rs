@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::interrupt::released;
+use crate::tls::TlsSession;
 
 #[pyclass(frozen, module = "headgate._native")]
 pub(crate) struct HeartbeatManager {
@@ -25,10 +26,12 @@ impl HeartbeatManager {
         Ok(self.inner.door()?.into_raw_fd())
     }
 
-    fn monitor(&self, py: Python<'_>, timeout: f64) -> PyResult<u64> {
+    #[pyo3(signature = (timeout, tls = None))]
+    fn monitor(&self, py: Python<'_>, timeout: f64, tls: Option<&TlsSession>) -> PyResult<u64> {
+        let tls = tls.map(|session| session.take(py)).transpose()?;
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok(released(py, || self.inner.monitor(timeout))?)
+        Ok(released(py, || self.inner.monitor(timeout, tls))?)
     }
 
     fn unmonitor(&self, py: Python<'_>, target: u64) -> PyResult<()> {

@@ -51,7 +51,7 @@ mod _native {
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups};
     #[pymodule_export]
-    use crate::tls::self_signed_certificate;
+    use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]
     use crate::union::UnionInputGate;
     #[pymodule_export]

@@ -26,13 +26,20 @@ enum Side {
 }
 
 impl ControlHandshake {
-    /// Starts the worker's end; its HELLO is the first output.
+    /// Starts the worker's end; its HELLO is the first output. The proofs cover `binding`, see
+    /// [`TlsSession::binding`](crate::TlsSession::binding); None without TLS.
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub fn dial(key: Key, exchange: [u8; 16], max_message: u32) -> Result<Self> {
+    pub fn dial(
+        key: Key,
+        exchange: [u8; 16],
+        max_message: u32,
+        binding: Option<[u8; 32]>,
+    ) -> Result<Self> {
         let config = config(exchange, max_message)?;
-        let (handshake, hello) = ClientHandshake::start(key, config, random()?);
+        let (mut handshake, hello) = ClientHandshake::start(key, config, random()?);
+        handshake.bind(binding);
         Ok(Self { side: Side::Worker(handshake), output: hello, session: None })
     }
 
@@ -40,8 +47,14 @@ impl ControlHandshake {
     ///
     /// # Errors
     /// When the operating system gives no random bytes.
-    pub fn accept(key: Key, exchange: [u8; 16], max_message: u32) -> Result<Self> {
-        let handshake = ServerHandshake::new(key, config(exchange, max_message)?, random()?);
+    pub fn accept(
+        key: Key,
+        exchange: [u8; 16],
+        max_message: u32,
+        binding: Option<[u8; 32]>,
+    ) -> Result<Self> {
+        let mut handshake = ServerHandshake::new(key, config(exchange, max_message)?, random()?);
+        handshake.bind(binding);
         Ok(Self { side: Side::Coordinator(handshake), output: Vec::new(), session: None })
     }
 

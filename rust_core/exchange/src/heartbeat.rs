@@ -2,7 +2,7 @@
 //!
 //! A user's function may hold the GIL for minutes, so a Python thread can neither send heartbeats in
 //! time nor receive them. A beat is one byte of any value. The peer has been authenticated before its
-//! socket comes here.
+//! socket comes here. Where its connection has TLS, so have the beats: bytes of others are none.
 //!
 //! Decision: ADR 0007.
 
@@ -22,6 +22,7 @@ use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::lock::lock;
+use crate::net::{TlsSession, TlsStream};
 
 const BEAT: [u8; 1] = [0];
 /// Most reads of one socket in a round, so that a peer that floods does not hold up the others.
@@ -30,8 +31,13 @@ const MAX_READS: usize = 16;
 #[derive(Default)]
 struct Targets {
     monitor: HeartbeatMonitor,
-    sockets: BTreeMap<u64, TcpStream>,
+    sockets: BTreeMap<u64, Socket>,
     number: u64,
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 #[derive(Default)]
@@ -88,10 +94,14 @@ impl HeartbeatManager {
     ///
     /// # Errors
     /// When no socket was sent; in a forked child, after [`close`](Self::close).
-    pub fn monitor(&self, timeout: Duration) -> io::Result<u64> {
+    pub fn monitor(&self, timeout: Duration, tls: Option<TlsSession>) -> io::Result<u64> {
         self.running(|running| {
             let socket = TcpStream::from(receive(&running.inside)?);
             socket.set_nonblocking(true)?;
+            let socket = match tls {
+                Some(session) => Socket::Tls(Box::new(session.over(socket))),
+                None => Socket::Tcp(socket),
+            };
             let number = lock(&self.shared.targets).add(socket, timeout);
             running.thread.thread().unpark();
             Ok(number)
@@ -167,7 +177,7 @@ impl Drop for HeartbeatManager {
 }
 
 impl Targets {
-    fn add(&mut self, socket: TcpStream, timeout: Duration) -> u64 {
+    fn add(&mut self, socket: Socket, timeout: Duration) -> u64 {
         self.number += 1;
         self.monitor.monitor(self.number, timeout);
         self.sockets.insert(self.number, socket);
@@ -197,12 +207,14 @@ impl Shared {
     fn round(&self) -> bool {
         let mut targets = lock(&self.targets);
         let Targets { monitor, sockets, .. } = &mut *targets;
-        for (target, socket) in sockets.iter() {
-            if has_spoken(socket) {
+        for (target, socket) in sockets.iter_mut() {
+            let heard = match socket {
+                Socket::Tcp(socket) => exchange_beats(socket),
+                Socket::Tls(stream) => exchange_beats(stream),
+            };
+            if heard {
                 monitor.heard(*target);
             }
-            // A full buffer or a broken connection only loses this beat.
-            let _ = (&mut &*socket).write(&BEAT);
         }
         monitor.end_round();
         self.silent.store(monitor.num_silent(), Ordering::Release);
@@ -210,8 +222,16 @@ impl Shared {
     }
 }
 
+/// Returns true if the peer sent a beat, and sends it one.
+fn exchange_beats(socket: &mut (impl Read + Write)) -> bool {
+    let heard = has_spoken(socket);
+    // A full buffer or a broken connection only loses this beat.
+    let _ = socket.write(&BEAT).and_then(|_| socket.flush());
+    heard
+}
+
 /// Returns true if any byte came; a connection that has ended yields none.
-fn has_spoken(mut socket: &TcpStream) -> bool {
+fn has_spoken(socket: &mut impl Read) -> bool {
     let mut scratch = [0; 512];
     let mut heard = false;
     for _ in 0..MAX_READS {

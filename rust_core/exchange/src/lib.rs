@@ -69,7 +69,7 @@ pub use gate::{
 pub use heartbeat::HeartbeatManager;
 pub use kept::{KeptFile, SmallLimits, SmallSubpartition, keep_small};
 pub use metrics::{Passed, TaskTimes, Times};
-pub use net::{Tls, TlsFiles, self_signed_certificate};
+pub use net::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub use partition::{PartitionKind, PartitionOptions, ResultPartition, TaskEvent, TaskEvents};
 pub use reader::{Record, RecordReader};
 pub use readiness::Readiness;

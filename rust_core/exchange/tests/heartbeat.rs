@@ -32,7 +32,7 @@ fn watch(manager: &HeartbeatManager) -> (TcpStream, u64) {
     let (peer, socket) = connected();
     peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     hand_over(&manager.door().unwrap(), socket);
-    (peer, manager.monitor(TIMEOUT).unwrap())
+    (peer, manager.monitor(TIMEOUT, None).unwrap())
 }
 
 /// Answers each beat with one of its own, so that both ends keep step.
@@ -85,7 +85,7 @@ fn a_peer_that_never_reads_delays_no_other() {
     // Fills the buffers of this connection, so that no beat fits.
     while socket.write(&[0; 65_536]).is_ok() {}
     hand_over(&manager.door().unwrap(), socket);
-    manager.monitor(TIMEOUT).unwrap();
+    manager.monitor(TIMEOUT, None).unwrap();
     let (mut peer, target) = watch(&manager);
     keep_step(&mut peer, 6);
     assert_eq!(manager.silence(target).unwrap(), None);
@@ -102,17 +102,17 @@ fn closing_ends_the_thread_and_the_connections() {
     // The stream ends, or is reset if the last beat was still unread.
     while peer.read(&mut [0]).is_ok_and(|count| count > 0) {}
     assert!(manager.silence(target).unwrap_err().to_string().contains("closed"));
-    assert!(manager.monitor(TIMEOUT).unwrap_err().to_string().contains("closed"));
+    assert!(manager.monitor(TIMEOUT, None).unwrap_err().to_string().contains("closed"));
 }
 
 #[test]
 fn a_target_needs_a_socket_through_the_door() {
     let manager = HeartbeatManager::new().unwrap();
-    assert!(manager.monitor(TIMEOUT).is_err());
+    assert!(manager.monitor(TIMEOUT, None).is_err());
     // A byte without a socket is not enough.
     let door = std::os::unix::net::UnixStream::from(manager.door().unwrap());
     (&door).write_all(&[0]).unwrap();
-    let error = manager.monitor(TIMEOUT).unwrap_err();
+    let error = manager.monitor(TIMEOUT, None).unwrap_err();
     assert!(error.to_string().contains("no socket came"), "{error}");
     let (mut peer, _) = watch(&manager);
     keep_step(&mut peer, 1);

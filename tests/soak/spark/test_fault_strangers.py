@@ -16,16 +16,16 @@ from tests.spark.outcomes import outcome_of, rounds, wait_for
 
 from headgate.errors import CoordinatorError, HandshakeError, HeadgateError, ProtocolError
 from headgate.spark import exchange
-from headgate.spark.driver import server as server_module
 from headgate.spark.driver.coordinator import Coordinator
+from headgate.spark.driver.newcomers import MAX_NAMED, MAX_STRANGERS
 from headgate.spark.driver.runs.epoch_causes import Retries
 from headgate.spark.driver.runs.formation import ExchangeFacts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
 from headgate.spark.tasks.control import Control
-from headgate.spark.tasks.worker_connection import Place
 from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
 from headgate.spark.wire.messages import Message
+from headgate.spark.wire.place import Place
 
 #: A HELLO of a worker that knows the exchange's id but not its secret.
 HELLO = bytes(WorkerLink(control_key(b"?" * 32, EXCHANGE), EXCHANGE).output())
@@ -105,7 +105,7 @@ def test_half_open_connections_leave_a_run_untouched(server, data):
     seconds = time.monotonic() - started
     assert server.is_alive
     # The member, the pending connections, and the one being accepted.
-    assert most <= server_module.MAX_PENDING + 2
+    assert most <= MAX_STRANGERS + MAX_NAMED + 2
     assert all(member.is_present for member in server.coordinator.members.values())
     assert len(server.coordinator.members) == 1
     wait_until(lambda: len(server._connections) == 1, "the idle connections were closed")

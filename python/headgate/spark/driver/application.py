@@ -19,7 +19,7 @@ from headgate.spark.driver.scheduler.shares import profiles
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.channel import control_key
+from headgate.spark.wire.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from headgate._native import ControlKey
+    from headgate._options import Options
     from headgate.spark.driver.kept.places import PlacesOfExchange
     from headgate.spark.driver.runs.formation import ExchangeFacts
     from headgate.spark.driver.scheduler.shares import Shares
@@ -91,31 +92,43 @@ class Application:
         """True while its coordinator runs."""
         return self._server.is_alive
 
-    def register(
-        self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, plan: Plan, part: Any
-    ) -> None:
-        """Register an exchange, before any of its tasks can run.
+    def place(self, exchange_id: bytes, options: Options) -> Place:
+        """Return where the tasks of a new exchange find this coordinator, with a secret of its own.
 
         Args:
             exchange_id: 16 bytes.
-            secret: 32 bytes, which its tasks know.
+            options: of the exchange.
+        """
+        return Place(
+            host=self.host,
+            port=self.port,
+            exchange_id=exchange_id,
+            secret=os.urandom(32),
+            timeout=options["consumer_timeout"],
+            heartbeat_timeout=options["heartbeat_timeout"],
+            tls=options["tls"] == "require",
+        )
+
+    def register(self, place: Place, facts: ExchangeFacts, plan: Plan, part: Any) -> None:
+        """Register an exchange, before any of its tasks can run.
+
+        Args:
+            place: where its tasks find this coordinator.
             facts: about it.
             plan: how to start its producers.
             part: a part in the JVM of the plan of its consumers, see :meth:`PlanLifetimes.add`.
         """
-        self._plans[exchange_id] = plan
-        self._admit(exchange_id, secret, facts)
-        self._lifetimes.add(part, lambda: self._withdraw(exchange_id))
+        self._plans[place.exchange_id] = plan
+        self._admit(place, facts)
+        self._lifetimes.add(part, lambda: self._withdraw(place.exchange_id))
 
-    def register_kept(
-        self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts, places: PlacesOfExchange
-    ) -> None:
+    def register_kept(self, place: Place, facts: ExchangeFacts, places: PlacesOfExchange) -> None:
         """Register what a kept exchange keeps, whose consumers ask for the PLACES of its producers.
 
         :meth:`live_with` says how long.
         """
-        self._places[exchange_id] = places
-        self._admit(exchange_id, secret, facts)
+        self._places[place.exchange_id] = places
+        self._admit(place, facts)
 
     def agree_on_tls(self, options: dict[str, Any]) -> None:
         """Take these options of TLS for all hosts of the application, or check that they are the same.
@@ -145,10 +158,10 @@ class Application:
         if exchange_ids:
             self._lifetimes.add(part, withdraw)
 
-    def _admit(self, exchange_id: bytes, secret: bytes, facts: ExchangeFacts) -> None:
+    def _admit(self, place: Place, facts: ExchangeFacts) -> None:
         """Let tasks that know the secret of an exchange connect."""
-        self._server.coordinator.exchanges[exchange_id] = facts
-        self._keys[exchange_id] = control_key(secret, exchange_id)
+        self._server.coordinator.exchanges[place.exchange_id] = facts
+        self._keys[place.exchange_id] = place.key()
 
     def _withdraw(self, exchange_id: bytes) -> None:
         self._server.post(lambda: self._server.coordinator.withdraw(exchange_id))

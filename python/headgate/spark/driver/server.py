@@ -19,6 +19,7 @@ from headgate.errors import HeadgateError, InternalError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.listener import Listener
 from headgate.spark.driver.logs import say
+from headgate.spark.driver.newcomers import Newcomers
 from headgate.spark.driver.runs.members import (
     AskVerdict,
     Broken,
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from headgate.spark.wire.cause import Cause
     from headgate.spark.wire.messages import Message
 
-#: Most connections before their handshake; further ones close the oldest.
-MAX_PENDING: Final = 64
+#: Most connections that a round accepts, so that each can be read before many others push it out.
+_ACCEPTS: Final = 8
 #: Most bytes that are queued for one worker.
 MAX_OUTPUT: Final = 64 * 1024 * 1024
 #: Refused connections that are logged one by one, and the number of further ones per log line.
@@ -126,6 +127,7 @@ class Server:
         self._keys = keys
         self._places = places
         self._connections: dict[int, _Connection] = {}
+        self._newcomers = Newcomers()
         self._numbers = 0
         self._refused = 0
         self._failures = 0
@@ -227,18 +229,22 @@ class Server:
                 self.coordinator.broke(exchange_id, doing, error)
 
     def _accept(self) -> None:
-        accepted = self._listener.accept(self._looked)
-        if accepted is None:
-            return
-        sock, host = accepted
-        sock.setblocking(False)
-        self._numbers += 1
-        connection = _Connection(sock, host, CoordinatorLink(self._keys), self._clock)
-        self._connections[self._numbers] = connection
-        self._selector.register(sock, selectors.EVENT_READ, self._numbers)
-        pending = [n for n, c in self._connections.items() if not c.link.established]
-        if len(pending) > MAX_PENDING:
-            self._close(pending[0])
+        for _ in range(_ACCEPTS):
+            accepted = self._listener.accept(self._looked)
+            if accepted is None:
+                return
+            sock, host = accepted
+            sock.setblocking(False)
+            self._numbers += 1
+            connection = _Connection(sock, host, CoordinatorLink(self._keys), self._clock)
+            self._connections[self._numbers] = connection
+            self._selector.register(sock, selectors.EVENT_READ, self._numbers)
+            self._make_room(self._newcomers.came(self._numbers, host))
+
+    def _make_room(self, crowded_out: int | None) -> None:
+        """Close a connection before its proof; a worker dials again."""
+        if crowded_out is not None:
+            self._close(crowded_out)
 
     def _serve(self, number: int, events: int) -> None:
         connection = self._connections.get(number)
@@ -279,8 +285,12 @@ class Server:
         if not data:
             raise ConnectionResetError("the worker closed the connection")
         link = connection.link
+        had_named = link.has_named
         messages = link.receive(data)
+        if link.has_named and not had_named:
+            self._make_room(self._newcomers.named(number, connection.host))
         if link.established and not connection.heartbeat_timeout:
+            self._newcomers.left(number, connection.host)
             self._established(number, connection)
         for message in messages:
             if message.kind == "HEARTBEAT":
@@ -325,7 +335,7 @@ class Server:
         self._forget(number)
         try:
             timeout = connection.heartbeat_timeout
-            connection.target = self._heartbeats.monitor(beside.sock, timeout)
+            connection.target = self._heartbeats.monitor(beside.sock, timeout, beside.link.tls)
         except OSError as error:
             say(
                 logging.ERROR,
@@ -433,6 +443,7 @@ class Server:
     def _forget(self, number: int) -> _Connection | None:
         connection = self._connections.pop(number, None)
         if connection is not None:
+            self._newcomers.left(number, connection.host)
             self._selector.unregister(connection.sock)
             if connection.link.established:
                 self._tokens.pop(connection.link.token, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
-from headgate.spark.tasks.worker_connection import Place, WorkerConnection
+from headgate.spark.tasks.worker_connection import WorkerConnection
 from headgate.spark.wire.cause import Cause
 from headgate.spark.wire.heartbeat import Heartbeats
 from headgate.spark.wire.messages import Message
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headgate.spark.tasks.timing import Clock
-
-__all__ = ["Control", "Counts", "Place"]
+    from headgate.spark.wire.place import Place
 
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
@@ -203,6 +202,6 @@ class Control:
             self._heartbeats = Heartbeats()
             try:
                 timeout = self._place.heartbeat_timeout
-                self._driver = self._heartbeats.monitor(beside.sock, timeout)
+                self._driver = self._heartbeats.monitor(beside.sock, timeout, beside.tls)
             except OSError as error:
                 raise beside.unreachable(error) from error

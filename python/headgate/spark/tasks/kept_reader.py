@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.places import Row
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
-    from headgate.spark.tasks.worker_connection import Place
+    from headgate.spark.wire.place import Place
 
 
 @dataclass(frozen=True, slots=True)

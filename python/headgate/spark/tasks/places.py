@@ -16,7 +16,7 @@ from headgate.spark.wire.messages import Message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.spark.tasks.worker_connection import Place
+    from headgate.spark.wire.place import Place
 
     #: A row that a producer returned; see kept_producer.ROWS.
     Row = dict[str, Any]

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from headgate.options import EnvironmentOptions
     from headgate.source import Source
     from headgate.source.watermark import WatermarkStrategy
-    from headgate.spark.tasks.control import Control, Place
+    from headgate.spark.tasks.control import Control
     from headgate.spark.tasks.user_function import Order
+    from headgate.spark.wire.place import Place
 
 
 @dataclass(frozen=True, slots=True)

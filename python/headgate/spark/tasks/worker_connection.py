@@ -6,46 +6,21 @@ import contextlib
 import select
 import socket
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.wire.channel import WorkerLink, control_key
+from headgate.spark.wire.channel import WorkerLink
 from headgate.spark.wire.heartbeat import keep_alive
 
 if TYPE_CHECKING:
+    from headgate._native import TlsSession
     from headgate.spark.wire.messages import Message
+    from headgate.spark.wire.place import Place
 
 _CHUNK: Final = 64 * 1024
 #: Seconds of one attempt to connect, and between two of them.
 _ATTEMPT: Final = 10.0
 _PAUSE: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The address of an exchange's coordinator, and the secret to authenticate with.
-
-    Attributes:
-        host: of the driver.
-        port: of the coordinator.
-        exchange_id: 16 bytes.
-        secret: 32 bytes.
-        timeout: seconds for connecting.
-        heartbeat_timeout: seconds without a heartbeat after which either end counts as lost.
-    """
-
-    host: str
-    port: int
-    exchange_id: bytes
-    secret: bytes = field(repr=False)
-    timeout: float = 60.0
-    heartbeat_timeout: float = 10.0
-
-    @property
-    def address(self) -> str:
-        """Host and port, for people."""
-        return f"{self.host}:{self.port}"
 
 
 class WorkerConnection:
@@ -58,32 +33,50 @@ class WorkerConnection:
     Raises:
         CoordinatorError: the driver could not be reached, or did not answer.
         HandshakeError: the two ends do not share the exchange's secret.
+        TlsError: the driver has no TLS, or the connection was altered.
         VersionError: the driver speaks another version.
     """
 
     def __init__(self, place: Place, beside: WorkerConnection | None = None) -> None:
         self._place = place
         self._early: list[Message] = []
-        self._link = WorkerLink(control_key(place.secret, place.exchange_id), place.exchange_id)
         deadline = time.monotonic() + place.timeout
-        self.sock = self._connect(deadline if beside is None else 0.0)
-        try:
-            keep_alive(self.sock, place.heartbeat_timeout)
-            # A program that holds the GIL may delay the driver's thread.
-            self.sock.settimeout(max(_PAUSE, deadline - time.monotonic()))
+        while True:
+            self._link = WorkerLink(place.key(), place.exchange_id)
+            self.sock = self._connect(deadline if beside is None else 0.0)
+            try:
+                self._shake_hands(deadline)
+            except errors.CoordinatorError:
+                # Strangers may have crowded it out.
+                self.sock.close()
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PAUSE)
+            except BaseException:
+                self.sock.close()
+                raise
+            else:
+                return
+
+    def _shake_hands(self, deadline: float) -> None:
+        keep_alive(self.sock, self._place.heartbeat_timeout)
+        # A program that holds the GIL may delay the driver's thread.
+        self.sock.settimeout(max(_PAUSE, deadline - time.monotonic()))
+        self._flush()
+        while not self._link.established:
+            self._early += self._link.receive(self._read())
             self._flush()
-            while not self._link.established:
-                self._early += self._link.receive(self._read())
-                self._flush()
-            self.sock.settimeout(None)
-        except BaseException:
-            self.sock.close()
-            raise
+        self.sock.settimeout(None)
 
     @property
     def token(self) -> str:
         """The token that names this connection on another one of the same worker."""
         return self._link.token
+
+    @property
+    def tls(self) -> TlsSession | None:
+        """What encrypts the connection, for a thread that takes its socket."""
+        return self._link.tls
 
     def send(self, message: Message) -> None:
         """Send a message.

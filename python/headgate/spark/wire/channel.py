@@ -9,34 +9,54 @@ in both directions::
 The tag of a frame covers its direction and its number, so that no frame can be altered, dropped or
 repeated. After a HEARTBEAT message there are no more frames, only bytes of any value.
 
-Decision: ADR 0005.
+If the exchange has TLS, all of this is inside of TLS 1.3, and the proofs cover its session. Both ends show
+certificates of their own that nobody checks.
+
+Decisions: ADR 0005, ADR 0031.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
 import struct
 from typing import TYPE_CHECKING, Final
 
-from headgate._native import ControlHandshake, ControlKey
-from headgate.errors import HandshakeError, ProtocolError, VersionError
+from headgate._native import ControlHandshake, ControlKey, TlsEndpoint
+from headgate.errors import HandshakeError, ProtocolError, TlsError, VersionError
 from headgate.spark.wire.messages import MAX_MESSAGE, Message, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headgate._native import TlsSession
 
 _LENGTH: Final = struct.Struct(">I")
 _NUMBER: Final = struct.Struct(">Q")
 _TAG: Final = 16
 #: Most bytes of output that are copied for one write.
 _CHUNK: Final = 64 * 1024
+#: First byte of a TLS connection, which no HELLO begins with.
+_TLS: Final = b"\x16"
 
 
-def control_key(secret: bytes, exchange_id: bytes) -> ControlKey:
-    """Return the key of an exchange's control connections."""
-    return ControlKey(secret, exchange_id)
+def control_key(secret: bytes, exchange_id: bytes, *, tls: bool = False) -> ControlKey:
+    """Return the key of an exchange's control connections.
+
+    Args:
+        secret: 32 bytes.
+        exchange_id: 16 bytes.
+        tls: True if the connections must be encrypted.
+    """
+    return ControlKey(secret, exchange_id, tls)
+
+
+@functools.cache
+def _endpoint() -> TlsEndpoint:
+    """Return this process's certificate; a new one for each connection would cost strangers nothing."""
+    return TlsEndpoint()
 
 
 class Link:
@@ -47,10 +67,15 @@ class Link:
     Args:
         labels: of the direction to the peer and the direction from it, in the tags of frames.
         refusal: the summary of the error for a peer that does not know the secret.
+        tls: what encrypts the connection, if anything does.
     """
 
-    def __init__(self, labels: tuple[bytes, bytes], refusal: str) -> None:
+    def __init__(
+        self, labels: tuple[bytes, bytes], refusal: str, tls: TlsSession | None = None
+    ) -> None:
         self.established = False
+        #: What encrypts the connection. Whoever takes the socket for heartbeats takes it along.
+        self.tls = tls
         self._handshake: ControlHandshake | None = None
         self._refusal = refusal
         self._input = bytearray()
@@ -85,7 +110,7 @@ class Link:
         body = encode(message)
         tag = self._tag(self._labels[0], self._sent, body)
         self._sent += 1
-        self._output += _LENGTH.pack(len(body)) + body + tag
+        self._queue(_LENGTH.pack(len(body)) + body + tag)
 
     def receive(self, data: bytes) -> list[Message]:
         """Take bytes from the peer, cut anywhere; return the messages that are complete.
@@ -95,8 +120,9 @@ class Link:
             VersionError: the peer speaks another version.
             ProtocolError: the bytes are no frame, or not the frame that the peer sent; or the frame
                 is too large.
+            TlsError: the peer has no TLS, or the bytes were altered.
         """
-        self._input += data
+        self._input += self._decrypt(data)
         if not self.established:
             self._shake_hands()
         messages: list[Message] = []
@@ -104,6 +130,24 @@ class Link:
             messages.append(decode(body))
             self._is_heartbeat = messages[-1].kind == "HEARTBEAT"
         return messages
+
+    def _queue(self, data: bytes) -> None:
+        if self.tls is None:
+            self._output += data
+        else:
+            self.tls.send(data)
+            self._output += self.tls.take_output()
+
+    def _decrypt(self, data: bytes) -> bytes:
+        if self.tls is None:
+            return data
+        try:
+            return self.tls.receive(data)
+        finally:
+            self._output += self.tls.take_output()
+
+    def _binding(self) -> bytes | None:
+        return None if self.tls is None else self.tls.binding
 
     def _shake_hands(self) -> None:
         try:
@@ -123,7 +167,7 @@ class Link:
         try:
             used = handshake.handle(bytes(self._input))
         finally:
-            self._output += handshake.take_output()
+            self._queue(handshake.take_output())
         del self._input[:used]
         if (session := handshake.session) is not None:
             self._session = session
@@ -154,14 +198,33 @@ class WorkerLink(Link):
 
     def __init__(self, key: ControlKey, exchange_id: bytes) -> None:
         super().__init__(
-            (b"w", b"c"), "the coordinator could not prove that it belongs to this exchange"
+            (b"w", b"c"),
+            "the coordinator could not prove that it belongs to this exchange",
+            _endpoint().dial() if key.tls else None,
         )
-        self._handshake = ControlHandshake.dial(key, exchange_id, MAX_MESSAGE)
-        self._output += self._handshake.take_output()
+        self._key = key
+        self._exchange_id = exchange_id
+        if self.tls is None:
+            self._begin()
+        else:
+            self._output += self.tls.take_output()
+
+    def _advance(self) -> None:
+        if self._handshake is None and self._binding() is not None:
+            self._begin()
+        super()._advance()
+
+    def _begin(self) -> None:
+        self._handshake = ControlHandshake.dial(
+            self._key, self._exchange_id, MAX_MESSAGE, self._binding()
+        )
+        self._queue(self._handshake.take_output())
 
 
 class CoordinatorLink(Link):
     """The coordinator's end: it learns the exchange from the HELLO, and proves itself first.
+
+    It takes connections with and without TLS, and the latter only of exchanges that do not require it.
 
     Args:
         keys: returns the key of an exchange, or None for an unknown one.
@@ -170,7 +233,18 @@ class CoordinatorLink(Link):
     def __init__(self, keys: Callable[[bytes], ControlKey | None]) -> None:
         super().__init__((b"c", b"w"), "a worker could not prove that it belongs to its exchange")
         self._keys = keys
+        self._has_heard = False
         self.exchange_id = b""
+        #: True once the peer has named an exchange that there is.
+        self.has_named = False
+
+    def receive(self, data: bytes) -> list[Message]:
+        """Take bytes from the worker; see :meth:`Link.receive`."""
+        if not self._has_heard and data:
+            self._has_heard = True
+            if data.startswith(_TLS):
+                self.tls = _endpoint().accept()
+        return super().receive(data)
 
     def _advance(self) -> None:
         if self._handshake is None:
@@ -178,9 +252,15 @@ class CoordinatorLink(Link):
             if exchange_id is None:
                 return
             # An unknown exchange gets a random key, so that it looks like a wrong secret.
-            key = self._keys(exchange_id) or control_key(os.urandom(32), exchange_id)
+            known = self._keys(exchange_id)
+            key = known or control_key(os.urandom(32), exchange_id)
+            if key.tls and self.tls is None:
+                raise TlsError('a worker of an exchange with tls="require" came without TLS')
             self.exchange_id = exchange_id
-            self._handshake = ControlHandshake.accept(key, exchange_id, MAX_MESSAGE)
+            self.has_named = known is not None
+            self._handshake = ControlHandshake.accept(
+                key, exchange_id, MAX_MESSAGE, self._binding()
+            )
         super()._advance()
 
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import math
 import socket
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate._native import HeartbeatManager
+
+if TYPE_CHECKING:
+    from headgate._native import TlsSession
 
 #: Unanswered keepalive probes after which the kernel closes a connection.
 _PROBES: Final = 4
@@ -27,12 +30,13 @@ class Heartbeats:
         # Passing descriptors through a Unix socket gives the thread its own, without unsafe code.
         self._door = socket.socket(fileno=self._native.door())
 
-    def monitor(self, sock: socket.socket, timeout: float) -> int:
+    def monitor(self, sock: socket.socket, timeout: float, tls: TlsSession | None = None) -> int:
         """Exchange heartbeats on a connected socket; closes this process's ``sock``.
 
         Args:
             sock: a socket on which both ends have proved themselves.
             timeout: seconds of silence after which the peer counts as lost.
+            tls: what encrypts the connection; nobody else can use it from here on.
 
         Returns:
             The number of the peer, for the other methods.
@@ -42,7 +46,7 @@ class Heartbeats:
         """
         with sock:
             socket.send_fds(self._door, [b"\0"], [sock.fileno()])
-            return self._native.monitor(timeout)
+            return self._native.monitor(timeout, tls)
 
     def silence(self, target: int) -> float | None:
         """Return the seconds for which a peer has been silent, or None if it is not lost."""

@@ -49,5 +49,6 @@ pub(crate) use mailbox::{Command, Mailbox};
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use peers::Peers;
-pub use tls::{Tls, TlsFiles, self_signed_certificate};
+pub(crate) use tls::TlsStream;
+pub use tls::{Tls, TlsFiles, TlsSession, self_signed_certificate};
 pub(crate) use traffic::Traffic;

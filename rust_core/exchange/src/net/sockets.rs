@@ -31,7 +31,7 @@ pub(crate) struct Sockets {
 /// One connection.
 pub(crate) enum Socket {
     Tcp(TcpStream),
-    Tls(Box<TlsStream>),
+    Tls(Box<TlsStream<TcpStream>>),
     SameHost(SameHost),
 }
 

@@ -389,12 +389,19 @@ class Jobs:
     def _check_action(self, run: Run, epoch: int, consumers: frozenset[int]) -> None:
         """Wait until Spark is seen to run a consumer of the run: no other task may have producers started.
 
+        A status store that fails stops no job: no task can make it fail.
+
         Raises:
             ProtocolError: Spark runs none of them.
         """
         deadline = time.monotonic() + self._server.timing.verdict
         while True:
-            known = self._facts.stages([run.stage], {run.stage}).get(run.stage)
+            try:
+                known = self._facts.stages([run.stage], {run.stage}).get(run.stage)
+            except Exception as error:  # noqa: BLE001 - py4j's
+                words = "run %d: Spark did not say who runs, so its producers start unchecked: %s"
+                say(logging.WARNING, words, run.number, error)
+                return
             running = frozenset() if known is None else known.running or frozenset()
             if self._reads(run.exchange_id, known) and running & consumers:
                 return

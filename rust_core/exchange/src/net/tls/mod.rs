@@ -7,6 +7,7 @@
 //! Decision: ADR 0031.
 
 mod certificates;
+mod session;
 mod stream;
 mod verifiers;
 
@@ -23,6 +24,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::error::{ExchangeError, Result};
 
 pub use certificates::self_signed_certificate;
+pub use session::TlsSession;
 pub(crate) use stream::TlsStream;
 use verifiers::{AnyServer, ServerOfAuthority};
 

@@ -1,10 +1,9 @@
-//! A TCP stream under TLS, which never blocks.
+//! A stream under TLS, which never blocks.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mio::net::TcpStream;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
@@ -15,29 +14,34 @@ const UNSENT: usize = 256 << 10;
 /// Label of the exporter that binds the exchange's handshake to the session (RFC 9266).
 const BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
-/// A TCP stream under TLS.
-pub(crate) struct TlsStream {
-    pub(crate) socket: TcpStream,
+/// A stream under TLS, over a socket that returns [`ErrorKind::WouldBlock`] rather than wait.
+pub(crate) struct TlsStream<S> {
+    pub(crate) socket: S,
     session: Connection,
 }
 
-impl TlsStream {
+impl<S: Read + Write> TlsStream<S> {
     /// The side that dialed.
-    pub(crate) fn dialed(socket: TcpStream, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
+    pub(crate) fn dialed(socket: S, peer: SocketAddr, tls: &Tls) -> io::Result<Self> {
         let name = ServerName::IpAddress(peer.ip().into());
         let session = ClientConnection::new(Arc::clone(&tls.client), name);
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
 
     /// The side that accepted.
-    pub(crate) fn accepted(socket: TcpStream, tls: &Tls) -> io::Result<Self> {
+    pub(crate) fn accepted(socket: S, tls: &Tls) -> io::Result<Self> {
         let session = ServerConnection::new(Arc::clone(&tls.server));
         Ok(Self::new(socket, session.map_err(invalid)?.into()))
     }
 
-    fn new(socket: TcpStream, mut session: Connection) -> Self {
+    fn new(socket: S, mut session: Connection) -> Self {
         session.set_buffer_limit(Some(UNSENT));
         Self { socket, session }
+    }
+
+    /// Goes on over another socket.
+    pub(super) fn over<T>(self, socket: T) -> TlsStream<T> {
+        TlsStream { socket, session: self.session }
     }
 
     /// Returns bytes that only the two ends of this session know; None until its handshake is done.
@@ -58,7 +62,7 @@ impl TlsStream {
     }
 }
 
-impl Read for TlsStream {
+impl<S: Read + Write> Read for TlsStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_vectored(&mut [IoSliceMut::new(buffer)])
     }
@@ -80,7 +84,7 @@ impl Read for TlsStream {
     }
 }
 
-impl Write for TlsStream {
+impl<S: Read + Write> Write for TlsStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(bytes)])
     }

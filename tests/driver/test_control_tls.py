@@ -1,0 +1,312 @@
+"""Control connections under TLS: nothing is readable, altered bytes are an error, and nobody stands between the two ends."""
+
+import socket
+import threading
+
+import pytest
+from tests.driver.actors import EXCHANGE
+from tests.driver.test_server import Side, ours
+from tests.faults.patience import wait_until
+
+from headgate._native import TlsEndpoint
+from headgate.errors import CoordinatorError, HandshakeError, ProtocolError, TlsError
+from headgate.spark.driver.runs.epoch_causes import Retries
+from headgate.spark.driver.runs.formation import ExchangeFacts
+from headgate.spark.driver.server import Server
+from headgate.spark.driver.timing import Timing
+from headgate.spark.tasks.control import Control
+from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.spark.wire.channel import CoordinatorLink, WorkerLink, control_key
+from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.messages import Message
+from headgate.spark.wire.place import Place
+
+SECRET = b"s" * 32
+KEY = control_key(SECRET, EXCHANGE, tls=True)
+CLEAR = control_key(SECRET, EXCHANGE)
+MARK = "a text that nobody else may read"
+ABORT = dict.fromkeys(("code", "summary", "asked", "have", "remedy", "text", "where"), MARK)
+#: Seconds; the smallest value of the option.
+TIMEOUT = 2.0
+
+
+def pair():
+    return WorkerLink(KEY, EXCHANGE), CoordinatorLink({EXCHANGE: KEY}.get)
+
+
+def drain(link):
+    data = b""
+    while link.pending:
+        part = link.output()
+        link.written(len(part))
+        data += part
+    return data
+
+
+def shake(worker, coordinator, step=None):
+    """Carry bytes both ways until both are silent, in pieces of ``step`` bytes; return all of them."""
+    carried = b""
+    while data := [(coordinator, drain(worker)), (worker, drain(coordinator))]:
+        if not any(part for _, part in data):
+            return carried
+        for receiver, part in data:
+            carried += part
+            for start in range(0, len(part), step or len(part) or 1):
+                assert receiver.receive(part[start : start + (step or len(part))]) == []
+    return carried
+
+
+def established():
+    worker, coordinator = pair()
+    shake(worker, coordinator)
+    assert worker.established
+    assert coordinator.established
+    return worker, coordinator
+
+
+@pytest.mark.parametrize("step", [None, 1, 7])
+def test_messages_pass_both_ways_and_cannot_be_read(step):
+    worker, coordinator = pair()
+    carried = shake(worker, coordinator, step)
+    # The exchange's number and the magic of its handshake are inside of TLS too.
+    assert EXCHANGE not in carried
+    assert b"HDGT" not in carried
+    for sender, receiver in ((worker, coordinator), (coordinator, worker)):
+        sender.send(Message("ABORT", fields=ABORT))
+        sender.send(Message("OK"))
+        data = drain(sender)
+        assert MARK.encode() not in data
+        got = []
+        for start in range(0, len(data), step or len(data)):
+            got += receiver.receive(data[start : start + (step or len(data))])
+        assert [message.kind for message in got] == ["ABORT", "OK"]
+        assert got[0].fields == ABORT
+
+
+def test_a_bit_in_each_byte_of_a_message_is_an_error():
+    worker, _ = established()
+    worker.send(Message("OK"))
+    length = len(drain(worker))
+    for position in range(length):
+        # The version in a record's head is not checked, and decides nothing (RFC 8446, section 5.1).
+        if position in {1, 2}:
+            continue
+        worker, coordinator = established()
+        worker.send(Message("OK"))
+        data = bytearray(drain(worker))
+        data[position] ^= 1 << position % 8
+        with pytest.raises(TlsError):
+            # A longer length in the record's head waits for more bytes.
+            coordinator.receive(bytes(data) + bytes(1 << 16))
+
+
+def test_a_bit_in_each_byte_of_the_handshake_establishes_nothing():
+    worker, _ = pair()
+    for position in range(len(drain(worker))):
+        worker, coordinator = pair()
+        data = bytearray(drain(worker))
+        data[position] ^= 1 << position % 8
+        try:
+            coordinator.receive(bytes(data))
+            shake(worker, coordinator)
+        except (TlsError, ProtocolError):
+            pass  # a peer that does not speak the protocol, or waits for the rest of a longer record
+        # The second byte of the version in a record's head decides nothing, as above.
+        assert coordinator.established <= (position == 2), position
+
+
+def test_one_in_the_middle_is_refused_by_both():
+    """It has a session with each end and carries what is inside: the proofs are of another session."""
+    worker, coordinator = pair()
+    endpoint = TlsEndpoint()
+    to_worker, to_coordinator = endpoint.accept(), endpoint.dial()
+    inside = {b"to the worker": b"", b"to the coordinator": b""}
+    refused = []
+    for _ in range(8):
+        for link, session, out in (
+            (worker, to_worker, b"to the coordinator"),
+            (coordinator, to_coordinator, b"to the worker"),
+        ):
+            clear = session.receive(drain(link))
+            inside[out] += clear
+        for link, session, out in (
+            (worker, to_worker, b"to the worker"),
+            (coordinator, to_coordinator, b"to the coordinator"),
+        ):
+            if session.binding is not None and inside[out]:
+                session.send(inside[out])
+                inside[out] = b""
+            try:
+                if not refused:
+                    link.receive(session.take_output())
+            except HandshakeError as error:
+                refused.append((link, error))
+    assert [link for link, _ in refused] == [worker]
+    assert "could not prove" in str(refused[0][1])
+    # A worker that does not check the proof is refused too.
+    to_coordinator.send(b"HDGT\x03" + b"\0" * 32)
+    with pytest.raises(HandshakeError, match="could not prove"):
+        coordinator.receive(to_coordinator.take_output())
+    assert not worker.established
+    assert not coordinator.established
+
+
+def test_a_recorded_session_cannot_be_played_again():
+    worker, coordinator = pair()
+    recorded = []
+    for _ in range(4):
+        recorded.append(drain(worker))
+        coordinator.receive(recorded[-1])
+        worker.receive(drain(coordinator))
+    assert coordinator.established
+    again = CoordinatorLink({EXCHANGE: KEY}.get)
+    again.receive(recorded[0])
+    with pytest.raises(TlsError):
+        again.receive(b"".join(recorded[1:]))
+    assert not again.established
+
+
+def test_a_worker_without_tls_is_refused_before_any_proof():
+    coordinator = CoordinatorLink({EXCHANGE: KEY}.get)
+    with pytest.raises(TlsError, match='tls="require"'):
+        coordinator.receive(drain(WorkerLink(CLEAR, EXCHANGE)))
+    assert not coordinator.pending
+    assert not coordinator.established
+
+
+def test_a_driver_without_tls_is_no_driver():
+    worker = WorkerLink(KEY, EXCHANGE)
+    with pytest.raises(TlsError):
+        worker.receive(b"HDGT\x02" + bytes(86))
+
+
+def test_an_exchange_without_tls_takes_both():
+    for key in (CLEAR, KEY):
+        worker, coordinator = WorkerLink(key, EXCHANGE), CoordinatorLink({EXCHANGE: CLEAR}.get)
+        shake(worker, coordinator)
+        assert coordinator.established
+        assert worker.established
+
+
+@pytest.fixture
+def server():
+    before = ours()
+    server = Server("127.0.0.1", {EXCHANGE: KEY}.get, lambda _: Side(), Retries(), Timing())
+    server.coordinator.exchanges[EXCHANGE] = ExchangeFacts(1, TIMEOUT)
+    server.start()
+    yield server
+    server.stop()
+    assert ours() == before
+
+
+class Wire:
+    """A proxy that keeps what passes, and may put bytes of its own between."""
+
+    def __init__(self, port):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.target, self.passed, self.ends = port, [], []
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("127.0.0.1", self.target))
+            self.ends += [near, far]
+            for source, sink in ((near, far), (far, near)):
+                self.passed.append(bytearray())
+                pump = threading.Thread(target=self.pump, args=(source, sink, self.passed[-1]))
+                pump.start()
+                self.threads.append(pump)
+
+    def pump(self, source, sink, passed):
+        try:
+            while data := source.recv(1 << 16):
+                passed += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for end in self.ends:
+            end.close()
+        for thread in self.threads:
+            thread.join(10)
+
+
+@pytest.fixture
+def wire(server):
+    wire = Wire(server.port)
+    yield wire
+    wire.close()
+
+
+def place(port, timeout=10.0, *, tls=True):
+    return Place("127.0.0.1", port, EXCHANGE, SECRET, timeout, TIMEOUT, tls)
+
+
+def records(data):
+    """Return the number of whole TLS records; fail if the bytes are anything else."""
+    count = position = 0
+    while position + 5 <= len(data):
+        assert data[position] in {20, 21, 22, 23}, f"byte {position} begins no TLS record"
+        assert bytes(data[position + 1 : position + 3]) in {b"\3\1", b"\3\3"}
+        position += 5 + int.from_bytes(data[position + 3 : position + 5], "big")
+        count += position <= len(data)
+    return count
+
+
+def test_all_that_passes_is_tls_and_so_are_heartbeats(server, wire):
+    with Control(place(wire.port)) as control:
+        control.send("CONSUMER", {"stage": 1, "partition": 0, "attempt": 7, "index": 0})
+        control._start_heartbeats()
+        beating = wire.passed[2:]
+        assert len(beating) == 2
+        before = [records(way) for way in beating]
+        for way, count in zip(beating, before, strict=True):
+            wait_until(lambda way=way, most=count + 4: records(bytes(way)) > most, "beats")
+        assert server.coordinator.members
+        assert control._heartbeats.silence(control._driver) is None
+    wait_until(lambda: not server._connections, "the connections are closed")
+    for way in wire.passed:
+        assert records(way)
+
+
+def test_bytes_of_others_are_no_heartbeats(server):
+    """The worker's thread gets bytes of TLS records that the driver did not make, and takes the driver for lost."""
+    near, far = socket.socketpair()
+    listener = socket.create_server(("127.0.0.1", 0))
+    far = socket.create_connection(listener.getsockname())
+    near, _ = listener.accept()
+    listener.close()
+    worker, _ = established()
+    heartbeats = Heartbeats()
+    try:
+        driver = heartbeats.monitor(near, TIMEOUT, worker.tls)
+        stop = threading.Event()
+
+        def forge():
+            while not stop.wait(0.1):
+                far.send(b"\x17\x03\x03\0\x20" + bytes(32))
+
+        forger = threading.Thread(target=forge)
+        forger.start()
+        wait_until(lambda: heartbeats.silence(driver) is not None, "the driver counts as lost", 20)
+        stop.set()
+        forger.join()
+    finally:
+        heartbeats.close()
+        far.close()
+
+
+def test_a_worker_without_tls_is_closed_and_the_driver_says_why(server, caplog):
+    with pytest.raises(CoordinatorError, match="cannot be reached"):
+        WorkerConnection(place(server.port, 0.5, tls=False))
+    assert "came without TLS" in caplog.text
