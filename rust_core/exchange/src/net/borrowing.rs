@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 
 use headgate_memory::{Buffer, PeerRegion, PooledSegment};
 use headgate_protocol::LentBuffer;
+use rustix::system::sysinfo;
 
 use crate::copies::Copies;
 use crate::net::context::Context;
@@ -16,6 +17,12 @@ use crate::net::mailbox::{Command, Mailbox};
 /// Most regions of one peer; a pool has far fewer.
 const MAX_REGIONS: usize = 1024;
 
+/// Bytes of memory and swap of this host: a pool on it cannot be larger.
+fn memory_of_host() -> u64 {
+    let host = sysinfo();
+    (host.totalram.saturating_add(host.totalswap)).saturating_mul(host.mem_unit.into())
+}
+
 /// The memory that the peer of one connection lends.
 pub(crate) struct Borrowing {
     mailbox: Weak<Mailbox>,
@@ -23,6 +30,8 @@ pub(crate) struct Borrowing {
     copies: Arc<Copies>,
     lease: Option<Arc<OwnedFd>>,
     regions: HashMap<u32, Arc<PeerRegion>>,
+    /// Bytes of all regions.
+    bytes: u64,
 }
 
 /// One buffer on loan; dropping it returns the buffer to the producer.
@@ -47,7 +56,7 @@ impl Borrowing {
     pub(crate) fn new(connection: usize, context: &Context) -> Self {
         let mailbox = Arc::downgrade(&context.mailbox);
         let copies = Arc::clone(&context.copies);
-        Self { mailbox, connection, copies, lease: None, regions: HashMap::new() }
+        Self { mailbox, connection, copies, lease: None, regions: HashMap::new(), bytes: 0 }
     }
 
     /// Takes the lease, which stays open as long as any buffer is on loan.
@@ -65,6 +74,14 @@ impl Borrowing {
         if self.regions.len() == MAX_REGIONS {
             return Err(format!("more than {MAX_REGIONS} regions"));
         }
+        let (bytes, limit) = (self.bytes.saturating_add(size), memory_of_host());
+        if bytes > limit {
+            return Err(format!(
+                "region {id} of {size} bytes: its regions would have {bytes} bytes, more than the \
+                 {limit} bytes of memory and swap of this host"
+            ));
+        }
+        self.bytes = bytes;
         let region =
             PeerRegion::open(file, size).map_err(|error| format!("region {id}: {error}"))?;
         match self.regions.insert(id, Arc::new(region)) {

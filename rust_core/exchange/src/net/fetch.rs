@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use headgate_memory::Buffer;
 use headgate_protocol::{BufferHeader, ChannelId, DataType, Frame, LentBuffer};
 use headgate_record::compression::plain_len;
@@ -14,6 +13,7 @@ use crate::checksum::Checksum;
 use crate::error::{ExchangeError, Result};
 use crate::gate::{RemoteChannel, Target};
 use crate::net::borrowing::Borrowing;
+use crate::net::events::UnreadEvents;
 use crate::net::outbox::Outbox;
 use crate::net::wire_error;
 
@@ -35,6 +35,7 @@ impl Incoming {
 pub(crate) struct Fetch {
     channels: HashMap<ChannelId, Arc<RemoteChannel>>,
     incoming: Option<Incoming>,
+    events: UnreadEvents,
     /// The memory that the producer lends, if it is on this host.
     pub(crate) borrowing: Option<Borrowing>,
 }
@@ -61,7 +62,7 @@ impl Fetch {
         outbox: &mut Outbox,
     ) -> Result<()> {
         match frame {
-            Frame::Buffer(header) => self.begin(header),
+            Frame::Buffer(header) => self.begin(header, peer),
             Frame::Error(error) => {
                 let cause = |name: &str| wire_error::decode(&error, name);
                 match error.channel() {
@@ -123,12 +124,17 @@ impl Fetch {
         channel.deliver(buffer, header.data_type, header.sequence)
     }
 
-    fn begin(&mut self, header: BufferHeader) -> Result<()> {
+    fn begin(&mut self, header: BufferHeader, peer: SocketAddr) -> Result<()> {
         fail_point!("page.announced", error => return Err(error));
         let target = match self.channels.get(&header.channel) {
             // The channel was released here, and the producer has not learned of it yet.
             None => Target::Discard,
-            Some(channel) => channel.begin(&header)?,
+            Some(channel) => {
+                if header.data_type.is_event() {
+                    self.events.check(&header, peer)?;
+                }
+                channel.begin(&header)?
+            }
         };
         let checksum = Checksum::start(&header);
         self.incoming = Some(Incoming { header, target, filled: 0, checksum });
@@ -224,7 +230,7 @@ impl Fetch {
                 }
             }
             Target::Segment(segment) => Buffer::freeze(segment, size),
-            Target::Event(bytes) => Buffer::from(Bytes::from(bytes)),
+            Target::Event(bytes) => self.events.count(bytes, &header),
             Target::Discard => return Ok(()),
         };
         fail_point!("page.received", error => return Err(error));

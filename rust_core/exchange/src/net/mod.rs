@@ -16,6 +16,7 @@ mod client;
 mod connection;
 mod context;
 mod driver;
+mod events;
 mod fetch;
 mod lease;
 mod link;

@@ -18,6 +18,10 @@ const HIGH_WATER: usize = 1 << 20;
 
 /// Bytes of a consumer's messages from which on its producer counts as not reading.
 const MESSAGE_LIMIT: usize = 16 << 20;
+/// Most bytes of frames without payload that may wait for a peer to read them.
+const FRAMES_LIMIT: usize = 8 << 20;
+/// Bytes of a piece from which on the next small frame begins another piece.
+const PIECE: usize = 3 << 10;
 
 /// A consumer's message: a frame, or a task event with its payload.
 #[derive(Debug)]
@@ -70,6 +74,8 @@ pub(crate) struct Outbox {
     /// Bytes of the first piece that have been written.
     written: usize,
     bytes: usize,
+    /// Bytes of the frames in the pieces, payloads apart.
+    frames: usize,
     /// The mask of the connection's checksums, set after the handshake.
     pub(crate) mask: FrameMask,
 }
@@ -85,22 +91,49 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            self.bytes += bytes.len();
+            self.count_frames(bytes.len());
             self.pieces.push_back(Piece::Head(bytes));
         }
     }
 
+    /// Adds a small frame. It shares a piece with those before it, since a peer decides how many wait.
     pub(crate) fn push_frame(&mut self, frame: &Frame) {
-        let mut bytes = Vec::new();
-        frame.encode(self.mask, &mut bytes);
-        self.push(bytes);
+        match self.pieces.back_mut() {
+            Some(Piece::Head(bytes)) if bytes.len() < PIECE => {
+                let before = bytes.len();
+                frame.encode(self.mask, bytes);
+                let added = bytes.len() - before;
+                self.count_frames(added);
+            }
+            _ => {
+                let mut bytes = Vec::new();
+                frame.encode(self.mask, &mut bytes);
+                self.push(bytes);
+            }
+        }
+    }
+
+    fn count_frames(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.frames += bytes;
+    }
+
+    /// Returns an error for a peer that sends more and more and does not read the answers.
+    pub(crate) fn check_read(&self) -> Result<(), String> {
+        if self.frames <= FRAMES_LIMIT {
+            return Ok(());
+        }
+        let waiting = self.frames;
+        Err(format!(
+            "it does not read: {waiting} bytes of frames wait for it, at most {FRAMES_LIMIT} may"
+        ))
     }
 
     /// Adds a frame; the descriptor travels with its first byte.
     pub(crate) fn push_with(&mut self, frame: &Frame, descriptor: Descriptor) {
         let mut bytes = Vec::new();
         frame.encode(self.mask, &mut bytes);
-        self.bytes += bytes.len();
+        self.count_frames(bytes.len());
         self.pieces.push_back(Piece::With(bytes, descriptor));
     }
 
@@ -182,6 +215,9 @@ impl Outbox {
                 break;
             }
             self.written -= len;
+            if !matches!(first, Piece::Body(_)) {
+                self.frames -= len;
+            }
             self.pieces.pop_front();
         }
     }

@@ -16,6 +16,8 @@ use crate::view::ReadablePartition;
 const MAX_WAITING: usize = 16_384;
 /// Most task events kept for the producer of a waiting channel.
 const MAX_EVENTS: usize = 64;
+/// Most bytes of the task events that all waiting channels of one connection keep.
+const MAX_EVENT_BYTES: usize = 4 << 20;
 
 /// Notifies the I/O thread once the partition of a request is created.
 pub(super) struct RequestListener {
@@ -43,12 +45,14 @@ pub(super) struct WaitingRequest {
 /// The waiting requests of one connection.
 pub(super) struct WaitingRequests {
     requests: BTreeMap<ChannelId, WaitingRequest>,
+    /// Bytes of the task events in `requests`.
+    event_bytes: usize,
     partitions: Arc<PartitionManager>,
 }
 
 impl WaitingRequests {
     pub(super) fn new(partitions: Arc<PartitionManager>) -> Self {
-        Self { requests: BTreeMap::new(), partitions }
+        Self { requests: BTreeMap::new(), event_bytes: 0, partitions }
     }
 
     pub(super) fn contains(&self, channel: ChannelId) -> bool {
@@ -71,18 +75,23 @@ impl WaitingRequests {
     /// Removes a request and unregisters its listener.
     pub(super) fn remove(&mut self, channel: ChannelId) -> Option<WaitingRequest> {
         let waiting = self.requests.remove(&channel)?;
+        self.event_bytes -= waiting.events.iter().map(Bytes::len).sum::<usize>();
         self.partitions.forget(waiting.request.partition, &waiting.listener);
         Some(waiting)
     }
 
-    /// Keeps a task event for the channel's producer; returns false if the channel does not wait or has
-    /// too many events.
+    /// Keeps a task event for the channel's producer; returns false if the channel does not wait, or there
+    /// are too many events.
     pub(super) fn keep_event(&mut self, channel: ChannelId, event: &Bytes) -> bool {
+        if self.event_bytes + event.len() > MAX_EVENT_BYTES {
+            return false;
+        }
         let room = |waiting: &&mut WaitingRequest| waiting.events.len() < MAX_EVENTS;
         let Some(waiting) = self.requests.get_mut(&channel).filter(room) else {
             return false;
         };
         waiting.events.push(event.clone());
+        self.event_bytes += event.len();
         true
     }
 
@@ -107,6 +116,7 @@ impl WaitingRequests {
 
     /// Removes all requests.
     pub(super) fn clear(&mut self) {
+        self.event_bytes = 0;
         for waiting in std::mem::take(&mut self.requests).into_values() {
             self.partitions.forget(waiting.request.partition, &waiting.listener);
         }

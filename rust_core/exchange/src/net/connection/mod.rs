@@ -229,6 +229,8 @@ impl<S: Stream> Connection<S> {
             }
             Phase::Fetching(client, frames) => {
                 let fetch = &mut client.fetch;
+                let read = self.outbox.check_read();
+                read.map_err(|detail| peer_error::protocol(&detail, self.peer))?;
                 if fetch.is_mid_payload() {
                     fetch.take_payload(input);
                 } else {
@@ -247,6 +249,8 @@ impl<S: Stream> Connection<S> {
             Phase::Serving(serve, frames) => {
                 let outbox = &mut self.outbox;
                 let mut serve_next = || {
+                    let read = outbox.check_read();
+                    read.map_err(|detail| peer_error::protocol(&detail, self.peer))?;
                     if serve.take_payload(input, outbox)? {
                         return Ok(());
                     }
