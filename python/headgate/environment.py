@@ -27,7 +27,8 @@ class ShuffleEnvironment:
     """Pool, partitions, gates, connections and threads: one per process and exchange.
 
     Nothing is started or allocated before it is needed. A forked child must make its own: the
-    parent's raises :class:`~headgate.errors.ForkError` in the child.
+    parent's raises :class:`~headgate.errors.ForkError` in the child. Batches that the parent kept
+    at an ``os.fork`` stay readable in the child, whatever the parent does next.
 
     Args:
         secret: 32 bytes that all processes of the exchange share. Random if not given: then only

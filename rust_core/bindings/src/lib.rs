@@ -9,6 +9,7 @@ mod environment;
 mod errors;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod fork;
 mod gate;
 mod heartbeat;
 mod input;
@@ -65,6 +66,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let exiting = wrap_pyfunction!(crate::interrupt::exiting, module)?;
         module.py().import("atexit")?.call_method1("register", (exiting,))?;
+        crate::fork::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("__debug_build__", cfg!(debug_assertions))
     }

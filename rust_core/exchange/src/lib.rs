@@ -82,6 +82,8 @@ pub use stats::{
 };
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 
-pub use headgate_memory::{Buffer, PoolStats};
+pub use headgate_memory::{
+    Buffer, PoolStats, after_fork_in_child, after_fork_in_parent, before_fork,
+};
 pub use headgate_protocol::{DataType, HandshakeError, Key, PartitionId, Sequence};
 pub use headgate_record::Codec;

@@ -355,7 +355,7 @@ impl RecordReader {
     /// Returns memory that the caller may keep: the segment itself, or a copy if too many are kept
     /// already.
     fn keep(&self, buffer: Buffer) -> Bytes {
-        if buffer.pin() {
+        if buffer.keep() {
             return buffer.into_bytes();
         }
         Copies::count(&self.copies.pool_low, buffer.len());

@@ -199,6 +199,18 @@ impl Buffer {
         }
     }
 
+    /// [Pins](Self::pin) the buffer for a caller whose forked children may read it too: each gets a
+    /// copy, since the memory is not shared with children (F2).
+    pub fn keep(&self) -> bool {
+        match &self.view {
+            View::Pooled { block, to, .. } if block.segment().is_shared() => {
+                block.segment().keep(block.read(0, *to))
+            }
+            View::Borrowed { bytes, .. } => bytes.segment().keep(bytes.as_slice()),
+            _ => self.pin(),
+        }
+    }
+
     /// Takes the segment, writable again, and the number of its first bytes that this view covered.
     ///
     /// # Errors

@@ -22,8 +22,9 @@
 //! as a [`Charge`]. This crate frees such memory only when its owner calls
 //! [`ForeignMemory::release`].
 //!
-//! Raw pointers stay inside `asan.rs`, `block.rs`, `mapped_file.rs`, `peer_region.rs`, `process.rs`,
-//! `region.rs` and `segment.rs`. `SAFETY.md` lists the invariants M1 to M6 and F1 that they rely on.
+//! Raw pointers stay inside `asan.rs`, `block.rs`, `fork.rs`, `kept.rs`, `mapped_file.rs`,
+//! `peer_region.rs`, `process.rs`, `region.rs` and `segment.rs`. `SAFETY.md` lists the invariants M1 to
+//! M6, F1 and F2 that they rely on.
 
 mod account;
 mod asan;
@@ -33,6 +34,8 @@ mod builder;
 mod consumer;
 mod error;
 mod foreign;
+mod fork;
+mod kept;
 mod ledger;
 mod listener;
 mod local_pool;
@@ -57,6 +60,7 @@ pub use builder::BufferBuilder;
 pub use consumer::BufferConsumer;
 pub use error::{PoolTooSmall, RequestError, UnpooledError};
 pub use foreign::{Charge, ForeignMemory};
+pub use fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use listener::SegmentListener;
 pub use local_pool::LocalPool;
 pub use mapped_file::MappedFile;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
 use rustix::io::pread;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use thiserror::Error;
 
 use crate::pooled_segment::PooledSegment;
+use crate::process::process_id;
 use crate::region::SEALS;
 
 /// File system of memfds with ordinary pages. A memfd of huge pages is refused: the kernel may have
@@ -77,7 +78,8 @@ pub struct PeerRegion {
 
 #[derive(Debug)]
 enum Memory {
-    Mapped(NonNull<u8>),
+    /// The process is the one that mapped it; a forked child has no mapping (F2).
+    Mapped { start: NonNull<u8>, process: u32 },
     /// The address space had no room for a mapping: bytes are read from the file.
     File(OwnedFd),
 }
@@ -95,12 +97,7 @@ impl PeerRegion {
     /// size.
     pub fn open(file: OwnedFd, announced: u64) -> Result<Self, PeerRegionError> {
         let size = check(&file, announced)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice; the seals keep its size.
-        let mapped = unsafe { mmap(null_mut(), size, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
-        let memory = match mapped.ok().and_then(|start| NonNull::new(start.cast::<u8>())) {
-            Some(start) => Memory::Mapped(start),
-            None => Memory::File(file),
-        };
+        let memory = map(&file, size).unwrap_or(Memory::File(file));
         Ok(Self { memory, size })
     }
 
@@ -146,7 +143,7 @@ impl PeerRegion {
     }
 
     fn slice(&self, from: usize, len: usize) -> &[u8] {
-        let Memory::Mapped(start) = &self.memory else {
+        let Memory::Mapped { start, .. } = &self.memory else {
             unreachable!("bytes of an unmapped region are copied, not borrowed");
         };
         assert!(from + len <= self.size, "`borrow` checked the range");
@@ -158,13 +155,30 @@ impl PeerRegion {
 
 impl Drop for PeerRegion {
     fn drop(&mut self) {
-        if let Memory::Mapped(start) = &self.memory {
+        if let Memory::Mapped { start, process } = &self.memory
+            && *process == process_id()
+        {
             // SAFETY: every reader holds a reference to the region; the range is the one `mmap`
             // returned.
             let unmapped = unsafe { munmap(start.as_ptr().cast(), self.size) };
             debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
         }
     }
+}
+
+/// Maps the file; `None` if the address space has no room.
+fn map(file: &OwnedFd, size: usize) -> Option<Memory> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice; the seals keep its size.
+    let start = unsafe { mmap(null_mut(), size, ProtFlags::READ, MapFlags::SHARED, file, 0).ok()? };
+    // SAFETY: F2, the range is the new mapping; the advice only affects forked children.
+    if unsafe { madvise(start, size, Advice::LinuxDontFork) }.is_err() {
+        // SAFETY: nobody has the address of the new mapping yet.
+        let unmapped = unsafe { munmap(start, size) };
+        debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
+        return None;
+    }
+    let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null on success");
+    Some(Memory::Mapped { start, process: process_id() })
 }
 
 fn check(file: &OwnedFd, announced: u64) -> Result<usize, PeerRegionError> {
@@ -197,11 +211,12 @@ pub(crate) enum PeerBytes {
 
 /// Lent bytes, the segment they are charged to, and the loan, which ends when it is dropped.
 pub(crate) struct Borrowed {
-    /// `None` only during drop.
-    region: Option<Arc<PeerRegion>>,
     from: usize,
     len: usize,
+    /// Before `region`: while the segment notes that the bytes are kept, they must be mapped.
     segment: PooledSegment,
+    /// `None` only during drop.
+    region: Option<Arc<PeerRegion>>,
     loan: Option<Box<dyn Send + Sync>>,
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::account::Account;
 use crate::error::{PoolTooSmall, UnpooledError};
+use crate::fork;
 use crate::ledger::Share;
 use crate::listener::notify;
 use crate::local_pool::LocalPool;
@@ -55,7 +56,9 @@ impl GlobalPool {
     /// Creates a budget of `total` segments of `segment_size` bytes each, without committing
     /// memory.
     pub fn new(total: usize, segment_size: usize) -> Self {
-        Self(Arc::new(PoolInner::new(total, segment_size)))
+        let inner = Arc::new(PoolInner::new(total, segment_size));
+        fork::register(&inner);
+        Self(inner)
     }
 
     /// Size of a segment in bytes.

@@ -42,12 +42,16 @@ impl PoolInner {
         id: u64,
         subpartition: Option<usize>,
         pinned: bool,
+        kept: Option<usize>,
     ) {
         if self.is_forked() {
             std::mem::forget(segment);
             return;
         }
         let mut state = self.lock();
+        if let Some(place) = kept {
+            state.kept.remove(place);
+        }
         if pinned {
             state.pinned -= 1;
             state.rebalance();

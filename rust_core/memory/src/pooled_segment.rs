@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::error::RequestError;
 use crate::listener::notify;
@@ -24,7 +24,12 @@ pub struct PooledSegment {
     /// True once the segment is counted as pinned instead of for pool `id`; set once, under the
     /// lock.
     pinned: AtomicBool,
+    /// Place in the pool's table of kept memory; `NOT_KEPT` until then. Set once, under the lock.
+    kept: AtomicUsize,
 }
+
+/// Value of `kept` for a segment whose memory forked children do not get.
+const NOT_KEPT: usize = usize::MAX;
 
 impl PooledSegment {
     /// Takes a segment for pool `id`, by overdraft if need be; `None` if the pool may not take one.
@@ -46,7 +51,8 @@ impl PooledSegment {
         };
         state.charge(id, subpartition);
         let (pool, pinned) = (Arc::clone(pool), AtomicBool::new(false));
-        Ok(Some(Self { segment: Some(segment), pool, id, subpartition, pinned }))
+        let kept = AtomicUsize::new(NOT_KEPT);
+        Ok(Some(Self { segment: Some(segment), pool, id, subpartition, pinned, kept }))
     }
 
     fn segment(&self) -> &Segment {
@@ -61,6 +67,10 @@ impl PooledSegment {
         self.segment().place()
     }
 
+    pub(crate) fn is_shared(&self) -> bool {
+        self.segment().is_shared()
+    }
+
     pub(crate) fn is_forked(&self) -> bool {
         self.pool.is_forked()
     }
@@ -69,14 +79,30 @@ impl PooledSegment {
     /// segments already make up half of the budget, or if the guaranteed minimums would not fit any
     /// more.
     pub(crate) fn pin(&self) -> bool {
+        self.pin_with(|_| {})
+    }
+
+    /// Like [`pin`](Self::pin), and notes that forked children get a copy of `bytes`: bytes of the
+    /// segment from its start, or those that are charged to it. They do not change, and stay mapped
+    /// until the segment is dropped.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> bool {
+        self.pin_with(|state| match self.kept.load(Ordering::Relaxed) {
+            NOT_KEPT => self.kept.store(state.kept.add(bytes), Ordering::Relaxed),
+            place => state.kept.extend(place, bytes.len()),
+        })
+    }
+
+    fn pin_with(&self, note: impl FnOnce(&mut PoolState)) -> bool {
         let mut state = self.pool.lock();
         if self.pinned.load(Ordering::Relaxed) {
+            note(&mut state);
             return true;
         }
         if !state.pin(self.id, self.subpartition) {
             return false;
         }
         self.pinned.store(true, Ordering::Relaxed);
+        note(&mut state);
         let woken = state.wake();
         drop(state);
         notify(woken);
@@ -114,7 +140,8 @@ impl Drop for PooledSegment {
     fn drop(&mut self) {
         if let Some(segment) = self.segment.take() {
             let pinned = self.pinned.load(Ordering::Relaxed);
-            self.pool.recycle(segment, self.id, self.subpartition, pinned);
+            let kept = Some(self.kept.load(Ordering::Relaxed)).filter(|place| *place != NOT_KEPT);
+            self.pool.recycle(segment, self.id, self.subpartition, pinned, kept);
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The id of this process, cached in memory that a fork resets.
 
+use std::ffi::c_void;
 use std::ptr::{self, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use rustix::mm::{Advice, madvise};
-
-use crate::region::Region;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// Address of the cached id; null before the first call. The cache is 0 until the id is known, and
 /// the kernel zeroes it in every forked child.
 static CACHE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 /// Replaces the cache if the kernel does not support `MADV_WIPEONFORK`; always 0.
 static NO_CACHE: AtomicU32 = AtomicU32::new(0);
+const LEN: usize = size_of::<AtomicU32>();
 
 /// Returns the id of this process, as [`std::process::id`] does, but usually without a system call.
 pub fn process_id() -> u32 {
@@ -37,25 +37,31 @@ fn fill(cache: &AtomicU32) -> u32 {
 /// fork, and stay locked in the child.
 #[cold]
 fn map() -> &'static AtomicU32 {
-    let region = wiped_on_fork().ok();
-    let ours = match &region {
-        Some(region) => region.at(0).as_ptr().cast(),
-        None => (&raw const NO_CACHE).cast_mut(),
-    };
-    match CACHE.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => std::mem::forget(region),
-        Err(_) => drop(region),
+    let page = wiped_on_fork().ok();
+    let ours = page.map_or((&raw const NO_CACHE).cast_mut(), <*mut c_void>::cast);
+    let published =
+        CACHE.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire).is_ok();
+    if let Some(page) = page.filter(|_| !published) {
+        unmap(page);
     }
     // SAFETY: F1, the address is valid forever; the exchange above made it non-null.
     unsafe { &*CACHE.load(Ordering::Acquire) }
 }
 
-fn wiped_on_fork() -> rustix::io::Result<Region> {
-    let len = size_of::<AtomicU32>();
-    let region = Region::private(len)?;
-    // SAFETY: F1, the range is a new mapping; the advice only affects forked children.
-    unsafe { madvise(region.at(0).as_ptr().cast(), len, Advice::LinuxWipeOnFork)? };
-    Ok(region)
+fn wiped_on_fork() -> rustix::io::Result<*mut c_void> {
+    let flags = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: F1, a new mapping at an address that the kernel chooses.
+    let page = unsafe { mmap_anonymous(null_mut(), LEN, flags, MapFlags::PRIVATE)? };
+    // SAFETY: F1, the range is the new mapping; the advice only affects forked children.
+    unsafe { madvise(page, LEN, Advice::LinuxWipeOnFork) }.inspect_err(|_| unmap(page))?;
+    Ok(page)
+}
+
+/// Unmaps a page whose address was not published.
+fn unmap(page: *mut c_void) {
+    // SAFETY: F1, `mmap` returned the range, and nobody else has its address.
+    let unmapped = unsafe { munmap(page, LEN) };
+    debug_assert!(unmapped.is_ok(), "munmap of a whole mapping succeeds");
 }
 
 #[cfg(all(test, not(loom)))]

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::asan;
+use crate::process::process_id;
 
 /// Seals of a shared region: they fix its size and forbid new writable mappings.
 pub(crate) const SEALS: SealFlags =
@@ -31,6 +32,8 @@ pub(crate) struct Region {
 struct Shared {
     id: u32,
     file: OwnedFd,
+    /// The process that mapped it; a forked child has no mapping (F2).
+    process: u32,
 }
 
 // SAFETY: M2, the bytes belong to the segments; a region is an address, a length and a descriptor.
@@ -58,17 +61,23 @@ impl Region {
         let start = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, &file, 0)? };
         // From here on, `Region::drop` unmaps it on every return.
         let mut region = Self::mapped(start, len, None);
+        // SAFETY: F2, the range is a new mapping; the advice only affects forked children.
+        unsafe { madvise(start, len, Advice::LinuxDontFork)? };
         // A segment unpoisons its part when it is cut.
         asan::poison(region.start, len);
         // Only after the mapping: the seals forbid any further writable one.
         fcntl_add_seals(&file, SEALS)?;
-        region.shared = Some(Shared { id, file });
+        region.shared = Some(Shared { id, file, process: process_id() });
         Ok(region)
     }
 
     fn mapped(start: *mut std::ffi::c_void, len: usize, shared: Option<Shared>) -> Self {
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null on success");
         Self { start, len, shared }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// Returns the address of the byte at `offset`.
@@ -83,6 +92,9 @@ impl Drop for Region {
     fn drop(&mut self) {
         // The kernel may reuse the addresses for another mapping.
         asan::unpoison(self.start, self.len);
+        if self.shared.as_ref().is_some_and(|shared| shared.process != process_id()) {
+            return;
+        }
         // SAFETY: M2, a segment holds a reference to its region, so none is left; `mmap` returned
         // the range.
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
@@ -92,7 +104,8 @@ impl Drop for Region {
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-fn memory_file() -> rustix::io::Result<OwnedFd> {
+/// Makes an empty file in memory.
+pub(crate) fn memory_file() -> rustix::io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match memfd_create("headgate", flags | MemfdFlags::NOEXEC_SEAL) {
         // Linux before 6.3 does not know the flag.
@@ -107,7 +120,7 @@ pub struct RegionFile(Arc<Region>);
 
 impl RegionFile {
     pub(crate) fn of(region: &Arc<Region>) -> Option<Self> {
-        region.shared.is_some().then(|| Self(Arc::clone(region)))
+        region.is_shared().then(|| Self(Arc::clone(region)))
     }
 
     fn shared(&self) -> &Shared {

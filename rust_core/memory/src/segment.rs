@@ -52,6 +52,11 @@ impl Segment {
         Some((RegionFile::of(&self.region)?, self.offset))
     }
 
+    /// True if the segment lies in memory that other processes can map.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.region.is_shared()
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         // SAFETY: M1, `len` initialised bytes; M2, `&self` on the only owner excludes a writer.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::account::Account;
 use crate::error::PoolTooSmall;
+use crate::kept::Kept;
 use crate::ledger::{Share, admit, redistribute};
 use crate::listener::SegmentListener;
 use crate::segment::{Segment, SegmentSource};
@@ -27,6 +28,8 @@ pub(crate) struct PoolState {
     pub(crate) reserved: usize,
     /// Segments under batches that the caller keeps.
     pub(crate) pinned: usize,
+    /// Shared memory under batches that the caller keeps, of which forked children get copies.
+    pub(crate) kept: Kept,
     pub(crate) peak: usize,
     pub(crate) closed: bool,
     next_id: u64,
