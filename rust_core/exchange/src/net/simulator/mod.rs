@@ -6,6 +6,7 @@
 
 mod faults;
 mod harm;
+mod hostile;
 mod instructions;
 mod plan;
 mod process;

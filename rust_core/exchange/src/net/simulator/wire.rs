@@ -69,10 +69,11 @@ impl Pipe {
     fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if self.descriptors.front().is_some_and(|(at, _)| *at == self.read) {
             let (_, descriptor) = self.descriptors.pop_front().expect("checked above");
-            assert!(
-                self.descriptor.replace(descriptor).is_none(),
-                "each descriptor is taken before the next read"
-            );
+            if self.descriptor.replace(descriptor).is_some() {
+                return Err(io::Error::other(
+                    "a descriptor came before the last one was announced",
+                ));
+            }
         }
         let mut left = self.descriptors.front().map_or(usize::MAX, |(at, _)| at - self.read);
         let mut total = 0;
@@ -347,6 +348,10 @@ impl Drop for SimStream {
         self.finish();
         let mut net = self.net.borrow_mut();
         net.wires[self.wire].ends[self.side].gone = true;
+        // The kernel closes descriptors that nobody can take any more.
+        let pipe = &mut net.wires[self.wire].pipes[self.side];
+        pipe.descriptors.clear();
+        pipe.descriptor = None;
         // The other end may wait for room, and no read will make any.
         net.tell(self.wire, 1 - self.side, true, true);
     }
