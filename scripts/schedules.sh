@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# schedules.sh: all orders of small connections, and a million random schedules of whole processes and of readers.
+# schedules.sh: all orders of small connections, a million random schedules of whole processes and of readers, and
+# ten thousand faults of the data plane, and thirty thousand peers that lie about shared memory.
 # schedules.sh --short: a tenth of the random ones, as in the soak.
 # schedules.sh [--count N] [--seed N] [--processes N]: random schedules of fetchers and readers only.
 source "$(dirname "$0")/env.sh"
@@ -18,6 +19,9 @@ if [[ -n "$connections" ]]; then
     say "schedules of processes and connections"
     HEADGATE_SCHEDULES="$connections" nice cargo test --locked --release --package headgate-exchange --lib \
         -- --nocapture schedules
+    say "faults of the data plane, and peers that lie about shared memory"
+    HEADGATE_FAULTS=10000 HEADGATE_HOSTILE=30000 nice cargo test --locked --release --package headgate-exchange --lib \
+        -- --nocapture simulator::faults simulator::hostile
 fi
 say "schedules of fetchers and readers"
 exec nice "$VENV_PYTHON" -m tests.source.run_schedules "$@"

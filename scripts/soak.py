@@ -113,6 +113,19 @@ PARTS = (
         ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
     ),
     Part(
+        "forged",
+        "a million forged handshakes: one that is accepted, read for long or costs memory",
+        ("scripts/forged.sh",),
+        2,
+        (
+            "rust_core/protocol/src/handshake/*",
+            "rust_core/protocol/tests/forged.rs",
+            "rust_core/exchange/src/net/*",
+            "scripts/forged.sh",
+            "tests/data_plane/test_forged.py",
+        ),
+    ),
+    Part(
         "kit",
         "processes that end at a control message; checks for leftovers and hangs that see nothing",
         pytest("tests/soak/kit"),

@@ -29,7 +29,7 @@ FLOORS = {
     "record": {"record"},
     "exchange": {"exchange", "record", "memory", "protocol"},
     "bindings": {"bindings", "exchange", "record"},
-    "fuzz": {"fuzz", "record", "protocol"},
+    "fuzz": {"fuzz", "record", "protocol", "memory"},
 }
 
 #: Names that the protocol must not use: sockets, files, threads, the clock.

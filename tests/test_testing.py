@@ -59,6 +59,21 @@ def test_the_two_runs_of_make_test_have_what_pytest_alone_has():
     assert commands[1] == "tests/spark"
 
 
+def test_what_make_fuzz_builds_exists():
+    """Cargo refused the profile for as long as nobody ran the fuzzers."""
+    profiles = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["profile"]
+    asked = {
+        profile
+        for script in (ROOT / "scripts").glob("*.sh")
+        for profile in re.findall(r"--profile[ =](\w+)", script.read_text(encoding="utf-8"))
+    }
+    assert "fuzz" in asked
+    assert asked <= {*profiles, "dev", "release"}
+    manifest = tomllib.loads((ROOT / "rust_core/fuzz/Cargo.toml").read_text(encoding="utf-8"))
+    corpora = {folder.name for folder in (ROOT / "rust_core/fuzz/corpus").iterdir()}
+    assert {program["name"] for program in manifest["bin"]} == corpora
+
+
 def test_a_long_test_that_is_listed_exists():
     for test in listed():
         file, _, name = test.partition("::")

@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     write(&root, "kept", kept())?;
     write(&root, "pages", pages()?)?;
     write(&root, "records", records())?;
+    write(&root, "regions", regions())?;
     Ok(())
 }
 
@@ -223,4 +224,29 @@ fn records() -> Vec<Vec<u8>> {
     let stream: Vec<u8> = [0, 3, 200, 1, 90].into_iter().flat_map(record).collect();
     let heads = [[255, 255, 255, 1, 64], [255, 10, 2, 1, 1], [64, 0, 1, 2, 7], [2, 1, 0, 1, 30]];
     heads.iter().map(|head| [head.as_slice(), &stream].concat()).collect()
+}
+
+/// Steps of 16 bytes: open a region, borrow in it, give back; each seed with another size and seals.
+fn regions() -> Vec<Vec<u8>> {
+    let step = |kind: u8, choice: u8, size: u16, number: u16, high: u8, len: u16| {
+        let ([s0, s1], [a0, a1], [l0, l1]) =
+            (size.to_le_bytes(), number.to_le_bytes(), len.to_le_bytes());
+        [kind, choice, s0, s1, a0, a1, 0, high, l0, l1, 0, 0, 0, 0, 0, 0]
+    };
+    let sizes = [0, 1, 4095, 4096, 4097, 12_288];
+    let honest = sizes.map(|size| {
+        let open = step(0, 0, size, 0, 0, 0);
+        let whole = step(1, 0, 0, 0, 0, size.min(4096));
+        let last = step(1, 0, 0, size.saturating_sub(1), 0, 1);
+        let beyond = step(2, 0, 0, size, 0, 1);
+        let far = step(2, 0, 0, 3, 255, 9);
+        let close = step(4, 0, 0, 0, 0, 0);
+        [open, whole, last, beyond, far, close, step(3, 1, 0, 0, 0, 0)].concat()
+    });
+    // A seal is missing, a size is wrong, the descriptor is a pipe's, or the region is not mapped.
+    let lies =
+        [(1, 0), (2, 0), (4, 0), (8, 0), (0, 1), (0x30, 0), (0x40, 0)].map(|(choice, high)| {
+            [step(0, choice, 4096, 4097, high, 0), step(1, 0, 0, 7, 0, 100)].concat()
+        });
+    honest.into_iter().chain(lies).collect()
 }

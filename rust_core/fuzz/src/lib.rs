@@ -13,6 +13,7 @@ mod input;
 mod kept;
 mod pages;
 mod records;
+mod regions;
 
 pub use compression::compression;
 pub use events::events;
@@ -21,12 +22,13 @@ pub use handshake::{client_session, handshake, server_session};
 pub use kept::kept;
 pub use pages::{page_schemas, pages};
 pub use records::records;
+pub use regions::regions;
 
 /// A fuzz target.
 pub type Target = fn(&[u8]);
 
 /// All targets, by the name of their folder in `corpus/`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("compression", compression),
     ("events", events),
     ("frames", frames),
@@ -34,6 +36,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("kept", kept),
     ("pages", pages),
     ("records", records),
+    ("regions", regions),
 ];
 
 /// Calls a target with each file given as an argument of this program.

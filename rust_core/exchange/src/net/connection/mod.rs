@@ -13,7 +13,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use headgate_protocol::{Frame, FrameDecoder, Limits, Peer, Side};
+use headgate_protocol::{Frame, FrameDecoder, Limits, MAX_HANDSHAKE_LEN, Peer, Side};
 
 use crate::error::{ExchangeError, Result};
 use crate::net::borrowing::Borrowing;
@@ -48,6 +48,8 @@ pub(crate) struct Connection<S> {
     phase: Phase,
     outbox: Outbox,
     staging: Box<[u8]>,
+    /// Bytes that may still be read before the peer has proved itself.
+    unproved: usize,
     handshake_deadline: Instant,
     pulse: Pulse,
     /// Counts the connection in the traffic from the end of the handshake on.
@@ -95,6 +97,7 @@ impl<S: Stream> Connection<S> {
             phase,
             outbox,
             staging: vec![0; STAGING].into_boxed_slice(),
+            unproved: MAX_HANDSHAKE_LEN,
             handshake_deadline: now + HANDSHAKE_TIMEOUT,
             pulse: Pulse::default(),
             counted: None,
@@ -171,12 +174,14 @@ impl<S: Stream> Connection<S> {
 
     /// Makes one system call: payload goes to its segment, all else to the staging buffer.
     fn read_once(&mut self, context: &Context, now: Instant) -> Result<usize> {
+        let is_proved = self.phase.is_proved();
         let space = match &mut self.phase {
             Phase::Fetching(client, _) => client.fetch.space(),
             _ => None,
         };
         let direct = space.as_ref().map_or(0, |space| space.len());
-        let count = match self.transport.read(space, &mut self.staging) {
+        let most = if is_proved { STAGING } else { self.unproved };
+        let count = match self.transport.read(space, &mut self.staging[..most]) {
             Ok(0) => return Err(peer_error::ended(self.phase.role(), self.peer)),
             Ok(count) => count,
             Err(error)
@@ -188,6 +193,9 @@ impl<S: Stream> Connection<S> {
         };
         context.traffic.add_received(count);
         self.pulse.heard();
+        if !is_proved {
+            self.unproved -= count;
+        }
         if let Phase::Fetching(client, _) = &mut self.phase
             && direct > 0
         {

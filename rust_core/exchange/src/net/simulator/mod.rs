@@ -4,6 +4,9 @@
 //! `HEADGATE_SCHEDULE` is the seed of the first schedule and `HEADGATE_SCHEDULES` their number. A seed
 //! alone runs one schedule.
 
+mod faults;
+mod harm;
+mod hostile;
 mod instructions;
 mod plan;
 mod process;
@@ -16,6 +19,7 @@ mod writing;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use proptest::prelude::RngExt;
+use proptest::test_runner::TestRng;
 
 use crate::error::ExchangeError;
 use crate::random::seeded;
@@ -82,6 +86,13 @@ fn run(seed: u64) -> u64 {
             Ok(()) => assert!(partition.inner.is_released(), "partition {number} is not taken"),
         }
     }
+    let lent = end(&mut world, rng);
+    seeded::set(None);
+    lent
+}
+
+/// Ends all processes, which must hold nothing; returns the number of buffers that were lent.
+fn end(world: &mut World, rng: &mut TestRng) -> u64 {
     world.end(rng);
     let mut lent = 0;
     for process in &world.processes {
@@ -91,7 +102,6 @@ fn run(seed: u64) -> u64 {
         assert_eq!(stats.lent.now, 0);
         assert_eq!((pool.held, pool.pinned, pool.local_pools), (0, 0, 0), "{pool:?}");
     }
-    seeded::set(None);
     lent
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::error::Result;
 use crate::net::lease::Lease;
 use crate::net::link::{Link, Stream};
+use crate::net::simulator::harm::{Armed, FrameKind, Frames};
 
 /// Returns the address of a process.
 pub(super) fn address_of(process: usize) -> SocketAddr {
@@ -46,26 +47,33 @@ struct Pipe {
     descriptors: VecDeque<(usize, OwnedFd)>,
     /// The descriptor that came with the last read.
     descriptor: Option<OwnedFd>,
+    /// Does harm to frames; None if that is not asked for.
+    frames: Option<Box<Frames>>,
+    /// True while no byte arrives.
+    delayed: bool,
 }
 
 impl Pipe {
     fn room(&self, capacity: usize) -> usize {
-        capacity - self.under_way.len() - self.arrived.len()
+        // A doubled frame takes more than its writer was allowed.
+        capacity.saturating_sub(self.under_way.len() + self.arrived.len())
     }
 
     /// Returns true if nothing more will arrive.
     fn has_ended(&self) -> bool {
-        self.finished && self.under_way.is_empty()
+        let is_cut = self.frames.as_ref().is_some_and(|frames| frames.is_cut);
+        (self.finished || is_cut) && self.under_way.is_empty()
     }
 
     /// Reads arrived bytes; ends ahead of a byte that carries a descriptor, unless it is the first.
     fn read(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         if self.descriptors.front().is_some_and(|(at, _)| *at == self.read) {
             let (_, descriptor) = self.descriptors.pop_front().expect("checked above");
-            assert!(
-                self.descriptor.replace(descriptor).is_none(),
-                "each descriptor is taken before the next read"
-            );
+            if self.descriptor.replace(descriptor).is_some() {
+                return Err(io::Error::other(
+                    "a descriptor came before the last one was announced",
+                ));
+            }
         }
         let mut left = self.descriptors.front().map_or(usize::MAX, |(at, _)| at - self.read);
         let mut total = 0;
@@ -111,6 +119,12 @@ pub(super) struct Net {
     events: Vec<Vec<Event>>,
     /// Per process, true once it accepts no more connections.
     closed: Vec<bool>,
+    /// True if harm can be done to frames.
+    pub(super) harms: bool,
+    /// The harm that waits for a frame.
+    pub(super) armed: Option<Armed>,
+    /// The kind of the frame that was harmed.
+    pub(super) struck: Option<FrameKind>,
 }
 
 impl Net {
@@ -123,13 +137,17 @@ impl Net {
             waiting: vec![VecDeque::new(); processes],
             events: vec![Vec::new(); processes],
             closed: vec![false; processes],
+            harms: false,
+            armed: None,
+            struck: None,
         }
     }
 
     /// Returns the pipes with bytes that have not arrived.
     pub(super) fn under_way(&self) -> Vec<(usize, usize)> {
         let sides = (0..self.wires.len()).flat_map(|wire| [(wire, 0), (wire, 1)]);
-        sides.filter(|(wire, side)| !self.wires[*wire].pipes[*side].under_way.is_empty()).collect()
+        let moves = |pipe: &Pipe| !pipe.under_way.is_empty() && !pipe.delayed;
+        sides.filter(|(wire, side)| moves(&self.wires[*wire].pipes[*side])).collect()
     }
 
     /// Returns the connections that can still break.
@@ -150,6 +168,43 @@ impl Net {
         self.wires[wire].broken = Some(ErrorKind::ConnectionReset);
         self.tell(wire, 0, true, true);
         self.tell(wire, 1, true, true);
+    }
+
+    /// Breaks all connections of a process that ends.
+    pub(super) fn kill(&mut self, process: usize) {
+        for wire in self.alive() {
+            if self.wires[wire].ends.iter().any(|end| end.process == process) {
+                self.cut(wire);
+            }
+        }
+    }
+
+    /// Returns true if a process has ended.
+    pub(super) fn is_closed(&self, process: usize) -> bool {
+        self.closed[process]
+    }
+
+    /// Returns the connections that both ends use.
+    pub(super) fn in_use(&self) -> Vec<usize> {
+        let used = |wire: &usize| self.wires[*wire].ends.iter().all(|end| !end.gone);
+        self.alive().into_iter().filter(used).collect()
+    }
+
+    /// Keeps all further bytes of a pipe under way until [`release`](Self::release).
+    pub(super) fn delay(&mut self, wire: usize, side: usize) {
+        self.wires[wire].pipes[side].delayed = true;
+    }
+
+    /// Lets the bytes of delayed pipes and overtaken frames move again; returns true if there are any.
+    pub(super) fn release(&mut self) -> bool {
+        let mut released = false;
+        for pipe in self.wires.iter_mut().flat_map(|wire| &mut wire.pipes) {
+            released |= std::mem::take(&mut pipe.delayed);
+            if let Some(frames) = &mut pipe.frames {
+                released |= frames.release(&mut pipe.under_way);
+            }
+        }
+        released
     }
 
     /// Closes a process to new connections, and breaks those it has not accepted.
@@ -204,12 +259,14 @@ impl Link for SimLink {
         let to = process_at(peer);
         let refused = net.closed[to].then_some(ErrorKind::ConnectionRefused);
         let wire = net.wires.len();
+        let pipes =
+            [(); 2].map(|()| Pipe { frames: net.harms.then(Box::default), ..Pipe::default() });
         net.wires.push(Wire {
             ends: [
                 End { process: self.process, token: Some(token), gone: false },
                 End { process: to, token: None, gone: false },
             ],
-            pipes: Default::default(),
+            pipes,
             broken: refused,
         });
         if refused.is_none() {
@@ -291,6 +348,10 @@ impl Drop for SimStream {
         self.finish();
         let mut net = self.net.borrow_mut();
         net.wires[self.wire].ends[self.side].gone = true;
+        // The kernel closes descriptors that nobody can take any more.
+        let pipe = &mut net.wires[self.wire].pipes[self.side];
+        pipe.descriptors.clear();
+        pipe.descriptor = None;
         // The other end may wait for room, and no read will make any.
         net.tell(self.wire, 1 - self.side, true, true);
     }
@@ -325,19 +386,29 @@ impl Write for SimStream {
         self.check()?;
         let other = 1 - self.side;
         let mut net = self.net.borrow_mut();
-        let capacity = net.capacity;
-        let wire = &mut net.wires[self.wire];
+        let Net { capacity, wires, armed, struck, .. } = &mut *net;
+        let wire = &mut wires[self.wire];
         if wire.ends[other].gone {
             return Err(ErrorKind::ConnectionReset.into());
         }
         let pipe = &mut wire.pipes[other];
         let mut total = 0;
         for slice in slices {
-            let count = slice.len().min(pipe.room(capacity));
-            pipe.under_way.extend(&slice[..count]);
+            let count = slice.len().min(pipe.room(*capacity));
+            match &mut pipe.frames {
+                None => pipe.under_way.extend(&slice[..count]),
+                Some(frames) => {
+                    let done = frames.pass(&slice[..count], armed, &mut pipe.under_way);
+                    *struck = done.or(*struck);
+                }
+            }
             total += count;
         }
         pipe.written += total;
+        if pipe.has_ended() {
+            net.tell(self.wire, other, true, false);
+            return Ok(total);
+        }
         if total == 0 {
             pipe.full = true;
             return Err(ErrorKind::WouldBlock.into());

@@ -68,11 +68,11 @@ impl Drop for Held {
 
 pub(super) struct World {
     pub(super) plan: Plan,
-    net: Rc<RefCell<Net>>,
+    pub(super) net: Rc<RefCell<Net>>,
     pub(super) processes: Vec<Process>,
     pub(super) partitions: Vec<Partition>,
     pub(super) gates: Vec<Gate>,
-    now: Instant,
+    pub(super) now: Instant,
 }
 
 impl World {
@@ -180,6 +180,12 @@ impl World {
             }
             _ => self.now += Duration::from_secs(13),
         }
+    }
+
+    /// Ends a process without a word to others, as a signal does.
+    pub(super) fn kill(&mut self, process: usize) {
+        self.net.borrow_mut().kill(process);
+        self.close(process);
     }
 
     fn close(&mut self, process: usize) {
