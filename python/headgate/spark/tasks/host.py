@@ -16,10 +16,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.spark.tasks.kept_files import folders_of, index_files, sweep
+from headgate.spark.tasks.kept_files import folders_of, give_up_attempts, index_files, sweep
 
 if TYPE_CHECKING:
     from headgate import _native
+    from headgate.spark.tasks.kept_files import IndexFile
 
 #: File in the executor's folder with the host's address, for producers.
 ADDRESS: Final = "host.json"
@@ -53,8 +54,12 @@ class Host:
         self._environment = environment
         self._directories = directories
         self._folder = folder
-        #: Path of a file of indexes -> the partition that is served from it.
-        self._served: dict[Path, bytes] = {}
+        #: Path of a file of indexes that is served -> the attempt that left it.
+        self._served: dict[Path, IndexFile] = {}
+        #: Those that have a file of pages beside them.
+        self._paged: set[Path] = set()
+        #: Files of indexes whose pages are gone.
+        self._orphans: set[Path] = set()
         self._changed: list[int] = []
         self._listed = self._swept = self._busy = 0.0
 
@@ -95,12 +100,27 @@ class Host:
 
     def _list(self) -> None:
         found = {file.path: file for file in index_files(folders_of(self._directories))}
-        for path in self._served.keys() - found.keys():
-            self._environment.withdraw(self._served.pop(path))
-        for path in found.keys() - self._served.keys():
-            name = found[path].partition_id
-            self._environment.serve(name, str(path))
-            self._served[path] = name
+        self._orphans &= found.keys()
+        gone = self._served.keys() - found.keys()
+        orphans = {path for path in self._paged - gone if not path.with_suffix("").exists()}
+        if gone or orphans:
+            self._lose(gone | orphans)
+            self._orphans |= orphans
+        for path in found.keys() - self._served.keys() - self._orphans:
+            self._environment.serve(found[path].partition_id, str(path))
+            self._served[path] = found[path]
+            if path.with_suffix("").exists():
+                self._paged.add(path)
+
+    def _lose(self, paths: set[Path]) -> None:
+        """Withdraw partitions whose files are gone. If Spark still counts on one, have it made again."""
+        lost = {path: self._served.pop(path) for path in paths}
+        # Before consumers hear of the loss: their next attempts must not find the map output.
+        with contextlib.suppress(OSError):  # the directories are being deleted
+            give_up_attempts({str(one.attempt) for one in lost.values()}, self._directories)
+        for path, one in lost.items():
+            self._paged.discard(path)
+            self._environment.withdraw(one.partition_id)
 
     def _withdrew_the_address(self) -> bool:
         """Withdraw the address unless there is a file. A producer reads it after it has left its file."""

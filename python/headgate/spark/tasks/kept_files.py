@@ -149,20 +149,33 @@ def mark_committed(file: str) -> None:
 
 
 def give_up(file: str) -> None:
-    """Delete Spark's map output of the task attempt that wrote damaged pages or indexes.
+    """Delete Spark's map output of the task attempt whose pages or indexes are damaged or gone.
 
-    The next attempt at a consumer asks Spark for that output. Spark finds that it is gone, and runs the
-    producer again. A sweep deletes our file, from which other consumers may read what is not damaged.
+    A sweep deletes our file, from which other consumers may read what is not damaged.
 
     Args:
         file: the name of the pages or of the indexes.
     """
     path = Path(file)
     match = _KEPT.fullmatch(path.name)
-    for directory in {str(path.parent.parent), *local_directories()}:
+    if match is not None:
+        give_up_attempts({match[3]}, {str(path.parent.parent), *local_directories()})
+
+
+def give_up_attempts(attempts: Container[str], directories: Iterable[str]) -> None:
+    """Delete Spark's map output of these task attempts.
+
+    The next attempt at a consumer asks Spark for that output. Spark finds that it is gone, and runs the
+    producer again.
+
+    Args:
+        attempts: ids of task attempts.
+        directories: Spark's local directories on the executor that ran them.
+    """
+    for directory in directories:
         with contextlib.suppress(FileNotFoundError):  # that executor ends
             for attempt, output in _map_outputs([directory]):
-                if match is not None and attempt == match[3]:
+                if attempt in attempts:
                     output.unlink(missing_ok=True)
 
 

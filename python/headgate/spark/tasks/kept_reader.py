@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import headgate as hg
-from headgate.errors import IntegrityError
+from headgate.errors import IntegrityError, PartitionNotFoundError, SpillError
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
 from headgate.spark.tasks.places import Places
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from headgate.spark.tasks.start_host import HostPlan
     from headgate.spark.tasks.user_function import Order
     from headgate.spark.wire.place import Place
+
+#: Errors of a file that is damaged, deleted, or shorter than it was.
+_LOST: Final = (IntegrityError, PartitionNotFoundError, SpillError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class KeptReader:
 
         Raises:
             IntegrityError: pages are damaged. Spark makes those on this host again for the next attempt.
+            PartitionNotFoundError: their file is gone. Spark makes it again for the next attempt.
+            SpillError: their file was cut off. Spark makes it again for the next attempt.
         """
         places = Places(source.exchange, source.driver)
         for some in pieces:
@@ -104,22 +109,20 @@ class KeptReader:
                         mark_committed(one.file)
                 try:
                     yield from self.read_kept(group, source.schema)
-                except IntegrityError:
+                except _LOST:
                     for one in group:
-                        if isinstance(one, KeptSubpartition) and self._is_damaged(
-                            one, source.schema
-                        ):
+                        if isinstance(one, KeptSubpartition) and self._is_lost(one, source.schema):
                             give_up(one.file or "")
                     raise
 
-    def _is_damaged(self, one: KeptSubpartition, schema: pa.Schema) -> bool:
-        """Return True if a subpartition in a file is damaged when it is read once more."""
+    def _is_lost(self, one: KeptSubpartition, schema: pa.Schema) -> bool:
+        """Return True if a subpartition in a file cannot be read when it is tried once more."""
         if one.file is None:
             return False  # its pages came through Spark's shuffle, which has checksums of its own
         try:
             for _ in self.read_kept([one], schema):
                 pass
-        except IntegrityError:
+        except _LOST:
             return True
         return False
 
