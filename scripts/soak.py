@@ -113,6 +113,13 @@ PARTS = (
         ("rust_core/exchange/src/net/*", "tests/soak/network/*", "tests/faults/*"),
     ),
     Part(
+        "exchanges",
+        "two thousand short exchanges that leave memory, descriptors, threads or files",
+        pytest("tests/soak/exchanges"),
+        2,
+        ("tests/soak/exchanges/*",),
+    ),
+    Part(
         "forged",
         "a million forged handshakes: one that is accepted, read for long or costs memory",
         ("scripts/forged.sh",),
