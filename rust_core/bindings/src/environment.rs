@@ -91,6 +91,11 @@ impl Environment {
         blocking(py, |_| self.inner.serve(PartitionId(partition_id), KeptFile::new(indexes)))
     }
 
+    fn take_damaged<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        let damaged = released(py, || self.inner.take_damaged());
+        damaged.iter().map(|id| PyBytes::new(py, &id.0)).collect()
+    }
+
     fn withdraw(&self, py: Python<'_>, partition_id: [u8; 16]) -> bool {
         released(py, || self.inner.withdraw(PartitionId(partition_id)))
     }

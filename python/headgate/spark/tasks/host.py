@@ -58,8 +58,8 @@ class Host:
         self._served: dict[Path, IndexFile] = {}
         #: Those that have a file of pages beside them.
         self._paged: set[Path] = set()
-        #: Files of indexes whose pages are gone.
-        self._orphans: set[Path] = set()
+        #: Files of indexes that are served no more, as they or their pages are damaged or gone.
+        self._given_up: set[Path] = set()
         self._changed: list[int] = []
         self._listed = self._swept = self._busy = 0.0
 
@@ -83,6 +83,8 @@ class Host:
             self._swept = now
             with contextlib.suppress(OSError):  # they are being deleted
                 sweep(self._directories)
+        if damaged := self._environment.take_damaged():
+            self._lose({path for path, one in self._served.items() if one.partition_id in damaged})
         changed = self._times()
         if changed != self._changed or now - self._listed >= _LIST:
             self._changed, self._listed = changed, now
@@ -100,20 +102,19 @@ class Host:
 
     def _list(self) -> None:
         found = {file.path: file for file in index_files(folders_of(self._directories))}
-        self._orphans &= found.keys()
+        self._given_up &= found.keys()
         gone = self._served.keys() - found.keys()
-        orphans = {path for path in self._paged - gone if not path.with_suffix("").exists()}
-        if gone or orphans:
-            self._lose(gone | orphans)
-            self._orphans |= orphans
-        for path in found.keys() - self._served.keys() - self._orphans:
+        gone |= {path for path in self._paged - gone if not path.with_suffix("").exists()}
+        if gone:
+            self._lose(gone)
+        for path in found.keys() - self._served.keys() - self._given_up:
             self._environment.serve(found[path].partition_id, str(path))
             self._served[path] = found[path]
             if path.with_suffix("").exists():
                 self._paged.add(path)
 
     def _lose(self, paths: set[Path]) -> None:
-        """Withdraw partitions whose files are gone. If Spark still counts on one, have it made again."""
+        """Withdraw partitions whose files are damaged or gone. If Spark still counts on one, have it made again."""
         lost = {path: self._served.pop(path) for path in paths}
         # Before consumers hear of the loss: their next attempts must not find the map output.
         with contextlib.suppress(OSError):  # the directories are being deleted
@@ -121,6 +122,7 @@ class Host:
         for path, one in lost.items():
             self._paged.discard(path)
             self._environment.withdraw(one.partition_id)
+        self._given_up |= paths
 
     def _withdrew_the_address(self) -> bool:
         """Withdraw the address unless there is a file. A producer reads it after it has left its file."""

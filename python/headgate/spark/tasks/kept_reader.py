@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import headgate as hg
-from headgate.errors import IntegrityError, PartitionNotFoundError, SpillError
+from headgate.errors import HeadgateError, IntegrityError, PartitionNotFoundError, SpillError
 from headgate.partition import KeptSubpartition
 from headgate.spark.tasks.kept_files import give_up, mark_committed
 from headgate.spark.tasks.places import Places
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 #: Errors of a file that is damaged, deleted, or shorter than it was.
 _LOST: Final = (IntegrityError, PartitionNotFoundError, SpillError)
+#: Seconds in which a host is sure to have noticed that it serves damaged files, and between two looks.
+_HOST: Final = 10.0
+_PAUSE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class KeptReader:
         """Yield the batches for which these rows of producers stand.
 
         Raises:
-            IntegrityError: pages are damaged. Spark makes those on this host again for the next attempt.
+            IntegrityError: pages are damaged. Spark makes them again for the next attempt.
             PartitionNotFoundError: their file is gone. Spark makes it again for the next attempt.
             SpillError: their file was cut off. Spark makes it again for the next attempt.
         """
@@ -110,10 +114,27 @@ class KeptReader:
                 try:
                     yield from self.read_kept(group, source.schema)
                 except _LOST:
+                    # All of them, so that several that are lost cost one attempt.
                     for one in group:
-                        if isinstance(one, KeptSubpartition) and self._is_lost(one, source.schema):
+                        if not isinstance(one, KeptSubpartition):
+                            self._await_host(one, source.schema)
+                        elif self._is_lost(one, source.schema):
                             give_up(one.file or "")
                     raise
+
+    def _await_host(self, one: ChannelAddress, schema: pa.Schema) -> None:
+        """Wait until the host of a damaged subpartition has given it up, so that the next attempt does not ask for it."""
+        end = time.monotonic() + _HOST
+        while time.monotonic() < end:
+            try:
+                for _ in self.read_kept([one], schema):
+                    pass
+            except (IntegrityError, SpillError):
+                time.sleep(_PAUSE)
+            except HeadgateError:
+                return  # it is served no more, or its host is lost
+            else:
+                return  # it is not damaged
 
     def _is_lost(self, one: KeptSubpartition, schema: pa.Schema) -> bool:
         """Return True if a subpartition in a file cannot be read when it is tried once more."""

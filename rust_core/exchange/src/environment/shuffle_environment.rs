@@ -17,7 +17,7 @@ use crate::copies::Copies;
 use crate::error::{ExchangeError, Result};
 use crate::flusher::OutputFlusher;
 use crate::gate::{Debloating, GatePool, InputGate, Place};
-use crate::kept::{KeptFile, ServedPartition};
+use crate::kept::{Damages, KeptFile, ServedPartition};
 use crate::manager::PartitionManager;
 use crate::partition::{PartitionOptions, ResultPartition, Shared};
 use crate::random::random;
@@ -33,6 +33,8 @@ pub struct ShuffleEnvironment {
     owner: u32,
     pool: GlobalPool,
     partitions: Arc<PartitionManager>,
+    /// Of the partitions that are served from files.
+    damages: Damages,
     gates: Arc<Gates>,
     network: LazyNetwork,
     channels: Channels,
@@ -68,6 +70,7 @@ impl ShuffleEnvironment {
             channels: Channels::new(Arc::clone(&config), Arc::clone(&partitions)),
             pool,
             partitions,
+            damages: Damages::default(),
             gates,
             network,
             flusher: OutputFlusher::default(),
@@ -174,7 +177,13 @@ impl ShuffleEnvironment {
     /// [`ExchangeError::State`] if a partition of this id is or was here.
     pub fn serve(&self, id: PartitionId, file: KeptFile) -> Result<()> {
         self.check()?;
-        self.partitions.serve(id, Arc::new(ServedPartition::new(file)))
+        let served = ServedPartition::new(file, self.damages.of(id));
+        self.partitions.serve(id, Arc::new(served))
+    }
+
+    /// Returns each served partition whose files were found damaged since the last call: its consumers got an error.
+    pub fn take_damaged(&self) -> Vec<PartitionId> {
+        self.damages.take()
     }
 
     /// Serves a kept partition no more. Consumers that read it go on. False if it is not served.

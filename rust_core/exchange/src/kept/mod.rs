@@ -10,12 +10,14 @@
 //!
 //! Decisions: ADR 0022, ADR 0023, ADR 0026.
 
+mod damage;
 mod files;
 mod inline;
 mod reading;
 mod served;
 mod view;
 
+pub(crate) use damage::Damages;
 pub use files::KeptFile;
 pub(crate) use inline::with_room;
 pub use inline::{SmallLimits, SmallSubpartition, keep_small};

@@ -1,7 +1,8 @@
 //! The position of a consumer of another host in a kept subpartition.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::damage::DamageReport;
 use super::reading::Reading;
 use crate::error::{ExchangeError, Result};
 use crate::lock::lock;
@@ -15,15 +16,18 @@ struct State {
 /// Serves the buffers from where they are mapped. All are there from the start, so no listener is
 /// ever called. The thread that polls waits for the disk if a page is not in memory, though it was
 /// asked for when the file was mapped.
-pub(crate) struct KeptView(Mutex<State>);
+pub(crate) struct KeptView {
+    state: Mutex<State>,
+    report: Arc<DamageReport>,
+}
 
 impl KeptView {
-    pub(super) fn new(reading: Reading) -> Self {
-        Self(Mutex::new(State { reading, released: false }))
+    pub(super) fn new(reading: Reading, report: Arc<DamageReport>) -> Self {
+        Self { state: Mutex::new(State { reading, released: false }), report }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        lock(&self.state)
     }
 
     fn release(&self) {
@@ -39,7 +43,7 @@ impl SubpartitionView for KeptView {
         if state.released {
             return Ok(None);
         }
-        let Some(read) = state.reading.read()? else {
+        let Some(read) = state.reading.read().inspect_err(|error| self.report.note(error))? else {
             return Ok(None);
         };
         Ok(Some(Polled {
