@@ -98,7 +98,11 @@ def dial(port, source, data):
     return sock
 
 
-@pytest.mark.parametrize("data", [b"", HELLO[:10], b"GET / HTTP/1.1\r\n\r\n", HELLO])
+@pytest.mark.parametrize(
+    "data",
+    [b"", HELLO[:10], b"GET / HTTP/1.1\r\n\r\n", HELLO],
+    ids=["silent", "cut", "http", "named"],
+)
 def test_a_worker_with_a_slow_link_gets_in_while_another_host_floods(server, data):
     """Its handshake takes longer than the flood needs to fill the room many times."""
     stop, dialled = threading.Event(), []
