@@ -36,7 +36,9 @@ def test_producers_keep_the_pool_the_group_and_the_tags_of_the_action(spark, num
     (job,) = action.producer_jobs()
     data = store.job(job)
     (stage,) = spark.sparkContext.statusTracker().getJobInfo(job).stageIds
-    pool = eventually(lambda: store.lastStageAttempt(stage)).schedulingPool()
+    # Until the stage runs, Spark shows the default pool.
+    eventually(lambda: str(store.lastStageAttempt(stage).status()) == "ACTIVE")
+    pool = store.lastStageAttempt(stage).schedulingPool()
     spark.sparkContext.cancelJobGroup("reports")
     action.join()
     assert data.jobGroup().get() == "reports"
