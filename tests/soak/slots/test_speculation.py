@@ -7,6 +7,7 @@ addresses. It takes a minute.
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -90,8 +91,11 @@ def spark_class(*args, folder, **env):
 
 
 def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Return a port below those that the kernel hands out, so that no other process gets it before its server."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @pytest.fixture(scope="module")
