@@ -1,7 +1,8 @@
 """Check a built wheel in a clean environment, as somebody who has nothing else would use it.
 
-Name, size and contents; how `import headgate` behaves; the demo's error without its packages; and
-every Python block of README.md with the extra "spark", each by itself and twice.
+Name, size, contents, the list of crates; that no member names a folder of the building machine; how
+`import headgate` behaves; the demo's error without its packages; and every Python block of README.md
+with the extra "spark", each by itself and twice.
 
     python scripts/check_wheel.py dist/headgate-*.whl
 
@@ -11,6 +12,7 @@ Decision: ADR 0006.
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -35,7 +37,11 @@ WANTED = (
     "headgate/explain/pages/HG-2101.md",
 )
 #: Pages that the command ``docs`` prints.
-DOCS = README.parent / "docs"
+ROOT = README.parent
+DOCS = ROOT / "docs"
+SBOM = re.compile(r"[^/]+\.dist-info/sboms/.+\.cyclonedx\.json")
+#: Crates that the native module has for sure; the list of crates must name them.
+CRATES = {"headgate-exchange", "pyo3", "rustls", "zstd-sys"}
 UNWANTED = re.compile(r"\.(rs|toml|lock|c|h)$|(^|/)(tests|benches|rust_core|__pycache__)(/|$)")
 
 # Runs in a fresh interpreter of the clean environment.
@@ -78,6 +84,44 @@ def check_contents(wheel: Path) -> list[str]:
     base = [line for line in required if "extra ==" not in line]
     if not (len(base) == 1 and re.fullmatch(r"pyarrow>=[0-9.]+", base[0])):
         wrong.append(f"it requires {base}, not pyarrow with a floor only")
+    return wrong
+
+
+def folders() -> set[str]:
+    """Return the folders of the building machine, none of which a member may name."""
+    home = Path.home()
+    named = {"CARGO_HOME": home / ".cargo", "RUSTUP_HOME": home / ".rustup"}
+    of_rust = [Path(os.environ.get(name, folder)) for name, folder in named.items()]
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return {f"{folder}/" for folder in (home, ROOT, target, *of_rust)}
+
+
+def check_folders(wheel: Path, named: set[str]) -> list[str]:
+    """Return the members that name one of the folders, each with the first text that does."""
+    wrong = []
+    with zipfile.ZipFile(wheel) as archive:
+        for member in archive.namelist():
+            content = archive.read(member)
+            found = [at for folder in named if (at := content.find(folder.encode())) >= 0]
+            if found:
+                text = content[min(found) :][:120]
+                wrong.append(f"{member} names a folder of this machine: {text!r}")
+    return wrong
+
+
+def check_sbom(wheel: Path) -> list[str]:
+    """Return the defects of the list of crates (an SBOM, CycloneDX) in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        lists = [name for name in archive.namelist() if SBOM.fullmatch(name)]
+        if len(lists) != 1:
+            return [f"{len(lists)} SBOMs, not one"]
+        sbom = json.loads(archive.read(lists[0]))
+    listed = {part["name"]: part for part in sbom["components"]}
+    print(f"  crates    {len(listed)} in the SBOM")
+    wrong = [f"the SBOM lacks {name}" for name in sorted(CRATES - listed.keys())]
+    wrong += [
+        f"the SBOM has no version of {name}" for name in listed if not listed[name].get("version")
+    ]
     return wrong
 
 
@@ -152,7 +196,7 @@ def main() -> int:
         return 1
     (wheel,) = wheels
     print(f"{wheel.name}\n  size      {wheel.stat().st_size / 1e6:.2f} MB")
-    wrong = check_contents(wheel)
+    wrong = check_contents(wheel) + check_sbom(wheel) + check_folders(wheel, folders())
     with tempfile.TemporaryDirectory(prefix="headgate-wheel-") as folder:
         python = install(wheel, Path(folder) / "venv")
         wrong += check_import(python)

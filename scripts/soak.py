@@ -184,9 +184,9 @@ PARTS = (
     ),
     Part(
         "wheel",
-        "the wheel and each block of the README in a clean environment",
-        ("scripts/wheel.sh",),
-        6,
+        "the wheel, the same from any folder, and each block of the README in a clean environment",
+        ("scripts/wheel.sh", "--twice"),
+        12,
         ("README.md", "pyproject.toml", "scripts/*wheel*", "python/headgate/demo.py"),
     ),
     Part(

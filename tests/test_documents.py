@@ -74,6 +74,36 @@ def test_paths_exist():
     assert unknown_paths("`docs/{index,none}.md` `scripts/*.sh`") == (2, ["docs/none.md"])
 
 
+def untested(page):
+    """Return the number of threats in a page, and the rows that name no file of tests."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in page.splitlines()
+        if line.startswith("|")
+    ]
+    first = rows.index(["where", "who can do what", "stopped by", "tests"]) + 2
+    threats = [row for row in rows[first:] if len(row) != 2]
+    wrong = []
+    for row in threats:
+        files = re.findall(r"`([^`]*)`", row[3]) if len(row) == 4 and all(row) else []
+        tests = [file for file in files if re.search(r"(^|/)tests/.*(test_\w+\.py|\w+\.rs)$", file)]
+        if not tests or tests != files or not all((ROOT / file).is_file() for file in files):
+            wrong.append(" | ".join(row))
+    return len(threats), wrong
+
+
+def test_each_threat_names_tests_that_exist():
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    looked, wrong = untested(page)
+    assert looked >= 20
+    assert wrong == []
+    for cell in ("", "`tests/test_none.py`", "`tests/conftest.py`", "see the tests"):
+        row = f"| a | b | c | {cell} |"
+        head = "| where | who can do what | stopped by | tests |\n|---|---|---|---|\n"
+        assert untested(head + row)[1], row
+    assert untested(f"{head}| a | b | c | `tests/test_errors.py` |") == (1, [])
+
+
 def test_commands_exist():
     looked = 0
     for document in DOCUMENTS:

@@ -1,10 +1,11 @@
 """`import headgate` loads no other package and starts no thread; a round trip uses pyarrow's core.
 
-`make wheel` measures its time.
+`make wheel` measures its time. Its checks of the SBOM and of folders are tested here with defects.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from scripts import clean_wheel
 
 import headgate
 from headgate import _native
@@ -111,3 +113,54 @@ def round_trip():
 def test_a_closed_environment_leaves_no_thread(round_trip):
     # pyarrow keeps threads of its own. Headgate must not add any.
     assert round_trip["threads"] <= probe("import pyarrow")["threads"]
+
+
+SBOM = """{"serialNumber": "urn:uuid:1", "metadata": {"timestamp": "now"}, "components": [
+{"bom-ref": "path+file:///home/a/headgate/rust_core/b#b@1", "name": "b", "version": "1"},
+{"bom-ref": "crates#a@1", "name": "a", "version": "1"}]}"""
+
+
+def test_an_sbom_is_the_same_from_any_folder():
+    other = (
+        SBOM.replace("/home/a/headgate", "/b").replace("uuid:1", "uuid:2").replace("now", "then")
+    )
+    cleaned = clean_wheel.cleaned(SBOM, Path("/home/a/headgate"), 0)
+    assert cleaned == clean_wheel.cleaned(other, Path("/b"), 0)
+    assert json.loads(cleaned) == {
+        "metadata": {"timestamp": "1970-01-01T00:00:00+00:00"},
+        "components": [
+            {"bom-ref": "crates#a@1", "name": "a", "version": "1"},
+            {"bom-ref": "path+file://rust_core/b#b@1", "name": "b", "version": "1"},
+        ],
+    }
+
+
+@pytest.fixture
+def check_wheel(monkeypatch):
+    scripts = Path(__file__).resolve().parent.parent / "scripts"
+    monkeypatch.syspath_prepend(str(scripts))
+    return importlib.import_module("check_wheel")
+
+
+def test_a_member_that_names_a_folder_of_the_building_machine_is_found(check_wheel, tmp_path):
+    wheel = tmp_path / "a.whl"
+    folders = check_wheel.folders()
+    assert f"{Path.home()}/" in folders
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("a.so", b"\0\1crates/a/src/lib.rs\0")
+    assert check_wheel.check_folders(wheel, folders) == []
+    for folder in folders:
+        with ZipFile(wheel, "w") as archive:
+            archive.writestr("a.so", b"\0\1" + folder.encode() + b"a.rs\0")
+        (wrong,) = check_wheel.check_folders(wheel, folders)
+        assert wrong.startswith("a.so names a folder of this machine: b'")
+
+
+def test_a_wheel_without_a_whole_sbom_is_found(check_wheel, tmp_path):
+    wheel = tmp_path / "a.whl"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("a.txt", "")
+    assert check_wheel.check_sbom(wheel) == ["0 SBOMs, not one"]
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("a-1.dist-info/sboms/a.cyclonedx.json", SBOM)
+    assert "the SBOM lacks pyo3" in check_wheel.check_sbom(wheel)
