@@ -15,6 +15,7 @@ NAMES = (
     "kept",
     "memory",
     "metrics",
+    "fork",
     "spark",
     "spark_kept",
     "spark_memory",

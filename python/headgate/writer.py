@@ -31,6 +31,21 @@ if TYPE_CHECKING:
 
 Serializer: TypeAlias = Literal["arrow", "bytes", "pickle"]
 _SERIALIZERS: Final = ("arrow", "bytes", "pickle")
+#: The first words of the names that a reader gives to events that are not the user's.
+_RESERVED: Final = frozenset(
+    {
+        "CancelCheckpointMarker",
+        "CheckpointBarrier",
+        "EndOfChannelState",
+        "EndOfData",
+        "EndOfPartition",
+        "EndOfSegment",
+        "EndOfSuperstep",
+        "EventAnnouncement",
+        "RecoveryMetadata",
+        "SubtaskConnectionDescriptor",
+    }
+)
 
 
 class WriterStats(NamedTuple):
@@ -203,7 +218,8 @@ class RecordWriter(FlinkRecordWriter):
         """Append an event of your own to every subpartition, after all records so far.
 
         Args:
-            name: kind of the event; up to 65,535 bytes of UTF-8.
+            name: kind of the event; up to 65,535 bytes of UTF-8. The names that events of Headgate
+                have at a reader, such as ``EndOfData(Drain)``, are reserved.
             body: content of the event. Name and body together must fit a segment.
             is_priority: let the event overtake waiting records.
             is_barrier: block each subpartition behind the event until its consumer calls
@@ -213,9 +229,14 @@ class RecordWriter(FlinkRecordWriter):
                 :meth:`InputGate.convert_to_priority`.
 
         Raises:
-            OptionError: both ``is_priority`` and ``is_barrier``, or ``is_timeoutable`` without
-                ``is_barrier``.
+            OptionError: a reserved name, both ``is_priority`` and ``is_barrier``, or
+                ``is_timeoutable`` without ``is_barrier``.
         """
+        if name.partition("(")[0].partition(" ")[0] in _RESERVED:
+            raise OptionError(
+                f"name={name!r} is the name of an event of Headgate: readers could not tell them apart",
+                remedy="another name · end_of_data() and end_of_superstep() send those events",
+            )
         if is_priority and is_barrier:
             raise OptionError("is_priority=True and is_barrier=True", remedy="one of them")
         if is_timeoutable and not is_barrier:

@@ -1,12 +1,15 @@
 """Barriers, priority events and the end of data (spec 4.3, 8.7, 9.4)."""
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 import wire
 from plane import SECRET, Task, wait_until
 
 import headgate as hg
+from headgate import writer as writer_module
 
 
 class Reading:
@@ -202,6 +205,38 @@ def test_priority_and_barrier_at_once_are_refused(link):
         writer.broadcast_event("x", is_priority=True, is_barrier=True)
     with pytest.raises(hg.errors.OptionError, match="no barrier"):
         writer.broadcast_event("x", is_timeoutable=True)
+
+
+def test_the_names_of_all_events_of_headgate_are_reserved():
+    source = Path(__file__).parents[2] / "rust_core/record/src/event/message.rs"
+    [body] = re.findall(
+        r"pub enum Event \{(.*?)\n\}", source.read_text(encoding="utf-8"), re.DOTALL
+    )
+    events = set(re.findall(r"^    ([A-Z]\w+)", body, re.MULTILINE))
+    assert "EndOfData" in events
+    assert events - {"Custom"} == writer_module._RESERVED
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EndOfData(Drain)",
+        "EndOfData",
+        "EndOfSuperstep",
+        "RecoveryMetadata { final_buffer_index: 1 }",
+    ],
+)
+def test_an_event_of_the_user_cannot_have_the_name_of_one_of_headgate(environment, name):
+    partition = environment().create_result_partition(1)
+    writer = hg.RecordWriter(partition, serializer="bytes")
+    with pytest.raises(
+        hg.errors.OptionError, match="is the name of an event of Headgate"
+    ) as caught:
+        writer.broadcast_event(name)
+    assert name in str(caught.value)
+    for other in ("EndOfDataOfMine", "my EndOfData", ""):
+        writer.broadcast_event(other)
+    writer.finish()
 
 
 def test_the_end_of_data_is_acknowledged(link):

@@ -92,6 +92,12 @@ def fork_with(child, *, fork=os.fork):
     return run
 
 
+def expect_a_signal():
+    """Let this child end by a signal without a stack in the output and without a file of its memory."""
+    faulthandler.disable()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
 def test_a_child_keeps_the_rows_that_its_parent_drops(reading):
     kept = [reading.next() for _ in range(3)]
     starts = [first_row(batch) for batch in kept]
@@ -182,7 +188,7 @@ def test_a_child_of_which_python_was_not_told_ends_where_it_would_read_other_row
     kept = reading.next()
 
     def read():
-        faulthandler.disable()  # the signal is expected: no stacks in the output
+        expect_a_signal()
         check([kept], [0])
 
     run = fork_with(read, fork=fork)
@@ -207,7 +213,7 @@ def test_a_fork_without_descriptors_says_so_and_its_child_reads_no_other_rows(re
                 break
         process = os.fork()
         if process == 0:
-            faulthandler.disable()
+            expect_a_signal()
             check([kept], [0])
             os._exit(0)
     finally:
