@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use mio::net::UnixStream;
 use mio::{Interest, Registry, Token};
@@ -21,10 +21,13 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 
 /// Room for one descriptor.
 const CONTROL: usize = rustix::cmsg_space!(ScmRights(1));
+
+/// Linux's number for users without one, unless the host is configured otherwise.
+const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
 /// A connection to a process of this host.
 pub(crate) struct SameHost {
@@ -163,7 +166,23 @@ impl SameHost {
 
 /// Returns true if the peer belongs to the same user. Any user may listen on or dial an abstract name.
 fn is_same_user(socket: &UnixStream) -> bool {
-    socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
+    socket_peercred(socket).is_ok_and(|peer| is_user(peer.uid, geteuid(), overflow_uid()))
+}
+
+/// Compares users. In a user namespace the kernel reports every user that has no number there by one
+/// number, `overflow`, which says of nobody who it is: also not to a process that itself runs by it.
+fn is_user(peer: Uid, ours: Uid, overflow: Uid) -> bool {
+    peer == ours && peer != overflow
+}
+
+/// Returns the number that the kernel reports for users without a number in this namespace.
+fn overflow_uid() -> Uid {
+    static OVERFLOW: LazyLock<Uid> = LazyLock::new(|| {
+        let configured = std::fs::read_to_string("/proc/sys/kernel/overflowuid");
+        let number = configured.ok().and_then(|text| text.trim().parse().ok());
+        Uid::from_raw(number.unwrap_or(DEFAULT_OVERFLOW_UID))
+    });
+    *OVERFLOW
 }
 
 #[cfg(test)]
@@ -175,6 +194,17 @@ mod tests {
     use super::*;
 
     const TOKEN: Token = Token(7);
+
+    #[test]
+    fn the_number_that_stands_for_all_unmapped_users_is_nobodys() {
+        let [ours, other, overflow] = [1000, 1001, 65534].map(Uid::from_raw);
+        assert!(is_user(ours, ours, overflow));
+        assert!(!is_user(other, ours, overflow));
+        assert!(!is_user(overflow, ours, overflow));
+        assert!(!is_user(overflow, overflow, overflow));
+        let configured = std::fs::read_to_string("/proc/sys/kernel/overflowuid").expect("Linux");
+        assert_eq!(overflow_uid().as_raw().to_string(), configured.trim());
+    }
 
     fn pair(poll: &Poll) -> (SameHost, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("descriptors");
