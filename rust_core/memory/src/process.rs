@@ -38,7 +38,7 @@ fn fill(cache: &AtomicU32) -> u32 {
 #[cold]
 fn map() -> &'static AtomicU32 {
     let page = wiped_on_fork().ok();
-    let ours = page.map_or((&raw const NO_CACHE).cast_mut(), <*mut c_void>::cast);
+    let ours = page.map_or_else(|| (&raw const NO_CACHE).cast_mut(), <*mut c_void>::cast);
     let published =
         CACHE.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire).is_ok();
     if let Some(page) = page.filter(|_| !published) {
