@@ -173,9 +173,9 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
 ):
     secrets, register = [], Application.register
 
-    def note(self, exchange_id, secret, *rest):
-        secrets.append(secret)
-        register(self, exchange_id, secret, *rest)
+    def note(self, place, *rest):
+        secrets.append(place.secret)
+        register(self, place, *rest)
 
     monkeypatch.setattr(Application, "register", note)
 
@@ -201,6 +201,7 @@ def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
     logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("worker-*.log")]
     assert any("a batch of" in text for text in logs)
     assert "Submit" in caplog.text
+    assert secrets
     for text in (caplog.text, *logs):
         for secret in secrets:
             assert secret.hex() not in text
