@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import WorkerPythonError
+from headgate.spark.py4j_logs import keep_bytes_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ def portable(task: Any, body: str, name: str) -> Callable[[Iterator[Any]], Itera
     """
     from pyspark import cloudpickle  # noqa: PLC0415 - pyspark only where Spark is
 
+    keep_bytes_out()
     pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
     missing = WorkerPythonError(
         "the Python that runs the tasks has no headgate", have="{python}: {error}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate._option_table import OPTIONS
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
+from headgate.spark.driver.blocks import close_to_others
 from headgate.spark.driver.interrupts import cancel_on_ctrl_c
 from headgate.spark.driver.lifetimes import PlanLifetimes
 from headgate.spark.driver.runs.epoch_causes import Retries
@@ -77,6 +78,8 @@ class Application:
         self._server.start()
         self._jobs.start()
         cancel_on_ctrl_c(context)
+        if conf.get("spark.io.encryption.enabled", "false") != "true":
+            close_to_others(context)
         if conf.get("spark.network.crypto.enabled", "false") != "true":
             _LOG.info(
                 "secrets of exchanges travel in Spark's closures; its own RPC is not encrypted"

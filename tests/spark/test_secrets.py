@@ -1,0 +1,75 @@
+"""Where the secret of an exchange must not be: in py4j's log, and in folders that other users may read."""
+
+import base64
+import logging
+import re
+import stat
+
+import pytest
+from py4j.protocol import Py4JError
+
+from headgate.spark import exchange
+from headgate.spark.driver import application, blocks
+from headgate.spark.driver.application import Application
+
+
+@pytest.fixture
+def secrets(monkeypatch):
+    found, register = [], Application.register
+
+    def note(self, place, *rest):
+        found.append(place.secret)
+        register(self, place, *rest)
+
+    monkeypatch.setattr(Application, "register", note)
+    return found
+
+
+def pickled(text):
+    """Return what the text has in base64."""
+    for piece in re.findall(r"[A-Za-z0-9+/]{64,}=*", text):
+        try:
+            yield base64.b64decode(piece, validate=True)
+        except ValueError:
+            continue
+
+
+def test_a_debug_log_of_py4j_shows_no_secret(spark, numbers, secrets, caplog):
+    with caplog.at_level(logging.DEBUG):
+        out = exchange(numbers, by="k", num_partitions=1, mode="pipelined", progress="off")
+        assert out.count() == numbers.count()
+    commands = [said for said in caplog.messages if said.startswith("Command to send")]
+    assert len(commands) > 10
+    assert secrets
+    for secret in secrets:
+        assert secret.hex() not in caplog.text
+        assert not any(secret in found for found in pickled(caplog.text))
+
+
+def test_others_cannot_enter_the_folders_of_the_drivers_blocks(spark, numbers):
+    application.of(spark.sparkContext)
+    found = blocks.folders(spark.sparkContext)
+    assert found
+    for path in found:
+        assert not path.stat().st_mode & stat.S_IRWXO
+
+
+def test_folders_are_closed_to_others_alone(tmp_path):
+    folder = tmp_path / "blockmgr"
+    folder.mkdir()
+    for mode, closed in ((0o755, 0o750), (0o777, 0o770), (0o700, 0o700)):
+        folder.chmod(mode)
+        blocks.close([folder])
+        assert stat.S_IMODE(folder.stat().st_mode) == closed
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("gone"), Py4JError("refused")])
+def test_folders_that_cannot_be_closed_are_told_of(spark, monkeypatch, caplog, error):
+    def failing(context):
+        raise error
+
+    monkeypatch.setattr(blocks, "folders", failing)
+    blocks.close_to_others(spark.sparkContext)
+    (said,) = caplog.messages
+    assert "spark.io.encryption.enabled=true" in said
+    assert str(error) in said
