@@ -84,9 +84,11 @@ def produce(orders: Connection) -> None:
             kinds[kind](orders, batch_of(size), number, **options)
 
 
-def send_headgate(orders: Connection, batch: pa.RecordBatch, number: int, **options: Any) -> None:
+def send_headgate(
+    orders: Connection, batch: pa.RecordBatch, number: int, host: str, **options: Any
+) -> None:
     secret = secrets.token_bytes(32)
-    with hg.ShuffleEnvironment(listen=f"{HOST}:0", secret=secret, **options) as env:
+    with hg.ShuffleEnvironment(listen=f"{host}:0", secret=secret, **options) as env:
         partition = env.create_result_partition(1, schema=batch.schema)
         orders.send((secret, partition.address(0)))
         with hg.RecordWriter(partition) as writer:
@@ -130,9 +132,10 @@ def headgate(
     size: int,
     number: int,
     use: Callable[[pa.RecordBatch], int] = rows_of,
+    host: str = HOST,
     **options: Any,
 ) -> float:
-    orders.send(("headgate", size, number, options))
+    orders.send(("headgate", size, number, {"host": host, **options}))
     secret, address = orders.recv()
     with hg.ShuffleEnvironment(secret=secret, **options) as env:
         started = time.perf_counter()

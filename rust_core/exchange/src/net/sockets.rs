@@ -87,7 +87,7 @@ impl Link for Sockets {
         fail_point!("connection.registered", error => return Err(io::Error::other(error.to_string())));
         match socket {
             Socket::Tcp(socket) => self.register_tcp(socket, token),
-            Socket::Tls(stream) => self.register_tcp(&mut stream.socket, token),
+            Socket::Tls(stream) => self.register_tcp(stream.socket_mut(), token),
             Socket::SameHost(near) => near.register(&self.registry, Token(token)),
         }
     }
@@ -103,7 +103,7 @@ impl Link for Sockets {
             Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
             Socket::Tls(stream) => {
                 stream.say_end();
-                stream.socket.shutdown(Shutdown::Write)
+                stream.socket_mut().shutdown(Shutdown::Write)
             }
             Socket::SameHost(near) => near.socket.shutdown(Shutdown::Write),
         };

@@ -26,7 +26,7 @@ use crate::error::{ExchangeError, Result};
 pub use certificates::self_signed_certificate;
 pub use session::TlsSession;
 pub(crate) use stream::TlsStream;
-use verifiers::{AnyServer, ServerOfAuthority};
+use verifiers::PeerVerifier;
 
 /// Certificates of the deployment, in files of PEM.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl Tls {
         let provider = Arc::new(ring::default_provider());
         let client = client(&provider)
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer::new(&provider)))
+            .with_custom_certificate_verifier(Arc::new(PeerVerifier::any(&provider)))
             .with_no_client_auth();
         let server = server(&provider).with_no_client_auth().with_single_cert(chain, key);
         Ok(Self::of(client, server.map_err(|error| refused(&error))?))
@@ -74,7 +74,7 @@ impl Tls {
         let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
         let chain = certificates::read(&files.certificate)?;
         let key = certificates::read_key(&files.key)?;
-        let verifier = ServerOfAuthority::new(Arc::clone(&roots), &provider);
+        let verifier = PeerVerifier::of(Arc::clone(&roots), &provider);
         let client = client(&provider)
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(

@@ -45,7 +45,7 @@ impl TlsSession {
     /// # Errors
     /// When the bytes are not TLS or were altered. Then the output holds the alert for the peer.
     pub fn receive(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
-        self.0.socket.input.extend(bytes);
+        self.0.socket_mut().input.extend(bytes);
         let mut clear = Vec::new();
         match self.0.read_to_end(&mut clear) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
@@ -66,7 +66,7 @@ impl TlsSession {
 
     /// Takes the bytes to write.
     pub fn take_output(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.0.socket.output)
+        std::mem::take(&mut self.0.socket_mut().output)
     }
 
     /// Returns bytes that only the two ends of this session know; None until its handshake is done.

@@ -1,6 +1,6 @@
 //! A stream under TLS, which never blocks.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, BufReader, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,12 +11,16 @@ use super::Tls;
 
 /// Bytes of records that wait for the socket, at most, beyond one write.
 const UNSENT: usize = 256 << 10;
+/// Bytes taken off the socket at once, as rustls asks for 4 KiB at a time.
+const READ_AHEAD: usize = 64 << 10;
+/// A caller that has room for fewer bytes, as before the peer's proof, takes no more off the socket than rustls asks for.
+const READ_AHEAD_FROM: usize = 4 << 10;
 /// Label of the exporter that binds the exchange's handshake to the session (RFC 9266).
 const BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
 /// A stream under TLS, over a socket that returns [`ErrorKind::WouldBlock`] rather than wait.
 pub(crate) struct TlsStream<S> {
-    pub(crate) socket: S,
+    socket: BufReader<S>,
     session: Connection,
 }
 
@@ -36,12 +40,17 @@ impl<S: Read + Write> TlsStream<S> {
 
     fn new(socket: S, mut session: Connection) -> Self {
         session.set_buffer_limit(Some(UNSENT));
-        Self { socket, session }
+        Self { socket: BufReader::with_capacity(READ_AHEAD, socket), session }
     }
 
-    /// Goes on over another socket.
-    pub(super) fn over<T>(self, socket: T) -> TlsStream<T> {
-        TlsStream { socket, session: self.session }
+    pub(crate) fn socket_mut(&mut self) -> &mut S {
+        self.socket.get_mut()
+    }
+
+    /// Goes on over another socket, with nothing read ahead.
+    pub(super) fn over<T: Read>(self, socket: T) -> TlsStream<T> {
+        debug_assert!(self.socket.buffer().is_empty(), "bytes of the other socket are lost");
+        TlsStream { socket: BufReader::with_capacity(READ_AHEAD, socket), session: self.session }
     }
 
     /// Returns bytes that only the two ends of this session know; None until its handshake is done.
@@ -52,6 +61,15 @@ impl<S: Read + Write> TlsStream<S> {
     /// Returns true if records wait for the socket.
     pub(crate) fn has_unsent(&self) -> bool {
         self.session.wants_write()
+    }
+
+    /// Takes bytes of the peer in.
+    fn take(&mut self, ahead: bool) -> io::Result<usize> {
+        if ahead || !self.socket.buffer().is_empty() {
+            self.session.read_tls(&mut self.socket)
+        } else {
+            self.session.read_tls(self.socket.get_mut())
+        }
     }
 
     /// Tells the peer that nothing follows, so that it can tell this end from a cut.
@@ -68,13 +86,14 @@ impl<S: Read + Write> Read for TlsStream<S> {
     }
 
     fn read_vectored(&mut self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let ahead = slices.iter().map(|slice| slice.len()).sum::<usize>() >= READ_AHEAD_FROM;
         loop {
             // An end without the peer's notice is an error, since anyone can cut a TCP connection.
             match self.session.reader().read_vectored(slices) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 done => return done,
             }
-            self.session.read_tls(&mut self.socket)?;
+            self.take(ahead)?;
             if let Err(error) = self.session.process_new_packets() {
                 // The alert tells the peer the reason, if the socket takes it.
                 let _ = self.flush();
@@ -101,7 +120,7 @@ impl<S: Read + Write> Write for TlsStream<S> {
     /// Writes the records that wait.
     fn flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
-            self.session.write_tls(&mut self.socket)?;
+            self.session.write_tls(self.socket.get_mut())?;
         }
         Ok(())
     }

@@ -12,26 +12,58 @@ use rustls::{
     SignatureScheme,
 };
 
-/// Takes any certificate whose key the peer has. The exchange's handshake tells who the peer is.
+/// Takes certificates whose key the peer has. The exchange's handshake tells who the peer is.
 #[derive(Debug)]
-pub(super) struct AnyServer(WebPkiSupportedAlgorithms);
+pub(super) struct PeerVerifier {
+    /// Checks that the deployment's authorities made the certificate; None takes any.
+    authority: Option<Arc<WebPkiServerVerifier>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
 
-impl AnyServer {
-    pub(super) fn new(provider: &CryptoProvider) -> Self {
-        Self(provider.signature_verification_algorithms)
+impl PeerVerifier {
+    /// Takes any certificate.
+    pub(super) fn any(provider: &CryptoProvider) -> Self {
+        Self { authority: None, algorithms: provider.signature_verification_algorithms }
+    }
+
+    /// Takes certificates of these authorities, whatever host they name: executors have addresses that no
+    /// certificate knows.
+    pub(super) fn of(
+        roots: Arc<RootCertStore>,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Self, VerifierBuilderError> {
+        let authority =
+            WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build()?;
+        Ok(Self { authority: Some(authority), ..Self::any(provider) })
     }
 }
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(authority) = &self.authority else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let found = authority.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
+        match found {
+            // Reported only for a certificate whose chain, dates and purpose are right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
     }
 
     fn verify_tls12_signature(
@@ -49,67 +81,10 @@ impl ServerCertVerifier for AnyServer {
         cert: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &self.0)
+        verify_tls13_signature(message, cert, signature, &self.algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
-}
-
-/// Takes certificates of the deployment's authorities, whatever host they name: executors have addresses
-/// that no certificate knows, and the exchange's handshake tells who the peer is.
-#[derive(Debug)]
-pub(super) struct ServerOfAuthority(Arc<WebPkiServerVerifier>);
-
-impl ServerOfAuthority {
-    pub(super) fn new(
-        roots: Arc<RootCertStore>,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, VerifierBuilderError> {
-        WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build().map(Self)
-    }
-}
-
-impl ServerCertVerifier for ServerOfAuthority {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let found =
-            self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match found {
-            // Reported only for a certificate whose chain, dates and purpose are right.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.algorithms.supported_schemes()
     }
 }
