@@ -5,17 +5,16 @@ overlook them, and get the pages over TCP from the hosts of the executors, as on
 """
 
 import os
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from tests.faults.patience import wait_until
 from tests.spark.masters import in_executors
 from tests.spark.outcomes import once
+from tests.spark.served import hosts_of, served
 
-from headgate.spark import exchange, kept_way, last_stats
+from headgate.spark import exchange, last_stats
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -26,30 +25,15 @@ PRODUCERS = 4
 pytestmark = [in_executors]
 
 
-def hosts():
-    """Return the ids of the processes that serve kept files."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"headgate.spark.tasks.host" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue  # it has ended meanwhile
-    return found
-
-
 @pytest.fixture
-def way(request, monkeypatch):
+def way(request, spark, monkeypatch):
     """How consumers get the pages."""
-    others = set(hosts())
     if request.param == "network":
-        monkeypatch.setattr(kept_way, "shares_files", lambda _: False)
-    yield request.param
-    mine = set(hosts()) - others
-    assert bool(mine) == (request.param == "network")
-    for process in mine:
-        os.kill(process, signal.SIGKILL)
-    wait_until(lambda: not mine & set(hosts()), "the hosts have ended", 10)
+        with served(spark, monkeypatch):
+            yield request.param
+    else:
+        yield request.param
+        assert not hosts_of(spark)
 
 
 def overlooking(function):

@@ -149,9 +149,11 @@ class Relay:
         # Without the shutdown the accepting thread would stay blocked in `accept`.
         _shut_down(self._listener, socket.SHUT_RDWR)
         self._listener.close()
+        # Only the accepting thread starts others.
+        self._threads[0].join(5)
         for pair in list(self.pairs):
             pair.close()
-        for thread in list(self._threads):
+        for thread in self._threads:
             thread.join(5)
         for pair in list(self.pairs):
             pair.release()
