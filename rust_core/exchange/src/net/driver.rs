@@ -18,6 +18,8 @@ use crate::net::sockets::{Socket, Sockets};
 
 /// Time for which a closing environment waits until its last frames are written.
 const LINGER: Duration = Duration::from_millis(500);
+/// Connections accepted from one listener before those that are open get their turn.
+const ACCEPT_QUOTA: usize = 64;
 /// Time between attempts to accept while the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The address of a peer that dialed over a Unix socket, which has no address of its own.
@@ -28,8 +30,9 @@ pub(crate) struct Driver {
     listener: Option<TcpListener>,
     same_host: Option<UnixListener>,
     peers: Peers<Sockets>,
-    /// True after an accept failed for lack of descriptors; epoll does not report it again.
-    accept_again: bool,
+    /// Time after which to accept again, since epoll does not report the same connections twice: no time
+    /// after a full quota, [`ACCEPT_PAUSE`] after a failure.
+    accept_again: Option<Duration>,
     /// True if the last round handled commands only, so that this one polls the sockets.
     skipped_poll: bool,
 }
@@ -45,7 +48,7 @@ impl Driver {
         let peers = Peers::new(sockets, context);
         let (listener, same_host) = (None, None);
         let mut driver =
-            Self { poll, listener, same_host, peers, accept_again: false, skipped_poll: false };
+            Self { poll, listener, same_host, peers, accept_again: None, skipped_poll: false };
         if let Some(listeners) = listeners {
             driver.listen(listeners)?;
         }
@@ -83,7 +86,7 @@ impl Driver {
                     },
                 }
             }
-            if self.accept_again {
+            if self.accept_again.is_some() {
                 self.accept(now);
             }
             self.peers.context.mailbox.drain(&mut commands);
@@ -119,11 +122,7 @@ impl Driver {
             self.skipped_poll = false;
             let deadline = self.peers.deadline();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            if self.accept_again {
-                Some(left.unwrap_or(ACCEPT_PAUSE).min(ACCEPT_PAUSE))
-            } else {
-                left
-            }
+            self.accept_again.into_iter().chain(left).min()
         };
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != ErrorKind::Interrupted => {
@@ -134,32 +133,21 @@ impl Driver {
     }
 
     fn accept(&mut self, now: Instant) {
-        self.accept_again = false;
-        while let Some(accepted) = self.listener.as_ref().map(TcpListener::accept) {
-            match accepted {
-                Ok((socket, peer)) => self.peers.accept_tcp(socket, peer, now),
-                Err(error) if self.stops_accepting(&error) => break,
-                Err(_) => {}
-            }
-        }
-        while let Some(accepted) = self.same_host.as_ref().map(UnixListener::accept) {
-            match accepted {
-                Ok((socket, _)) => {
+        let Self { listener, same_host, peers, .. } = self;
+        let tcp = listener.as_ref().and_then(|listener| {
+            accept_some(|| listener.accept(), |(socket, peer)| peers.accept_tcp(socket, peer, now))
+        });
+        let near = same_host.as_ref().and_then(|listener| {
+            accept_some(
+                || listener.accept(),
+                |(socket, _)| {
                     if let Some(near) = SameHost::accepted(socket) {
-                        self.peers.accept(Socket::SameHost(near), UNNAMED, now);
+                        peers.accept(Socket::SameHost(near), UNNAMED, now);
                     }
-                }
-                Err(error) if self.stops_accepting(&error) => break,
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Returns true if accepting must stop; schedules another attempt if it failed.
-    fn stops_accepting(&mut self, error: &io::Error) -> bool {
-        self.accept_again |=
-            !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
-        error.kind() != ErrorKind::Interrupted
+                },
+            )
+        });
+        self.accept_again = [tcp, near].into_iter().flatten().min();
     }
 
     /// Sends a goodbye on every connection and waits at most [`LINGER`] until it is written.
@@ -186,6 +174,20 @@ impl Driver {
             }
         }
     }
+}
+
+/// Accepts connections up to the quota. Returns the time after which to accept again; `None` once none
+/// waits.
+fn accept_some<T>(accept: impl Fn() -> io::Result<T>, mut take: impl FnMut(T)) -> Option<Duration> {
+    for _ in 0..ACCEPT_QUOTA {
+        match accept() {
+            Ok(accepted) => take(accepted),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(_) => return Some(ACCEPT_PAUSE),
+        }
+    }
+    Some(Duration::ZERO)
 }
 
 /// Passes an event of a socket on to its connection.
@@ -256,6 +258,16 @@ mod tests {
         let (ours, _) = listener.accept().expect("dialed");
         ours.set_nonblocking(true).expect("is open");
         (Socket::Tcp(TcpStream::from_std(ours)), theirs)
+    }
+
+    #[test]
+    fn connections_without_end_do_not_keep_the_thread_from_the_open_ones() {
+        let mut taken = 0;
+        assert_eq!(accept_some(|| Ok(()), |()| taken += 1), Some(Duration::ZERO));
+        assert_eq!(taken, ACCEPT_QUOTA);
+        let fails = |kind: ErrorKind| accept_some(|| Err::<(), _>(kind.into()), |()| ());
+        assert_eq!(fails(ErrorKind::WouldBlock), None);
+        assert_eq!(fails(ErrorKind::Other), Some(ACCEPT_PAUSE));
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod listeners;
 mod loans;
 mod mailbox;
 mod network;
+mod newcomers;
 mod outbox;
 mod peer_error;
 mod peers;

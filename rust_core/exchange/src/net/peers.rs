@@ -18,14 +18,12 @@ use crate::manager::PartitionListener;
 use crate::net::client::PartitionRequestClient;
 use crate::net::connection::Connection;
 use crate::net::context::Context;
-use crate::net::link::Link;
+use crate::net::link::{Link, Stream};
 use crate::net::loans::Outstanding;
 use crate::net::mailbox::{Command, FIRST_CONNECTION};
+use crate::net::newcomers::{Newcomers, Source, Standing};
 use crate::net::outbox::Outbox;
 use crate::net::sockets::Sockets;
-
-/// Most accepted connections whose peer has not proved itself; one more closes the oldest.
-const MAX_PENDING: usize = 64;
 
 /// The connections of one environment.
 pub(crate) struct Peers<L: Link> {
@@ -33,6 +31,8 @@ pub(crate) struct Peers<L: Link> {
     /// By token, in order, so that a run in the simulator depends on its seed alone.
     connections: BTreeMap<usize, Connection<L::Stream>>,
     next_token: usize,
+    /// The accepted ones whose peers have not proved themselves.
+    newcomers: Newcomers,
     /// Buffers that peers may still read, by the token of the ended connection.
     outstanding: BTreeMap<usize, Outstanding>,
     /// The connection to each peer that this process reads from.
@@ -54,6 +54,7 @@ impl<L: Link> Peers<L> {
             link,
             connections: BTreeMap::new(),
             next_token: FIRST_CONNECTION,
+            newcomers: Newcomers::new(),
             outstanding: BTreeMap::new(),
             dialed: HashMap::new(),
             channels: HashMap::new(),
@@ -175,27 +176,19 @@ impl<L: Link> Peers<L> {
         if self.link.register(&mut stream, token).is_err() {
             return;
         }
+        let source = if stream.is_same_host() { Source::SameHost } else { Source::of(peer.ip()) };
         if let Ok(connection) = Connection::accept(token, stream, peer, &self.context, now) {
             self.connections.insert(token, connection);
-            self.limit_pending();
-        }
-    }
-
-    fn limit_pending(&mut self) {
-        let pending = |c: &&Connection<L::Stream>| c.is_pending_server();
-        if self.connections.values().filter(pending).count() > MAX_PENDING {
-            // Tokens grow, so the smallest is the oldest.
-            let unproved = self.connections.iter().filter(|(_, c)| c.is_pending_server());
-            if let Some(oldest) = unproved.map(|(token, _)| *token).min() {
-                self.connections.remove(&oldest);
-            }
+            let closed = self.newcomers.came(token, source);
+            closed.and_then(|token| self.connections.remove(&token));
         }
     }
 
     /// Reads and writes on all connections that are ready.
     pub(crate) fn serve_all(&mut self, now: Instant) {
-        let mut broken = Vec::new();
+        let (mut broken, mut named) = (Vec::new(), Vec::new());
         for (token, connection) in &mut self.connections {
+            let before = connection.standing();
             let read = if connection.transport.is_readable() {
                 connection.read(&self.context, now)
             } else {
@@ -204,9 +197,20 @@ impl<L: Link> Peers<L> {
             if let Err(cause) = read.and_then(|()| connection.flush(&self.context)) {
                 broken.push((*token, cause));
             }
+            match connection.standing() {
+                same if same == before => {}
+                Some(Standing::Proved) => self.newcomers.left(*token),
+                Some(Standing::Named) => named.push(*token),
+                Some(Standing::Stranger) | None => {}
+            }
         }
         for (token, cause) in broken {
             self.disconnect(token, &cause);
+        }
+        // Only now, since one that would be closed may have proved itself in this round.
+        for token in named {
+            let closed = self.newcomers.named(token);
+            closed.and_then(|token| self.connections.remove(&token));
         }
     }
 
@@ -282,6 +286,7 @@ impl<L: Link> Peers<L> {
         }
         self.channels.retain(|_, on| *on != token);
         self.monitor.unmonitor(token as u64);
+        self.newcomers.left(token);
         fail_point!("connection.ended");
         L::close(connection.transport.stream_mut());
         let outstanding = connection.disconnected(cause);

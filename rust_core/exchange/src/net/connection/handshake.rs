@@ -49,17 +49,26 @@ impl Dialing {
 }
 
 /// The handshake of a connection that the peer dialed.
-pub(super) struct Answering(ServerHandshake);
+pub(super) struct Answering {
+    handshake: ServerHandshake,
+    /// True once the peer has named this exchange, run and epoch.
+    is_named: bool,
+}
 
 impl Answering {
     pub(super) fn new(context: &Context) -> Result<Self> {
         fail_point!("handshake.accepted", error => return Err(error));
-        Ok(Self(ServerHandshake::new(context.key.clone(), context.handshake, random()?)))
+        let handshake = ServerHandshake::new(context.key.clone(), context.handshake, random()?);
+        Ok(Self { handshake, is_named: false })
+    }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.is_named
     }
 
     /// Makes the proofs cover the encrypted session below.
     pub(super) fn bind(&mut self, binding: Option<[u8; 32]>) {
-        self.0.bind(binding);
+        self.handshake.bind(binding);
     }
 
     /// Takes bytes off the input; returns the peer once it has proved itself. After an error the
@@ -70,7 +79,10 @@ impl Answering {
         peer: SocketAddr,
         outbox: &mut Outbox,
     ) -> Result<Option<Peer>> {
-        advance(self.0.handle(input), outbox).map_err(|error| {
+        let step = self.handshake.handle(input);
+        // Only a HELLO of this exchange, run and epoch is answered.
+        self.is_named |= matches!(step, Ok(Step::Send(_)));
+        advance(step, outbox).map_err(|error| {
             if let Some(rejection) = error.rejection() {
                 outbox.push(rejection);
             }

@@ -21,6 +21,7 @@ use crate::net::client::PartitionRequestClient;
 use crate::net::context::Context;
 use crate::net::link::Stream;
 use crate::net::loans::Outstanding;
+use crate::net::newcomers::Standing;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error;
 use crate::net::serve::Serve;
@@ -118,8 +119,9 @@ impl<S: Stream> Connection<S> {
         self.phase.serve_mut().map(|serve| (serve, &mut self.outbox))
     }
 
-    pub(crate) fn is_pending_server(&self) -> bool {
-        matches!(self.phase, Phase::Answering(_))
+    /// Returns the standing of a peer that dialed; `None` if this process did.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        self.phase.standing()
     }
 
     /// Returns true if no channel is open and nothing waits to be written.

@@ -7,6 +7,7 @@ use crate::net::client::PartitionRequestClient;
 use crate::net::connection::frames::FrameReader;
 use crate::net::connection::handshake::{Answering, Dialing};
 use crate::net::loans::Outstanding;
+use crate::net::newcomers::Standing;
 use crate::net::peer_error::Role;
 use crate::net::serve::Serve;
 
@@ -55,6 +56,16 @@ impl Phase {
 
     pub(super) fn is_proved(&self) -> bool {
         matches!(self, Self::Fetching(..) | Self::Serving(..))
+    }
+
+    /// Returns the standing of a peer that dialed; `None` if this process did.
+    pub(super) fn standing(&self) -> Option<Standing> {
+        match self {
+            Self::Dialing(..) | Self::Fetching(..) => None,
+            Self::Answering(answering) if answering.is_named() => Some(Standing::Named),
+            Self::Answering(_) => Some(Standing::Stranger),
+            Self::Serving(..) => Some(Standing::Proved),
+        }
     }
 
     /// Returns true if no channel is open.
