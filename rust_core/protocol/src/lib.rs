@@ -10,8 +10,8 @@
 //! [`ReceiveChannel`] per channel and one [`SegmentQueue`] per gate. [`HeartbeatMonitor`] detects
 //! silent peers, [`BufferDebloater`] chooses the size of buffers.
 //!
-//! [`CheckpointBarrierHandler`] decides when a task takes its snapshot. The input gate of the crate
-//! `exchange` does not call it yet.
+//! [`CheckpointBarrierHandler`] decides when a task takes its snapshot, or at least once
+//! [`CheckpointBarrierTracker`]. The input gate of the crate `exchange` does not call them yet.
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,8 @@ mod wire;
 pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
 pub use checkpoint::{
     Alignment, AlignmentMetrics, ChannelNotOpen, CheckpointBarrier, CheckpointBarrierHandler,
-    CheckpointEffect, CheckpointFailureReason, CheckpointNotStarted, CheckpointOptions,
+    CheckpointBarrierTracker, CheckpointEffect, CheckpointFailureReason, CheckpointNotStarted,
+    CheckpointOptions, MAX_CHECKPOINTS_TO_TRACK,
 };
 pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};

@@ -6,4 +6,5 @@ mod aligned;
 mod alternating;
 mod finished;
 mod task;
+mod tracker;
 mod unaligned;
