@@ -11,7 +11,8 @@
 //! silent peers, [`BufferDebloater`] chooses the size of buffers.
 //!
 //! [`CheckpointBarrierHandler`] decides when a task takes its snapshot, or at least once
-//! [`CheckpointBarrierTracker`]. The input gate of the crate `exchange` does not call them yet.
+//! [`CheckpointBarrierTracker`]. [`ChannelStatePersister`] and [`ChannelStateWriter`] say which data
+//! in flight belongs to it. The input gate of the crate `exchange` does not call them yet.
 
 #![forbid(unsafe_code)]
 
@@ -44,9 +45,11 @@ mod wire;
 
 pub use budget::{Budget, BudgetError, BudgetLimits, Counter};
 pub use checkpoint::{
-    Alignment, AlignmentMetrics, ChannelNotOpen, CheckpointBarrier, CheckpointBarrierHandler,
+    Alignment, AlignmentMetrics, ChannelNotOpen, ChannelStatePart, ChannelStatePersister,
+    ChannelStateWriter, ChannelStateWriterError, CheckpointBarrier, CheckpointBarrierHandler,
     CheckpointBarrierTracker, CheckpointEffect, CheckpointFailureReason, CheckpointNotStarted,
-    CheckpointOptions, MAX_CHECKPOINTS_TO_TRACK,
+    CheckpointOptions, InFlight, MAX_CHANNEL_STATES, MAX_CHECKPOINTS_TO_TRACK, Overtaken,
+    UpstreamRecoveryTracker,
 };
 pub use crc32c::{Crc32c, crc32c};
 pub use credit::{CreditError, SendCredit};

@@ -5,6 +5,9 @@
 mod aligned;
 mod alternating;
 mod finished;
+mod persister;
+mod recovery;
 mod task;
 mod tracker;
 mod unaligned;
+mod writer;
