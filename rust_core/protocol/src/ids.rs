@@ -17,6 +17,16 @@ impl fmt::Display for ChannelId {
     }
 }
 
+/// Identifies a checkpoint. A newer checkpoint has a higher id.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct CheckpointId(pub i64);
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Counts the attempts of a task, so that stale buffers of an earlier attempt are refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Generation(pub u32);

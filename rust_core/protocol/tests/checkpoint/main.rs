@@ -1,0 +1,13 @@
+//! Checkpoints: when a task takes its snapshot, and what belongs to it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod aligned;
+mod alternating;
+mod finished;
+mod persister;
+mod recovery;
+mod task;
+mod tracker;
+mod unaligned;
+mod writer;
