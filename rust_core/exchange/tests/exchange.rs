@@ -5,11 +5,16 @@
 mod common;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Env, batch, drain, nothing, page_schema, writer};
-use headgate_exchange::{ExchangeError, PartitionOptions, Record};
+use arrow_array::{ArrayRef, ListArray, RecordBatch, new_null_array};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use common::{Env, RECORD_LIMIT, batch, drain, nothing, page_schema, writer};
+use headgate_exchange::{ArrowWriter, ExchangeError, PartitionOptions, Record, RecordReader};
+use headgate_record::{PageSchema, Selector};
 
 fn exchange(producers: &[Env], consumers: &[Env], rows: i64, width: usize) -> Vec<Vec<i64>> {
     let partitions: Vec<_> = producers.iter().map(|env| env.partition(consumers.len())).collect();
@@ -335,4 +340,53 @@ fn a_buffer_larger_than_the_consumers_segments_ends_both_sides() {
         matches!(waited, Err(ExchangeError::BufferTooLarge { limit: got, .. }) if got == limit),
         "{waited:?}"
     );
+}
+
+#[test]
+fn rows_without_bytes_arrive_in_any_number() {
+    let list = DataType::List(Arc::new(Field::new("item", DataType::Null, true)));
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("n", DataType::Null, true),
+        Field::new("l", list.clone(), true),
+    ]));
+    let rows = (3 << 20) + 7;
+    let nulls = new_null_array(&DataType::Null, rows);
+    let flat =
+        RecordBatch::try_new(Arc::new(schema.project(&[0]).unwrap()), vec![Arc::clone(&nulls)]);
+    let offsets = OffsetBuffer::<i32>::from_lengths([2, rows - 2]);
+    let item = Arc::new(Field::new("item", DataType::Null, true));
+    let lists: ArrayRef = Arc::new(ListArray::new(item, offsets, nulls, None));
+    let wide = RecordBatch::try_new(schema, vec![new_null_array(&DataType::Null, 2), lists]);
+    for batch in [flat.unwrap(), wide.unwrap()] {
+        for is_local in [true, false] {
+            let (producer, other) = (Env::new(64, 16 << 10), Env::new(64, 16 << 10));
+            let consumer = if is_local { &producer } else { &other };
+            let partition = producer.partition(1);
+            let schema = Arc::new(PageSchema::try_new(batch.schema()).unwrap());
+            let gate = consumer.0.create_input_gate().unwrap();
+            let address = producer.address(&partition, 0);
+            consumer.0.add_channel(&gate, &address, schema.hash()).unwrap();
+            gate.seal();
+            let options = consumer.0.spanning_options();
+            let copies = Arc::clone(consumer.0.copies());
+            let reader = RecordReader::new(gate, Some(Arc::clone(&schema)), options, copies);
+            let mut reader = reader.with_batch_bytes(8 << 10);
+            let written = batch.clone();
+            let writing = thread::spawn(move || {
+                let selector = Selector::Broadcast;
+                let writer = ArrowWriter::new(partition, schema, selector, RECORD_LIMIT);
+                let mut writer = writer.unwrap();
+                writer.emit(&written, &nothing).unwrap();
+                writer.finish().unwrap();
+            });
+            let mut done = 0;
+            while let Some(record) = reader.next(&nothing).unwrap() {
+                let Record::Batch(read) = record else { panic!("only batches were written") };
+                assert_eq!(read, batch.slice(done, read.num_rows()), "{is_local}");
+                done += read.num_rows();
+            }
+            writing.join().unwrap();
+            assert_eq!(done, batch.num_rows());
+        }
+    }
 }

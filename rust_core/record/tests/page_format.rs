@@ -266,20 +266,3 @@ fn flipped_bytes_give_an_error_or_a_batch_within_the_page() {
     }
     assert!(refused > 1000 && read > 1000, "{refused} refused, {read} read");
 }
-
-#[test]
-fn rows_without_bytes_are_limited() {
-    let schema = Schema::new(vec![Field::new("n", DataType::Null, true)]);
-    let schema = PageSchema::try_new(Arc::new(schema)).unwrap();
-    let page = |rows: u32| {
-        let mut page = vec![0; 64];
-        page[..8].copy_from_slice(b"HDGP\x01\0\0\0");
-        page[8..12].copy_from_slice(&rows.to_le_bytes());
-        page[12] = 1;
-        page[20] = 64;
-        page[24..28].copy_from_slice(&schema.hash()[..4]);
-        read_page(&schema, page.into())
-    };
-    assert_eq!(page((1 << 31) - 1).unwrap().num_rows(), (1 << 31) - 1);
-    assert!(matches!(page(1 << 31), Err(PageError::TooManyRows { rows: 0x8000_0000, .. })));
-}

@@ -255,7 +255,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
                 }
             }
         }
-        if end - compact <= compact / MIN_SAVED { (end, true) } else { (compact, false) }
+        let stays = end - compact <= compact / MIN_SAVED;
+        ((if stays { end } else { compact }).max(layout.min_len), stays)
     }
 
     /// Closes the gaps between the regions unless they `stay`, and zeros what is left of the gaps;
@@ -286,7 +287,9 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> PageBuilder<T> {
             settled.values = settle(regions.values, values);
             settled.data = settle(regions.data, data);
         }
-        (columns, end)
+        let min_len = layout.min_len.max(end);
+        target[end..min_len].fill(0);
+        (columns, min_len)
     }
 }
 

@@ -12,6 +12,15 @@ pub(super) struct ColumnLayout {
 }
 
 impl ColumnLayout {
+    /// True if rows of this column take no bytes, apart from validity, and no column is inside it.
+    pub(super) fn is_bare(self, number: usize) -> bool {
+        match self.values {
+            ValueLayout::Null => true,
+            ValueLayout::Struct => self.end == number + 1,
+            _ => false,
+        }
+    }
+
     /// True if the column may have a validity bitmap.
     pub(super) fn has_validity(self) -> bool {
         self.nullable && self.values != ValueLayout::Null

@@ -103,13 +103,15 @@ pub enum PageError {
         /// Bytes of data of the column.
         data: usize,
     },
-    /// The page or a column has too many rows. Columns without bytes could otherwise declare any
-    /// number.
-    #[error("a column of {rows} rows is too long, there are always fewer than {limit}")]
+    /// The page or a column has too many rows for the length of the page. Columns without bytes
+    /// could otherwise declare any number.
+    #[error("a page of {length} bytes has {rows} rows in one column, at most {limit} are possible")]
     TooManyRows {
         /// Rows of the page or of a nested column.
         rows: u64,
-        /// Exclusive limit.
+        /// Length of the page.
+        length: usize,
+        /// Largest number of rows of such a page.
         limit: u64,
     },
     /// The bytes end inside the header.

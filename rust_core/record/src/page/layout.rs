@@ -76,6 +76,8 @@ pub(super) struct Layout {
     /// Number of rows for which all regions except data have room.
     pub(super) rows: usize,
     pub(super) columns: Vec<ColumnRegions>,
+    /// Smallest length of the page. Zeros fill it up.
+    pub(super) min_len: usize,
 }
 
 impl Layout {
@@ -95,7 +97,10 @@ impl Layout {
             rows if rows == min_rows => min_data[column],
             rows => min_data[column].max(profile.guess(column, rows)),
         };
-        let len = |rows: u64| Self::len(schema, rows, |column| data(column, rows));
+        let len = |rows: u64| match Self::lens(schema, rows, |column| data(column, rows)) {
+            (len, 0) => len,
+            _ => u64::MAX,
+        };
         let rows = most_rows(min_rows, budget, len)?;
         let spare = budget - len(rows);
         let is_var = |layout: &&ColumnLayout| matches!(layout.values, ValueLayout::Var(_));
@@ -119,20 +124,32 @@ impl Layout {
 
     /// Length of a page with regions for `rows` rows and the given bytes of data in each column.
     pub(super) fn len(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> u64 {
+        let (len, min_len) = Self::lens(schema, rows, data);
+        len.max(min_len)
+    }
+
+    /// Length of the header and the regions, and smallest length of the page. If the latter is not
+    /// 0, the rows belong in several pages: one would have to be filled up with zeros.
+    pub(super) fn lens(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> (u64, u64) {
         let mut end = header_len(schema) as u64;
+        let mut min_len = if schema.layouts().is_empty() { min_len_of(rows) } else { 0 };
         for (index, layout) in schema.layouts().iter().enumerate() {
             let rows = column_rows(schema.layouts(), index, rows, &data);
             if rows >= MAX_ROWS {
-                return u64::MAX;
+                return (u64::MAX, 0);
+            }
+            if layout.is_bare(index) {
+                min_len = min_len.max(min_len_of(rows));
             }
             for len in region_lens(*layout, rows, || data(index)) {
                 end = end.saturating_add(len.next_multiple_of(ALIGNMENT_64));
             }
         }
-        end
+        (end, min_len)
     }
 
     fn new(schema: &PageSchema, rows: u64, data: impl Fn(usize) -> u64) -> Self {
+        let (_, min_len) = Self::lens(schema, rows, &data);
         let mut end = header_len(schema);
         let mut columns = Vec::with_capacity(schema.layouts().len());
         for (index, layout) in schema.layouts().iter().enumerate() {
@@ -147,7 +164,7 @@ impl Layout {
             });
             columns.push(ColumnRegions { validity, values, data, elements });
         }
-        Self { rows: to_usize(rows), columns }
+        Self { rows: to_usize(rows), columns, min_len: to_usize(min_len) }
     }
 }
 
@@ -177,6 +194,21 @@ fn most_rows(min_rows: u64, budget: u64, len: impl Fn(u64) -> u64) -> Option<u64
         step *= 2;
     }
     Some(rows)
+}
+
+/// Smallest length of a page with `rows` rows that take no bytes, in one column or without columns.
+fn min_len_of(rows: u64) -> u64 {
+    if rows <= MAX_BARE_ROWS {
+        0
+    } else {
+        rows.div_ceil(ROWS_PER_BYTE).next_multiple_of(ALIGNMENT_64)
+    }
+}
+
+/// Largest number of rows of a column, nested or not, in a page of `page_len` bytes.
+pub(super) fn max_rows(page_len: usize) -> u64 {
+    let by_bytes = (page_len as u64).saturating_mul(ROWS_PER_BYTE);
+    by_bytes.clamp(MAX_BARE_ROWS, MAX_ROWS - 1)
 }
 
 /// Usable bytes of a page; its numbers are 32 bits wide.
@@ -221,6 +253,11 @@ const ALIGNMENT_64: u64 = ALIGNMENT as u64;
 const PROBED_ROWS: u64 = 1 << 12;
 /// Exclusive limit of the rows of a page.
 pub(super) const MAX_ROWS: u64 = 1 << 31;
+/// Largest number of rows that a page of any length may have. Rows may take no bytes, so a few bytes
+/// could otherwise declare any number, which a reader then decodes or iterates.
+const MAX_BARE_ROWS: u64 = 1 << 20;
+/// Largest number of rows for each byte of a longer page: a Boolean takes a bit.
+const ROWS_PER_BYTE: u64 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -28,6 +28,11 @@
 //!
 //! Nested columns follow their parent, depth first, and count as columns. The parent determines
 //! their number of rows. Dictionaries, run-end encoded columns and views are sent decoded.
+//!
+//! Rows of a Null column, of a struct without fields, and of a page without columns take no bytes. So
+//! that a few bytes cannot declare any number of rows, no column has more than 2^20 rows, or 8 for
+//! each byte of a longer page. A writer uses several pages, and fills a page with one list of more
+//! such elements up with zeros.
 
 mod assembly;
 mod bits;

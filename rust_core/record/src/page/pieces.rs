@@ -11,7 +11,7 @@ use super::bits;
 use super::column_layout::{ColumnLayout, OffsetWidth, ValueLayout};
 use super::gather;
 use super::header::{HeaderWriter, header_len, to_u32};
-use super::layout::{Layout, Region};
+use super::layout::{Layout, MAX_ROWS, Region};
 use super::rows::Contiguous;
 use super::schema::PageSchema;
 use super::source::{Source, SourceColumn, Values};
@@ -67,7 +67,7 @@ impl<'a> Pieces<'a> {
     /// Upper bound of the bytes of one page of all rows.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.len_of(0, self.source.num_rows())
+        self.lens_of(0, self.source.num_rows()).0
     }
 
     /// True if there are no rows.
@@ -175,12 +175,12 @@ impl<'a> Pieces<'a> {
     /// that spreads the remaining rows evenly over the same number of pages. A large number is
     /// rounded down so that values end at a cache line, which saves padding pieces.
     fn count_fitting(&self, start: usize, capacity: u64) -> Option<usize> {
-        let left = self.source.num_rows() - start;
-        let fits = |rows: usize| self.len_of(start, rows) <= capacity;
+        let left = (self.source.num_rows() - start).min(MAX_ROWS as usize - 1);
+        let fits = |rows: usize| matches!(self.lens_of(start, rows), (len, 0) if len <= capacity);
         if fits(left) {
             return Some(left).filter(|left| *left > 0);
         }
-        let pages = self.len_of(start, left).div_ceil(capacity.max(1));
+        let pages = self.lens_of(start, left).0.div_ceil(capacity.max(1));
         let even =
             left.div_ceil(usize::try_from(pages).unwrap_or(left)).next_multiple_of(ROWS_OF_A_LINE);
         let (mut rows, mut too_many) = (0, left);
@@ -195,8 +195,9 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    fn len_of(&self, start: usize, rows: usize) -> u64 {
-        Layout::len(self.schema, rows as u64, |column| {
+    /// Bytes of a page of these rows, and smallest length of the page, as [`Layout::lens`].
+    fn lens_of(&self, start: usize, rows: usize) -> (u64, u64) {
+        Layout::lens(self.schema, rows as u64, |column| {
             let data_len = |column: &SourceColumn| match &column.values {
                 Values::Var32 { offsets, .. } => span(offsets, start, rows),
                 Values::Var64 { offsets, .. } => span(offsets, start, rows),

@@ -12,7 +12,7 @@ use super::body::Body;
 use super::column_layout::{ColumnLayout, OffsetWidth, ValueLayout};
 use super::error::PageError;
 use super::header::{HeaderReader, MAGIC, PREFIX_LEN, VERSION, header_len};
-use super::layout::MAX_ROWS;
+use super::layout::max_rows;
 use super::schema::PageSchema;
 use super::typed;
 
@@ -102,7 +102,7 @@ fn read_header(
     if fingerprint != schema.fingerprint() {
         return Err(PageError::OtherSchema { got: fingerprint, expected: schema.fingerprint() });
     }
-    let rows = checked_rows(u64::from(rows))?;
+    let rows = checked_rows(u64::from(rows), page_len)?;
     let expected = (schema.layouts().len(), schema.num_buffers());
     if (columns as usize, buffers as usize) != expected {
         return Err(PageError::Columns { columns, buffers, expected });
@@ -158,11 +158,12 @@ fn check_buffer(
     Ok((offset as usize, len as usize))
 }
 
-/// Limits the rows, since columns without bytes could declare any number.
-fn checked_rows(rows: u64) -> Result<usize, PageError> {
+/// Limits the rows by the bytes of the page, since columns without bytes could declare any number.
+fn checked_rows(rows: u64, length: usize) -> Result<usize, PageError> {
+    let limit = max_rows(length);
     match usize::try_from(rows) {
-        Ok(checked) if rows < MAX_ROWS => Ok(checked),
-        _ => Err(PageError::TooManyRows { rows, limit: MAX_ROWS }),
+        Ok(checked) if rows <= limit => Ok(checked),
+        _ => Err(PageError::TooManyRows { rows, length, limit }),
     }
 }
 
@@ -232,11 +233,11 @@ impl ColumnReader<'_> {
                 let Some(elements) = last_offset(&offsets, width) else {
                     return Err(PageError::ListOffsets { column: self.name.to_owned() });
                 };
-                let inside = self.read_inside(column, plain, checked_rows(elements)?)?;
+                let inside = self.read_inside(column, plain, self.checked_rows(elements)?)?;
                 builder.add_buffer(offsets).add_child_data(inside)
             }
             ValueLayout::FixedList(times) => {
-                let elements = checked_rows((rows as u64).saturating_mul(times as u64))?;
+                let elements = self.checked_rows((rows as u64).saturating_mul(times as u64))?;
                 builder.add_child_data(self.read_inside(column, plain, elements)?)
             }
             ValueLayout::Struct => {
@@ -295,6 +296,10 @@ impl ColumnReader<'_> {
             return Err(PageError::NullCount { column, declared, got });
         }
         Ok(Some(nulls))
+    }
+
+    fn checked_rows(&self, rows: u64) -> Result<usize, PageError> {
+        checked_rows(rows, self.page.len())
     }
 
     fn buffer(&self, column: usize, index: usize) -> Result<Buffer, PageError> {
