@@ -21,8 +21,11 @@ use headgate_memory::process_id;
 use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use crate::descriptors;
+use crate::error::Result;
 use crate::lock::lock;
 use crate::net::{TlsSession, TlsStream};
+use crate::threads;
 
 const BEAT: [u8; 1] = [0];
 /// Most reads of one socket in a round, so that a peer that floods does not hold up the others.
@@ -69,14 +72,18 @@ impl HeartbeatManager {
     ///
     /// # Errors
     /// When the process has no descriptors or threads left.
-    pub fn new() -> io::Result<Self> {
-        let (inside, outside) = UnixStream::pair()?;
+    pub fn new() -> Result<Self> {
+        let pair = UnixStream::pair();
+        let (inside, outside) =
+            pair.map_err(|error| descriptors::refused("cannot start the heartbeats", error))?;
         let shared = Arc::new(Shared::default());
         let thread = thread::Builder::new().name("headgate-beat".to_owned()).stack_size(128 * 1024);
         let thread = thread.spawn({
             let shared = Arc::clone(&shared);
             move || shared.run()
-        })?;
+        });
+        let thread =
+            thread.map_err(|error| threads::refused("heartbeat thread headgate-beat", error))?;
         let running = Mutex::new(Some(Running { inside, outside, thread }));
         Ok(Self { shared, owner: process_id(), running })
     }
