@@ -309,6 +309,12 @@ impl ShuffleEnvironment {
         self.shared.metrics.timer.end();
     }
 
+    /// Frees the memory of batches that were sent as slices of it and are not needed any more. That
+    /// may run the owner's code, which may use this environment: the caller must hold no lock.
+    pub fn release_foreign(&self) {
+        self.shared.foreign.release();
+    }
+
     /// Stops releasing foreign memory, in all environments: the process is about to end.
     pub fn process_ends() {
         ForeignMemory::process_ends();
