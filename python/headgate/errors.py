@@ -49,6 +49,13 @@ class ForkError(HeadgateError, RuntimeError):
     default_remedy = "create the environment in the child · start the child with spawn"
 
 
+class SystemLimitError(HeadgateError, OSError):
+    """The operating system refused a thread, or another thing that every environment needs."""
+
+    code = "HG-1004"
+    default_remedy = "a larger ulimit -u · a larger pids.max of the container · fewer tasks at once"
+
+
 class JavaNotFound(HeadgateError, RuntimeError):
     """Spark needs Java 17 or newer, and none was found."""
 

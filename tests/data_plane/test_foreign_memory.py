@@ -224,6 +224,83 @@ def test_a_forked_child_leaves_the_memory_alone(environment):
     assert reading.result().num_rows == 48_000
 
 
+class Calling(bytearray):
+    """Memory whose finalizer makes calls, as the user's finalizers may."""
+
+    done: ClassVar[list[str]] = []
+    calls: ClassVar[list] = []
+
+    def __del__(self):
+        for call in self.calls:
+            call()
+            self.done.append(call.__name__)
+
+
+def calling(rows):
+    values = pa.py_buffer(Calling(np.arange(rows).tobytes()))
+    array = pa.Array.from_buffers(pa.int64(), rows, [None, values])
+    return pa.RecordBatch.from_arrays([array], schema=NUMBERS)
+
+
+@pytest.fixture
+def finalizer():
+    Calling.done, Calling.calls = [], []
+    yield Calling
+    Calling.calls = []
+
+
+def test_a_finalizer_may_use_the_writer_whose_call_frees_its_memory(environment, finalizer):
+    def make(**options):
+        producer = environment(same_host_link="off", **options)
+        return producer, environment(same_host_link="off", **options)
+
+    producer, _, writer, [reader] = opened(make, NUMBERS)
+    reading = Task(rest, reader)
+
+    def emit():
+        writer.emit(numbers(10))
+
+    def flush():
+        writer.flush()
+
+    finalizer.calls = [emit, flush]
+    frees = [lambda: writer.emit(numbers(1)), writer.flush, lambda: writer.broadcast_event("e")]
+    for turn, free in enumerate(frees, 1):
+        Task(writer.emit, calling(8000)).result()
+        # The I/O thread has sent it then, and may not free it.
+        wait_until(lambda: producer.stats()["segments"]["held"] == 0)
+        assert len(finalizer.done) == 2 * (turn - 1)
+        Task(free).result()
+        assert finalizer.done == ["emit", "flush"] * turn
+        Task(writer.flush).result()
+    Task(writer.finish).result()
+    assert reading.result().num_rows == 3 * 8010 + 1
+
+
+def test_a_finalizer_may_use_the_reader_that_combines_its_memory(environment, finalizer):
+    one = environment()
+    partition = one.create_result_partition(1, schema=NUMBERS)
+    gate = one.create_input_gate([partition.address(0)])
+    writer = hg.RecordWriter(partition)
+    reader = hg.RecordReader(gate, batch_bytes="1m")
+    reading = iter(reader)
+    writer.emit(numbers(1))
+    writer.flush()
+    assert Task(next, reading).result().num_rows == 1
+
+    def poll():
+        reader.poll_next()
+
+    finalizer.calls = [poll]
+    for _ in range(4):
+        writer.emit(calling(8000))
+    assert Task(next, reading).result().num_rows == 32_000
+    # The next call of the writer frees it.
+    assert not finalizer.done
+    Task(writer.finish).result()
+    assert finalizer.done == ["poll"] * 4
+
+
 #: Emits batches that are not copied, whose memory can only be released with the GIL.
 FOREIGN_TRAFFIC = f'import numpy as np\nSMALL["same_host_link"] = "off"{TRAFFIC}'.replace(
     "numbers(1000)", 'pa.record_batch({"n": np.arange(8000)})'

@@ -4,6 +4,8 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -152,6 +154,51 @@ def test_a_child_of_which_python_was_not_told_errs_too(environment):
     assert partition.address(0)
 
 
+#: A parent that is process 1, and a child that is process 1 of another PID namespace.
+SAME_NUMBER = f"""
+import ctypes, os, signal
+import headgate as hg
+environment = hg.ShuffleEnvironment(secret={SECRET!r}, **{SMALL!r})
+partition = environment.create_result_partition(1)
+partition.address(0)  # starts the I/O thread
+new_pid_namespace = 0x20000000
+assert ctypes.CDLL(None).unshare(new_pid_namespace) == 0
+child = os.fork()
+assert os.getpid() == 1
+if child == 0:
+    signal.alarm({int(LIMIT)})  # a hang ends the child
+    try:
+        partition.address(0)
+    except hg.errors.ForkError:
+        os._exit(7)
+    os._exit(8)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+environment.create_result_partition(1)
+"""
+
+
+def test_a_child_with_its_parents_number_errs_too():
+    new = next((new for new in NEW_PID_NAMESPACE if starts([*new, "true"])), None)
+    if new is None:
+        pytest.skip("this machine makes no PID namespaces")
+    done = starts([*new, sys.executable, "-c", SAME_NUMBER])
+    assert done, "the child took itself for its parent"
+
+
+#: Commands that run another one as process 1, as root and as any user.
+NEW_PID_NAMESPACE = [
+    ["unshare", "--pid", "--fork", "--kill-child"],
+    ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"],
+]
+
+
+def starts(command):
+    try:
+        return subprocess.run(command, check=False, timeout=60).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 def test_closing_in_the_child_does_nothing(busy):
     def close_all():
         busy.reader.close()
@@ -243,8 +290,6 @@ def test_multiprocessing_by_fork_in_traffic(busy):
 
 
 def test_a_normal_exit_of_a_child_does_not_hang():
-    import subprocess
-    import sys
     from pathlib import Path
 
     code = f"""

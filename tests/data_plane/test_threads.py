@@ -106,6 +106,33 @@ def test_an_interrupted_reader_goes_on(link, alarm):
     assert_same(Task(next, reader).result(), numbers(5))
 
 
+def test_a_signal_handler_that_uses_what_it_interrupted_gets_an_error(environment):
+    partition = environment().create_result_partition(1, schema=NUMBERS)
+    [gate] = open_gates(partition, environment())
+    reader = hg.RecordReader(gate)
+    writer = hg.RecordWriter(partition)
+    uses = iter([lambda: next(reader), reader.poll_next])
+    got = []
+
+    def ring(*_):
+        try:
+            next(uses)()
+        except hg.errors.ClosedError as error:
+            got.append(str(error))
+        writer.emit(numbers(5))  # nobody uses this one
+        writer.flush()
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for calls in (1, 2):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            assert_same(next(reader), numbers(5))
+            assert len(got) == calls
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert all("this thread is within another call of the same object" in text for text in got)
+
+
 CUT = pa.schema([("t", pa.binary())])
 
 

@@ -137,6 +137,12 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::TaskEvent(_) => {
             of(3009).remedy("partition.on_task_event(name, handler) before consumers connect")
         }
+        ExchangeError::System { .. } => {
+            of(1004).remedy("allow the system call in the container's seccomp profile")
+        }
+        ExchangeError::Thread { thread, limits, source } => {
+            Report::new(1004, format!("cannot start the {thread}: {source}")).have(limits.clone())
+        }
         ExchangeError::Tls { .. } => of(3010),
         ExchangeError::TlsOptions(_) => of(1001)
             .remedy("give tls_ca=, tls_certificate= and tls_key= files in PEM · tls=\"off\""),

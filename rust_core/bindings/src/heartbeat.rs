@@ -6,6 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::errors::to_py;
 use crate::interrupt::released;
 use crate::tls::TlsSession;
 
@@ -18,8 +19,8 @@ pub(crate) struct HeartbeatManager {
 impl HeartbeatManager {
     #[new]
     fn new(py: Python<'_>) -> PyResult<Self> {
-        let inner = released(py, headgate_exchange::HeartbeatManager::new)?;
-        Ok(Self { inner })
+        let inner = released(py, headgate_exchange::HeartbeatManager::new);
+        Ok(Self { inner: inner.map_err(|error| to_py(py, &error))? })
     }
 
     fn door(&self) -> PyResult<RawFd> {

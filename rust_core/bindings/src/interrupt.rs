@@ -1,7 +1,7 @@
 //! Releasing and taking the GIL: Ctrl-C in blocking calls, and the exit of the interpreter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -18,8 +18,6 @@ static EXITING: AtomicBool = AtomicBool::new(false);
 static EXIT_THREAD: OnceLock<ThreadId> = OnceLock::new();
 /// Time for threads that already wait for the GIL when the exit starts to get it.
 const LAST_TURN: Duration = Duration::from_millis(20);
-/// Period between attempts to take a lock that another thread of the caller holds.
-const LOCK_PERIOD: Duration = Duration::from_millis(5);
 
 /// Registered with `atexit` at import, so it runs after all handlers registered later.
 #[pyfunction]
@@ -30,8 +28,13 @@ pub(crate) fn exiting(py: Python<'_>) {
     py.detach(|| thread::sleep(LAST_TURN));
 }
 
+/// True once the interpreter exits.
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::Acquire)
+}
+
 fn sleep_if_exiting() {
-    while EXITING.load(Ordering::Acquire) && EXIT_THREAD.get() != Some(&thread::current().id()) {
+    while is_exiting() && EXIT_THREAD.get() != Some(&thread::current().id()) {
         thread::park();
     }
 }
@@ -78,27 +81,4 @@ pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .map(Duration::try_from_secs_f64)
         .transpose()
         .map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-/// Takes a lock that another thread may hold while it blocks.
-pub(crate) fn lock<'a, T>(
-    mutex: &'a Mutex<T>,
-    interrupt: Interrupt<'_>,
-) -> Result<MutexGuard<'a, T>> {
-    let mut waits = 0_u32;
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if EXITING.load(Ordering::Acquire) => {
-                return Err(ExchangeError::Closed("interpreter"));
-            }
-            Err(TryLockError::WouldBlock) => {}
-        }
-        thread::sleep(LOCK_PERIOD);
-        waits += 1;
-        if waits.is_multiple_of(10) {
-            interrupt()?;
-        }
-    }
 }

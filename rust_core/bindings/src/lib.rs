@@ -7,6 +7,7 @@ mod batches;
 mod control;
 mod environment;
 mod errors;
+mod exclusive;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod fork;

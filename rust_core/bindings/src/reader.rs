@@ -1,7 +1,7 @@
 //! `RecordReader` and `BufferReader`.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 
 use arrow_array::RecordBatch;
@@ -19,8 +19,9 @@ use pyo3_arrow::PySchema;
 
 use crate::batches::ToPyarrow;
 use crate::errors::to_py;
+use crate::exclusive::Exclusive;
 use crate::input::AnyGate;
-use crate::interrupt::{blocking, lock, released};
+use crate::interrupt::{blocking, released};
 use crate::readiness::Descriptor;
 use crate::schema::page_schema;
 
@@ -101,7 +102,7 @@ pub(crate) struct RecordReader {
     descriptor: Descriptor,
     /// Present for a reader of batches.
     batches: Option<ToPyarrow>,
-    inner: Mutex<State>,
+    inner: Exclusive<State>,
 }
 
 impl RecordReader {
@@ -124,8 +125,8 @@ impl RecordReader {
         blocking(py, |_| {
             self.environment.check_fork()?;
             Ok(match self.inner.try_lock() {
-                Ok(state) => reader(&state),
-                Err(_) => input(&*self.input),
+                Some(state) => reader(&state),
+                None => input(&*self.input),
             })
         })
     }
@@ -160,7 +161,7 @@ impl RecordReader {
             reader = reader.with_batch_bytes(batch_bytes);
         }
         let counters = Arc::clone(reader.counters());
-        let inner = Mutex::new(State { reader, held: None });
+        let inner = Exclusive::new(State { reader, held: None });
         Ok(Self { environment, counters, input, descriptor: Descriptor::default(), batches, inner })
     }
 
@@ -170,7 +171,7 @@ impl RecordReader {
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
-            Ok(lock(&self.inner, interrupt)?.next(interrupt)?.map(Out::from))
+            Ok(self.inner.lock(interrupt)?.next(interrupt)?.map(Out::from))
         })?;
         self.record(py, record)
     }
@@ -179,7 +180,7 @@ impl RecordReader {
     fn poll_next<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
-            Ok(lock(&self.inner, interrupt)?.poll_next()?.map(Out::from))
+            Ok(self.inner.lock(interrupt)?.poll_next()?.map(Out::from))
         })?;
         self.record(py, record)
     }
@@ -202,7 +203,7 @@ impl RecordReader {
         let room = target.len_bytes();
         let record = blocking(py, |interrupt| {
             self.environment.check()?;
-            let mut state = lock(&self.inner, interrupt)?;
+            let mut state = self.inner.lock(interrupt)?;
             let record = state.next(interrupt)?;
             if let Some(Record::Bytes(record)) = &record
                 && record.len() > room
@@ -257,8 +258,8 @@ impl RecordReader {
         blocking(py, |_| {
             self.environment.check()?;
             match self.inner.try_lock() {
-                Ok(state) => state.reader.start_next_superstep(),
-                Err(_) => self.input.start_next_superstep(),
+                Some(state) => state.reader.start_next_superstep(),
+                None => self.input.start_next_superstep(),
             }
         })
     }

@@ -1,6 +1,6 @@
 //! `RecordWriter`, for record batches and for bytes records.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{RecordBatch, UInt32Array};
@@ -18,7 +18,8 @@ use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 
 use crate::batches::{FromPyarrow, pinned};
 use crate::errors::{of_hash, to_py};
-use crate::interrupt::{blocking, lock, timeout_of};
+use crate::exclusive::{Exclusive, Guard};
+use crate::interrupt::{blocking, timeout_of};
 use crate::partition::ResultPartition;
 use crate::schema::page_schema;
 
@@ -32,8 +33,8 @@ pub(crate) struct RecordWriter {
 
 /// The exchange's writer of one kind of record.
 enum Writer {
-    Arrow { writer: Mutex<ArrowWriter>, batches: FromPyarrow },
-    Bytes(Mutex<BytesWriter>),
+    Arrow { writer: Exclusive<ArrowWriter>, batches: FromPyarrow },
+    Bytes(Exclusive<BytesWriter>),
 }
 
 /// The subpartitions that a record goes to, unless the caller names them.
@@ -48,10 +49,9 @@ enum Route {
 macro_rules! locked {
     ($self:ident, $py:ident, $method:ident($($argument:expr),*)) => {
         blocking($py, |interrupt| {
-            $self.environment.check()?;
             match &$self.writer {
-                Writer::Arrow { writer, .. } => lock(writer, interrupt)?.$method($($argument),*),
-                Writer::Bytes(writer) => lock(writer, interrupt)?.$method($($argument),*),
+                Writer::Arrow { writer, .. } => $self.lock(writer, interrupt)?.$method($($argument),*),
+                Writer::Bytes(writer) => $self.lock(writer, interrupt)?.$method($($argument),*),
             }
         })
     };
@@ -84,7 +84,7 @@ impl RecordWriter {
                         .with_buffer_timeout(timeout, &environment)
                 })?;
                 let counters = Arc::clone(writer.counters());
-                (counters, Writer::Arrow { writer: Mutex::new(writer), batches })
+                (counters, Writer::Arrow { writer: Exclusive::new(writer), batches })
             }
             None => {
                 let writer = blocking(py, |_| {
@@ -92,7 +92,7 @@ impl RecordWriter {
                     BytesWriter::new(Arc::clone(&partition), selector, limit)?
                         .with_buffer_timeout(timeout, &environment)
                 })?;
-                (Arc::clone(writer.counters()), Writer::Bytes(Mutex::new(writer)))
+                (Arc::clone(writer.counters()), Writer::Bytes(Exclusive::new(writer)))
             }
         };
         Ok(Self { environment, partition, counters, writer })
@@ -119,16 +119,14 @@ impl RecordWriter {
                     .downcast_ref::<UInt32Array>()
                     .ok_or_else(|| PyTypeError::new_err("channel numbers are uint32"))?;
                 blocking(py, |interrupt| {
-                    self.environment.check()?;
-                    lock(writer, interrupt)?.emit_to(&batch, channels.values(), interrupt)
+                    self.lock(writer, interrupt)?.emit_to(&batch, channels.values(), interrupt)
                 })
             }
             Writer::Bytes(writer) => {
                 let record = Bytes::from(record.extract::<Vec<u8>>()?);
                 let channel = channels.extract()?;
                 blocking(py, |interrupt| {
-                    self.environment.check()?;
-                    lock(writer, interrupt)?.emit_to(channel, record, interrupt)
+                    self.lock(writer, interrupt)?.emit_to(channel, record, interrupt)
                 })
             }
         }
@@ -212,13 +210,24 @@ impl RecordWriter {
 }
 
 impl RecordWriter {
+    /// Takes the lock of the writer. Before, it frees the memory of batches that were sent: that may
+    /// run finalizers in Python, which may use this writer.
+    fn lock<'a, T>(
+        &self,
+        writer: &'a Exclusive<T>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Guard<'a, T>> {
+        self.environment.check()?;
+        self.environment.release_foreign();
+        writer.lock(interrupt)
+    }
+
     fn emit_by(&self, py: Python<'_>, record: &Bound<'_, PyAny>, route: Route) -> PyResult<()> {
         match &self.writer {
             Writer::Arrow { writer, batches } => {
                 let large = Emitted::least_in_pieces(self.environment.config().segment_size);
                 for_each_batch(py, batches, large, record, |batch, interrupt| {
-                    self.environment.check()?;
-                    let mut writer = lock(writer, interrupt)?;
+                    let mut writer = self.lock(writer, interrupt)?;
                     match route {
                         Route::Selected => writer.emit(batch, interrupt),
                         Route::All => writer.broadcast_emit(batch, interrupt),
@@ -229,8 +238,7 @@ impl RecordWriter {
             Writer::Bytes(writer) => {
                 let record = Bytes::from(record.extract::<Vec<u8>>()?);
                 blocking(py, |interrupt| {
-                    self.environment.check()?;
-                    let mut writer = lock(writer, interrupt)?;
+                    let mut writer = self.lock(writer, interrupt)?;
                     match route {
                         Route::Selected => writer.emit(&record, interrupt),
                         Route::All => writer.broadcast_emit(&record, interrupt),

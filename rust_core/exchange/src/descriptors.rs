@@ -2,11 +2,19 @@
 
 use std::fmt::Display;
 use std::io;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::ExchangeError;
+
+/// Returns [`ExchangeError::Descriptors`], or [`ExchangeError::System`] if a call failed for another
+/// reason.
+pub(crate) fn refused(doing: &'static str, error: io::Error) -> ExchangeError {
+    let exhausted = exhausted(doing, &error);
+    exhausted.unwrap_or_else(|| ExchangeError::System { doing, source: Arc::new(error) })
+}
 
 /// Returns [`ExchangeError::Descriptors`] if a call failed because of the limit of open files.
 pub(crate) fn exhausted(doing: impl Display, error: &io::Error) -> Option<ExchangeError> {

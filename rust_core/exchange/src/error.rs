@@ -100,9 +100,27 @@ pub enum ExchangeError {
     /// The options of TLS cannot be used.
     #[error("TLS cannot be set up: {0}")]
     TlsOptions(String),
-    /// The operating system refused memory or a thread.
+    /// The operating system refused memory.
     #[error("no memory: {0}")]
     Memory(String),
+    /// The operating system refused a thread.
+    #[error("cannot start the {thread}: {source} ({limits})")]
+    Thread {
+        /// Purpose and name of the thread.
+        thread: &'static str,
+        /// The limits of threads, and their number.
+        limits: String,
+        /// The operating system's error.
+        source: Arc<std::io::Error>,
+    },
+    /// The operating system refused something else that every environment needs.
+    #[error("{doing}: {source}")]
+    System {
+        /// The call that failed.
+        doing: &'static str,
+        /// The operating system's error.
+        source: Arc<std::io::Error>,
+    },
     /// The environment was used in a forked child.
     #[error("the environment belongs to process {owner}, this is its forked child {child}")]
     Forked {

@@ -13,6 +13,7 @@ use crate::error::{ExchangeError, Result};
 use crate::panic_text::panic_text;
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Instant, Mutex, lock};
+use crate::threads;
 
 /// The longest timeout. It can be added to any `Instant` without an overflow.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -150,8 +151,7 @@ fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>> {
         .name("headgate-flusher".to_owned())
         .stack_size(256 * 1024)
         .spawn(move || run(&shared));
-    spawned
-        .map_err(|error| ExchangeError::Memory(format!("cannot start the output flusher: {error}")))
+    spawned.map_err(|error| threads::refused("output flusher headgate-flusher", error))
 }
 
 fn run(shared: &Shared) {

@@ -17,12 +17,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use headgate_memory::process_id;
+use headgate_memory::Process;
 use headgate_protocol::{HEARTBEAT_INTERVAL, HeartbeatMonitor};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
+use crate::descriptors;
+use crate::error::Result;
 use crate::lock::lock;
 use crate::net::{TlsSession, TlsStream};
+use crate::threads;
 
 const BEAT: [u8; 1] = [0];
 /// Most reads of one socket in a round, so that a peer that floods does not hold up the others.
@@ -53,7 +56,7 @@ struct Shared {
 /// `OwnedFd` without `unsafe`, wherever it came from.
 pub struct HeartbeatManager {
     shared: Arc<Shared>,
-    owner: u32,
+    owner: Process,
     running: Mutex<Option<Running>>,
 }
 
@@ -69,16 +72,20 @@ impl HeartbeatManager {
     ///
     /// # Errors
     /// When the process has no descriptors or threads left.
-    pub fn new() -> io::Result<Self> {
-        let (inside, outside) = UnixStream::pair()?;
+    pub fn new() -> Result<Self> {
+        let pair = UnixStream::pair();
+        let (inside, outside) =
+            pair.map_err(|error| descriptors::refused("cannot start the heartbeats", error))?;
         let shared = Arc::new(Shared::default());
         let thread = thread::Builder::new().name("headgate-beat".to_owned()).stack_size(128 * 1024);
         let thread = thread.spawn({
             let shared = Arc::clone(&shared);
             move || shared.run()
-        })?;
+        });
+        let thread =
+            thread.map_err(|error| threads::refused("heartbeat thread headgate-beat", error))?;
         let running = Mutex::new(Some(Running { inside, outside, thread }));
-        Ok(Self { shared, owner: process_id(), running })
+        Ok(Self { shared, owner: Process::current(), running })
     }
 
     /// Returns a new descriptor of the door. The caller owns it and sends sockets through it.
@@ -137,7 +144,7 @@ impl HeartbeatManager {
 
     /// Ends the thread and closes all sockets; in a forked child it does nothing.
     pub fn close(&self) {
-        if self.owner != process_id() {
+        if self.owner != Process::current() {
             return;
         }
         self.shared.closing.store(true, Ordering::Release);
@@ -152,8 +159,9 @@ impl HeartbeatManager {
 
     /// Calls a function unless the manager is closed. A forked child must not even take its locks.
     fn running<T>(&self, call: impl FnOnce(&Running) -> T) -> io::Result<T> {
-        let (owner, child) = (self.owner, process_id());
+        let (owner, child) = (self.owner, Process::current());
         if owner != child {
+            let (owner, child) = (owner.id(), child.id());
             let text =
                 format!("the heartbeats belong to process {owner}, this is its child {child}");
             return Err(io::Error::other(text));
@@ -167,7 +175,7 @@ impl HeartbeatManager {
 
 impl Drop for HeartbeatManager {
     fn drop(&mut self) {
-        if self.owner == process_id() {
+        if self.owner == Process::current() {
             self.close();
         } else if let Ok(running) = self.running.get_mut() {
             // The thread does not exist in a forked child, so it cannot be detached.

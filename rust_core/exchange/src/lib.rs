@@ -17,6 +17,7 @@ mod failpoint_macro;
 
 mod address;
 mod aligned;
+mod cgroup;
 mod checksum;
 mod config;
 mod control;
@@ -49,6 +50,7 @@ mod spill_dirs;
 mod stats;
 mod subpartition;
 mod sync;
+mod threads;
 mod view;
 #[cfg(test)]
 mod view_contract;

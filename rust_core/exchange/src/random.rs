@@ -1,5 +1,7 @@
 //! Random names and nonces from the operating system. Nobody must be able to predict them.
 
+use std::sync::Arc;
+
 use crate::error::{ExchangeError, Result};
 
 /// Returns random bytes.
@@ -12,8 +14,13 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
         return Ok(bytes);
     }
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|error| ExchangeError::Memory(error.to_string()))?;
+    getrandom::fill(&mut bytes).map_err(|error| refused(std::io::Error::other(error)))?;
     Ok(bytes)
+}
+
+fn refused(error: std::io::Error) -> ExchangeError {
+    let doing = "the operating system gave no random bytes";
+    ExchangeError::System { doing, source: Arc::new(error) }
 }
 
 /// Random bytes of a simulated schedule. They come from its seed, so that the schedule can be
@@ -42,5 +49,15 @@ pub(crate) mod seeded {
                 bytes
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_refused_call_is_not_reported_as_a_lack_of_memory() {
+        let cause = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let error = super::refused(cause).to_string();
+        assert_eq!(error, "the operating system gave no random bytes: permission denied");
     }
 }

@@ -320,8 +320,13 @@ impl RecordReader {
             let is_alone = coalescing.is_empty() && !self.gate.is_available();
             !is_alone && !coalescing.is_large(page.len())
         });
+        // Dropped last where no batch is returned: a buffer leaves foreign memory to the user's threads,
+        // but a batch over it frees it at once, here under the caller's locks.
+        let memory = page.clone();
         if !waits {
             let batch = self.batch(channel, page, true)?;
+            // The batch holds all foreign memory of the page, which must end with the batch.
+            drop(memory.into_pieces());
             return Ok(Some(Record::Batch(batch)));
         }
         Copies::count(&self.copies.coalesced, page.len());

@@ -5,6 +5,7 @@
 mod common;
 mod link;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -335,6 +336,18 @@ fn buffers_in_pieces_are_joined_for_as_slice() {
     assert_eq!(link.producer.0.stats().copied_joined, bytes);
 }
 
+thread_local! {
+    /// True while this thread is within a call of a reader or writer, under whose lock it may be.
+    static WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+fn within<T>(call: impl FnOnce() -> T) -> T {
+    WITHIN.set(true);
+    let result = call();
+    WITHIN.set(false);
+    result
+}
+
 /// Memory that records the thread that frees it.
 struct Theirs(ArrowBuffer, Sender<Option<String>>);
 
@@ -346,7 +359,63 @@ impl AsRef<[u8]> for Theirs {
 
 impl Drop for Theirs {
     fn drop(&mut self) {
-        self.1.send(thread::current().name().map(str::to_owned)).unwrap();
+        let thread = thread::current();
+        let place = if WITHIN.get() { Some("within a call") } else { thread.name() };
+        self.1.send(place.map(str::to_owned)).unwrap();
+    }
+}
+
+/// A thousand rows whose keys are in memory that records who frees it.
+fn theirs(from: i64, tell: &Sender<Option<String>>) -> RecordBatch {
+    let memory = ArrowBuffer::from_vec((from..from + 1000).collect::<Vec<i64>>());
+    let memory = ArrowBuffer::from(Bytes::from_owner(Theirs(memory, tell.clone())));
+    let keys = Int64Array::new(ScalarBuffer::new(memory, 0, 1000), None);
+    let text = StringArray::from(vec!["x"; 1000]);
+    let schema = Arc::clone(page_schema().schema());
+    RecordBatch::try_new(schema, vec![Arc::new(keys), Arc::new(text)]).unwrap()
+}
+
+#[test]
+fn foreign_memory_is_never_freed_within_a_call() {
+    let (tell, gone) = channel();
+    let [local, remote, ..] = Link::all(64);
+    // A reader that combines batches copies those in pieces.
+    let event = Event::Custom { name: "e".to_owned(), body: Bytes::new() };
+    for (link, is_combined) in [(&local, false), (&local, true), (&remote, false)] {
+        let partition = link.partition(PartitionKind::Pipelined, 1);
+        let gate = link.gate(&partition, 0);
+        let mut writer = writer(&partition, Selector::One(0));
+        writer.emit(&batch(0, 1, 10), &nothing).unwrap();
+        writer.flush().unwrap();
+        let mut reader = link.consumer().reader(&gate);
+        if is_combined {
+            reader = reader.with_batch_bytes(1 << 20);
+        }
+        assert!(matches!(reader.next(&nothing).unwrap(), Some(Record::Batch(_))));
+        let before = copied(link);
+        for part in 0..5 {
+            let rows = theirs(part * 1000, &tell);
+            within(|| writer.emit(&rows, &nothing)).unwrap();
+        }
+        assert_eq!(copied(link), before, "none of them was copied into a page");
+        within(|| writer.broadcast_event(&event)).unwrap();
+        let mut rows = 0;
+        loop {
+            match within(|| reader.next(&nothing)).unwrap() {
+                Some(Record::Batch(batch)) => rows += batch.num_rows(),
+                Some(Record::Event { event: Event::Custom { .. }, .. }) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(rows, 5_000);
+        // All of it is unneeded now.
+        within(|| writer.emit(&batch(0, 10, 10), &nothing)).unwrap();
+        within(|| writer.flush()).unwrap();
+        within(|| writer.finish()).unwrap();
+        link.producer.0.release_foreign();
+        let places: Vec<_> = gone.try_iter().collect();
+        assert_eq!(places.len(), 5);
+        assert!(!places.contains(&Some("within a call".to_owned())), "{is_combined} {places:?}");
     }
 }
 
@@ -358,13 +427,7 @@ fn foreign_memory_is_never_freed_by_a_thread_of_headgate() {
     exchange(&link, &pipelined(1), Selector::One(0), |writer| {
         first = copied(&link);
         for part in 0..10 {
-            let memory =
-                ArrowBuffer::from_vec((part * 1000..part * 1000 + 1000).collect::<Vec<i64>>());
-            let memory = ArrowBuffer::from(Bytes::from_owner(Theirs(memory, tell.clone())));
-            let keys = Int64Array::new(ScalarBuffer::new(memory, 0, 1000), None);
-            let text = StringArray::from(vec!["x"; 1000]);
-            let schema = Arc::clone(page_schema().schema());
-            let rows = RecordBatch::try_new(schema, vec![Arc::new(keys), Arc::new(text)]).unwrap();
+            let rows = theirs(part * 1000, &tell);
             writer.emit(&rows, &nothing).unwrap();
         }
         last = copied(&link);

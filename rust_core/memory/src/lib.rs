@@ -68,6 +68,6 @@ pub use options::LocalPoolOptions;
 pub use peer_region::{PeerReadError, PeerRegion, PeerRegionError};
 pub use pool::{GlobalPool, PoolStats};
 pub use pooled_segment::PooledSegment;
-pub use process::process_id;
+pub use process::Process;
 pub use region::RegionFile;
 pub use segment::SEGMENT_ALIGNMENT;

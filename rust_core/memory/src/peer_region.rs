@@ -14,7 +14,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use thiserror::Error;
 
 use crate::pooled_segment::PooledSegment;
-use crate::process::process_id;
+use crate::process::Process;
 use crate::region::SEALS;
 
 /// File system of memfds with ordinary pages. A memfd of huge pages is refused: the kernel may have
@@ -79,7 +79,7 @@ pub struct PeerRegion {
 #[derive(Debug)]
 enum Memory {
     /// The process is the one that mapped it; a forked child has no mapping (F2).
-    Mapped { start: NonNull<u8>, process: u32 },
+    Mapped { start: NonNull<u8>, process: Process },
     /// The address space had no room for a mapping: bytes are read from the file.
     File(OwnedFd),
 }
@@ -156,7 +156,7 @@ impl PeerRegion {
 impl Drop for PeerRegion {
     fn drop(&mut self) {
         if let Memory::Mapped { start, process } = &self.memory
-            && *process == process_id()
+            && *process == Process::current()
         {
             // SAFETY: every reader holds a reference to the region; the range is the one `mmap`
             // returned.
@@ -178,7 +178,7 @@ fn map(file: &OwnedFd, size: usize) -> Option<Memory> {
         return None;
     }
     let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null on success");
-    Some(Memory::Mapped { start, process: process_id() })
+    Some(Memory::Mapped { start, process: Process::current() })
 }
 
 fn check(file: &OwnedFd, announced: u64) -> Result<usize, PeerRegionError> {

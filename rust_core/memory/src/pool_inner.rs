@@ -5,7 +5,7 @@
 use std::sync::PoisonError;
 
 use crate::listener::notify;
-use crate::process::process_id;
+use crate::process::Process;
 use crate::segment::Segment;
 use crate::state::PoolState;
 use crate::sync::{Mutex, MutexGuard};
@@ -13,15 +13,15 @@ use crate::sync::{Mutex, MutexGuard};
 #[derive(Debug)]
 pub(crate) struct PoolInner {
     pub(crate) segment_size: usize,
-    /// Id of the process that created the pool. In a forked child the lock may be held by a thread
+    /// The process that created the pool. In a forked child the lock may be held by a thread
     /// that does not exist there, so the child never returns a segment: it leaks them on purpose.
-    process: u32,
+    process: Process,
     state: Mutex<PoolState>,
 }
 
 impl PoolInner {
     pub(crate) fn new(total: usize, segment_size: usize) -> Self {
-        let process = process_id();
+        let process = Process::current();
         Self { segment_size, process, state: Mutex::new(PoolState::new(total)) }
     }
 
@@ -32,7 +32,7 @@ impl PoolInner {
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.process != process_id()
+        self.process != Process::current()
     }
 
     /// Takes a segment back and wakes the threads and listeners that wait for one.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::asan;
-use crate::process::process_id;
+use crate::process::Process;
 
 /// Seals of a shared region: they fix its size and forbid new writable mappings.
 pub(crate) const SEALS: SealFlags =
@@ -33,7 +33,7 @@ struct Shared {
     id: u32,
     file: OwnedFd,
     /// The process that mapped it; a forked child has no mapping (F2).
-    process: u32,
+    process: Process,
 }
 
 // SAFETY: M2, the bytes belong to the segments; a region is an address, a length and a descriptor.
@@ -67,7 +67,7 @@ impl Region {
         asan::poison(region.start, len);
         // Only after the mapping: the seals forbid any further writable one.
         fcntl_add_seals(&file, SEALS)?;
-        region.shared = Some(Shared { id, file, process: process_id() });
+        region.shared = Some(Shared { id, file, process: Process::current() });
         Ok(region)
     }
 
@@ -92,7 +92,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         // The kernel may reuse the addresses for another mapping.
         asan::unpoison(self.start, self.len);
-        if self.shared.as_ref().is_some_and(|shared| shared.process != process_id()) {
+        if self.shared.as_ref().is_some_and(|shared| shared.process != Process::current()) {
             return;
         }
         // SAFETY: M2, a segment holds a reference to its region, so none is left; `mmap` returned

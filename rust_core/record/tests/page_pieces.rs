@@ -6,7 +6,9 @@ mod support;
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, make_array,
+};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
@@ -44,6 +46,26 @@ fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
         columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     RecordBatch::try_new(schema, columns.into_iter().map(|(_, array)| array).collect()).unwrap()
+}
+
+/// Memory that shows in the count of `lives` while somebody holds it.
+struct Tracked(Buffer, #[allow(dead_code, reason = "it is counted")] Arc<()>);
+
+impl AsRef<[u8]> for Tracked {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The same column over tracked memory.
+fn tracked(column: &ArrayRef, lives: &Arc<()>) -> ArrayRef {
+    let data = column.to_data();
+    let buffers = data
+        .buffers()
+        .iter()
+        .map(|buffer| Buffer::from(Bytes::from_owner(Tracked(buffer.clone(), Arc::clone(lives)))));
+    let buffers = buffers.collect();
+    make_array(data.into_builder().buffers(buffers).build().unwrap())
 }
 
 proptest! {
@@ -88,6 +110,33 @@ proptest! {
             let page = encode_rows(&Arc::new(schema.clone()), &source, &row).unwrap();
             prop_assert!(page.len() + 64 * 2 * types.len() > capacity);
         }
+    }
+
+    #[test]
+    fn a_batch_holds_the_memory_that_its_pieces_hold(
+        types in prop::collection::vec((prop::sample::select(support::types()), any::<bool>()), 1..6),
+        seed in any::<u64>(),
+        rows in 1usize..500,
+    ) {
+        let schema = support::schema(&types);
+        let (batch, _) = support::batches(&schema, rows, 20, &mut Random(seed));
+        let lives = Arc::new(());
+        let columns = batch.columns().iter().map(|column| tracked(column, &lives)).collect();
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
+        let schema = PageSchema::try_new(schema).unwrap();
+        let source = Source::try_new(&schema, &batch).unwrap();
+        if Pieces::try_new(&schema, &source, 0).is_none() {
+            return Ok(());
+        }
+        let mut pages = cut(&schema, &source, 1 << 20);
+        prop_assert_eq!(pages.len(), 1);
+        let pieces = pages.pop().unwrap().pieces;
+        drop((batch, source));
+        let held = Arc::strong_count(&lives);
+        let batch = read_pieces(&schema, pieces).unwrap();
+        prop_assert_eq!(Arc::strong_count(&lives), held);
+        drop(batch);
+        prop_assert_eq!(Arc::strong_count(&lives), 1);
     }
 
     #[test]

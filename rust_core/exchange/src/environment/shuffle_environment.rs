@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use headgate_memory::{ForeignMemory, GlobalPool, process_id};
+use headgate_memory::{ForeignMemory, GlobalPool, Process};
 use headgate_protocol::PartitionId;
 
 use super::channels::Channels;
@@ -30,7 +30,7 @@ use crate::stats::Stats;
 pub struct ShuffleEnvironment {
     config: Arc<Config>,
     /// The process that created it; a forked child has no threads of ours.
-    owner: u32,
+    owner: Process,
     pool: GlobalPool,
     partitions: Arc<PartitionManager>,
     /// Of the partitions that are served from files.
@@ -66,7 +66,7 @@ impl ShuffleEnvironment {
             Arc::clone(&shared.copies),
         );
         Ok(Self {
-            owner: process_id(),
+            owner: Process::current(),
             channels: Channels::new(Arc::clone(&config), Arc::clone(&partitions)),
             pool,
             partitions,
@@ -112,11 +112,11 @@ impl ShuffleEnvironment {
     /// # Errors
     /// [`ExchangeError::Forked`].
     pub fn check_fork(&self) -> Result<()> {
-        let child = process_id();
+        let child = Process::current();
         if child == self.owner {
             Ok(())
         } else {
-            Err(ExchangeError::Forked { owner: self.owner, child })
+            Err(ExchangeError::Forked { owner: self.owner.id(), child: child.id() })
         }
     }
 
@@ -309,6 +309,12 @@ impl ShuffleEnvironment {
         self.shared.metrics.timer.end();
     }
 
+    /// Frees the memory of batches that were sent as slices of it and are not needed any more. That
+    /// may run the owner's code, which may use this environment: the caller must hold no lock.
+    pub fn release_foreign(&self) {
+        self.shared.foreign.release();
+    }
+
     /// Stops releasing foreign memory, in all environments: the process is about to end.
     pub fn process_ends() {
         ForeignMemory::process_ends();
@@ -373,7 +379,7 @@ impl ShuffleEnvironment {
 
 impl Drop for ShuffleEnvironment {
     fn drop(&mut self) {
-        if self.owner == process_id() {
+        if self.owner == Process::current() {
             self.close();
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use bytes::Bytes;
-use headgate_memory::process_id;
+use headgate_memory::Process;
 use headgate_protocol::{DataType, Sequence};
 use headgate_record::Event;
 
@@ -46,7 +46,7 @@ pub struct InputGate {
     /// Idle time of this gate's reader.
     timer: Arc<Timer>,
     /// The process that created the gate; a forked child must not take its locks.
-    owner: u32,
+    owner: Process,
 }
 
 impl InputGate {
@@ -61,7 +61,7 @@ impl InputGate {
             decompression: Decompression::default(),
             metrics,
             timer,
-            owner: process_id(),
+            owner: Process::current(),
         }
     }
 
@@ -439,7 +439,7 @@ impl SuperstepInput for InputGate {
 
 impl Drop for InputGate {
     fn drop(&mut self) {
-        if self.owner == process_id() {
+        if self.owner == Process::current() {
             self.close();
         }
     }

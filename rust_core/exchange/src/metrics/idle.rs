@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use headgate_memory::process_id;
+use headgate_memory::Process;
 
 use super::activity::Activity;
 use super::timer::Timer;
@@ -15,13 +15,13 @@ pub(crate) struct Idle {
     timers: Vec<Arc<Timer>>,
     waits: bool,
     /// The process that created it; a forked child must not take the timers' locks.
-    owner: u32,
+    owner: Process,
 }
 
 impl Idle {
     /// Creates the idle time of a reader, counted by these timers.
     pub(crate) fn new(timers: Vec<Arc<Timer>>) -> Self {
-        Self { timers, waits: false, owner: process_id() }
+        Self { timers, waits: false, owner: Process::current() }
     }
 
     /// Starts counting: the reader found nothing.
@@ -41,7 +41,7 @@ impl Idle {
 
 impl Drop for Idle {
     fn drop(&mut self) {
-        if self.owner == process_id() {
+        if self.owner == Process::current() {
             self.end();
         }
     }

@@ -11,6 +11,7 @@ use crate::net::driver::Driver;
 use crate::net::listeners::Listeners;
 use crate::net::mailbox::{Command, Mailbox};
 use crate::panic_text::panic_text;
+use crate::threads;
 
 /// The I/O thread of an environment, and its mailbox.
 pub(crate) struct Network {
@@ -27,10 +28,7 @@ impl Network {
         on_panic: impl FnOnce(ExchangeError) + Send + 'static,
     ) -> Result<Self> {
         let address = listeners.as_ref().and_then(|listeners| listeners.tcp.local_addr().ok());
-        let io = |error: std::io::Error| {
-            let exhausted = descriptors::exhausted("cannot start the I/O thread", &error);
-            exhausted.unwrap_or_else(|| ExchangeError::Memory(error.to_string()))
-        };
+        let io = |error| descriptors::refused("cannot start the I/O thread", error);
         let poll = mio::Poll::new().map_err(io)?;
         let mailbox = Arc::new(Mailbox::new(poll.registry()).map_err(io)?);
         let context = make(Arc::clone(&mailbox));
@@ -45,7 +43,7 @@ impl Network {
                     on_panic(ExchangeError::Internal(format!("the I/O thread panicked: {text}")));
                 }
             })
-            .map_err(io)?;
+            .map_err(|error| threads::refused("I/O thread headgate-io", error))?;
         Ok(Self { mailbox, address, thread: Some(thread) })
     }
 

@@ -115,7 +115,6 @@ impl Segments {
             if let Some(segment) = requested.map_err(refused)? {
                 return Ok(segment);
             }
-            self.shared.foreign.release();
             interrupt()?;
         }
     }
@@ -146,7 +145,6 @@ impl Segments {
             }
             waits.get_or_insert_with(|| self.back_pressured(Activity::HardBackPressured));
             timeout = INTERRUPT_PERIOD;
-            self.shared.foreign.release();
             interrupt()?;
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::{ExchangeError, Result};
 use crate::sync::thread::{Builder, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
+use crate::threads;
 
 /// Time that a view waits for a segment before segments are reclaimed from readers that do not
 /// fetch theirs.
@@ -74,7 +75,7 @@ impl ReadThread {
                 .name("headgate-spill".to_owned())
                 .stack_size(512 * 1024)
                 .spawn(move || this.run())
-                .map_err(|error| ExchangeError::Memory(error.to_string()))?;
+                .map_err(|error| threads::refused("read thread headgate-spill", error))?;
             queue.thread = Some(thread);
         }
         queue.views.push_back(view);

@@ -207,7 +207,6 @@ impl ArrowWriter {
     /// Why the output flusher failed.
     pub fn flush(&mut self) -> Result<()> {
         self.state.check_flusher()?;
-        self.partition.shared().foreign.release();
         self.pages.flush();
         Ok(())
     }
@@ -219,7 +218,6 @@ impl ArrowWriter {
     /// too then.
     pub fn finish(&mut self) -> Result<()> {
         self.state.check_flusher()?;
-        self.partition.shared().foreign.release();
         if self.state.finish() {
             self.pages.flush();
             self.partition.finish()?;
@@ -345,7 +343,6 @@ impl ArrowWriter {
     /// wait then emits no row, while one within the batch would leave a part of it emitted.
     fn begin(&self, interrupt: Interrupt<'_>) -> Result<()> {
         self.state.check_emits()?;
-        self.partition.shared().foreign.release();
         self.partition.wait_available(None, interrupt).map(|_| ())
     }
 

@@ -42,8 +42,9 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// Returns `None` if a column is nested, dictionary-encoded, run-end encoded or a view, if a
-    /// null has a nonempty string, or if a page of all rows has less than `least` bytes.
+    /// Returns `None` if a column is nested, or dictionary-encoded, run-end encoded or a view here or
+    /// for readers, if a null has a nonempty string, or if a page of all rows has less than `least`
+    /// bytes.
     #[must_use]
     pub fn try_new(schema: &'a PageSchema, source: &'a Source, least: u64) -> Option<Self> {
         let lies_so = |column: &SourceColumn| {
@@ -57,7 +58,8 @@ impl<'a> Pieces<'a> {
         };
         let columns = source.columns();
         let pieces = Self { schema, source };
-        let suits = !source.is_unpacked()
+        let suits = schema.is_plain()
+            && !source.is_unpacked()
             && columns.iter().all(lies_so)
             && pieces.len() >= least
             && columns.iter().all(hides_nothing);

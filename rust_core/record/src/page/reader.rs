@@ -36,7 +36,8 @@ pub fn read_page(schema: &PageSchema, bytes: Bytes) -> Result<RecordBatch, PageE
     read_body(schema, &Body::Whole(page))
 }
 
-/// Reads a page [in pieces](super::Pieces) as a batch over their memory.
+/// Reads a page [in pieces](super::Pieces) as a batch over their memory. The batch holds each piece
+/// that [`Pieces`](super::Pieces) took from the source.
 ///
 /// # Errors
 /// As [`read_page`], or a buffer is not within one piece.

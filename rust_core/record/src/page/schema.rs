@@ -82,6 +82,11 @@ impl PageSchema {
         self.travels_as[column].as_ref()
     }
 
+    /// True if readers get the columns as they are in pages.
+    pub(super) fn is_plain(&self) -> bool {
+        self.travels_as.iter().all(Option::is_none)
+    }
+
     /// All columns, depth first, parents before children.
     pub(super) fn layouts(&self) -> &[ColumnLayout] {
         &self.layouts
