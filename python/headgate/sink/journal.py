@@ -25,7 +25,7 @@ from headgate.sink.layout import (
     staged_path,
     target_path,
 )
-from headgate.sink.sealed import seal, unseal
+from headgate._sealed import seal, unseal
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage
