@@ -14,7 +14,7 @@ from headgate.stream.column import Column, checked
 from headgate.stream.values import NumpyValues, to_numpy
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Column, checked
+    from headgate.stream.column import Column
     from headgate.stream.descriptors import Reduce, ReduceFunction
     from headgate.stream.table import Slots
 
@@ -84,7 +84,7 @@ def reduce_pairwise(
     order = np.argsort(rows, kind="stable")
     keys, values = rows[order], values.take(pa.array(order))
     while True:
-        starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+        starts = np.flatnonzero(np.r_[len(keys) > 0, keys[1:] != keys[:-1]])
         if len(starts) == len(keys):
             return keys, values
         lengths = np.diff(np.r_[starts, len(keys)])
