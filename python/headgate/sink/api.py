@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import OptionError, SinkError
 from headgate._sealed import seal, unseal
+from headgate.errors import OptionError, SinkError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
