@@ -31,7 +31,9 @@ def main(arguments: Sequence[str]) -> None:
             batch_bytes, total = SIZES[size]
             number = total // batch_bytes // (16 if options.quick else 1)
             bench = "tls_small" if size == "32 KiB" else "tls"
-            run = partial(headgate, producer, batch_bytes, number, host=host, same_host_link="off")
+            run = partial(
+                headgate, producer, batch_bytes, number, host=host, same_host_link="off"
+            )
             harness.compare(
                 bench,
                 f"{number:,} batches of {size}, one channel, two processes, TCP, {where}",

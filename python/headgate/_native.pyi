@@ -56,8 +56,6 @@ class KeyIndex:
 
     @property
     def num_keys(self) -> int: ...
-    @property
-    def num_slots(self) -> int: ...
 
 @final
 class Chains:

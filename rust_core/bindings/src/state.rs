@@ -89,11 +89,6 @@ impl KeyIndex {
     fn num_keys(&self, py: Python<'_>) -> usize {
         released(py, || lock(&self.0).len())
     }
-
-    #[getter]
-    fn num_slots(&self, py: Python<'_>) -> usize {
-        released(py, || lock(&self.0).slots())
-    }
 }
 
 #[pyclass(frozen, module = "headgate._native")]
