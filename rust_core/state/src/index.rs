@@ -1,6 +1,5 @@
 //! Keys of any columns to slots.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use ahash::RandomState;
