@@ -73,7 +73,7 @@ def test_list_state_is_a_dict_of_lists(value_type, given, data):
                 for at in range(len(distinct))
             ]
             state.put(pa.array(lists, pa.list_(data_type)))
-            model.update(zip(distinct, lists, strict=True))
+            model.update(zip(distinct, (one or [] for one in lists), strict=True))
         elif step == "clear":
             state.clear()
             for key in distinct:
