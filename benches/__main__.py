@@ -14,6 +14,7 @@ NAMES = (
     "keyed",
     "kept",
     "memory",
+    "state",
     "metrics",
     "fork",
     "spark",

@@ -29,6 +29,8 @@ BUILT_IN = {
     "UnknownColumnError": LookupError,
     "UnsupportedTypeError": TypeError,
     "SelectorError": ValueError,
+    "SnapshotError": OSError,
+    "StateError": ValueError,
     "PoolTooSmallError": MemoryError,
 }
 

@@ -38,6 +38,59 @@ def keep_small(
     """Place rows by hash; return each subpartition's number, rows, page bytes, and index with page."""
 
 @final
+class KeyIndex:
+    """An index from keys to slots. Numbers are int64."""
+
+    def __new__(cls, schema: pa.Schema) -> Self: ...
+    def resolve(self, of: Sequence[Any]) -> list[pa.Int64Array]:
+        """Return each row's distinct key, and of these the slots, the first rows and the new ones."""
+
+    def find(self, of: Sequence[Any]) -> pa.Int64Array:
+        """Return the slot of each row's key, or -1."""
+
+    def keys(self, slots: pa.Int64Array) -> list[pa.Array]:
+        """Return the keys of slots, as columns."""
+
+    def remove(self, slots: pa.Int64Array) -> None:
+        """Remove the keys of slots."""
+
+    @property
+    def num_keys(self) -> int: ...
+
+@final
+class Chains:
+    """Chains of nodes, one per owner. Numbers are int64."""
+
+    def __new__(cls) -> Self: ...
+    def append(self, owners: pa.Int64Array, nodes: pa.Int64Array) -> None:
+        """Append each node to its owner's chain."""
+
+    def remove(self, owners: pa.Int64Array, nodes: pa.Int64Array) -> None:
+        """Remove each node from its owner's chain."""
+
+    def collect(self, owners: pa.Int64Array) -> list[pa.Int64Array]:
+        """Return the length of each owner's chain, and all nodes."""
+
+    def clear(self, owners: pa.Int64Array) -> None:
+        """Empty the chains of owners."""
+
+@final
+class TimerQueue:
+    """Slots by timestamp. Numbers are int64."""
+
+    def __new__(cls) -> Self: ...
+    def push(self, timestamps: pa.Int64Array, slots: pa.Int64Array) -> None:
+        """Add timers."""
+
+    def pop(self, until: int) -> list[pa.Int64Array]:
+        """Remove the timers up to a time; return timestamps and slots in their order, each pair once."""
+
+    def clear(self) -> None:
+        """Remove all timers."""
+
+    def __len__(self) -> int: ...
+
+@final
 class OwnFrames:
     """Iterates over what a task yields; of an error it raises what a function returns for it."""
 

@@ -239,6 +239,13 @@ class StateVersionError(HeadgateError, ValueError):
     default_remedy = "use the version that wrote it · give the source a deserialize() for both"
 
 
+class StateError(HeadgateError, ValueError):
+    """Keyed state was declared or used in a way that its keys, kind or type do not allow."""
+
+    code = "HG-4007"
+    default_remedy = "backend.set_keys() before any use · one value for each key or row"
+
+
 # 5xxx: memory and disk
 
 
@@ -261,6 +268,13 @@ class SpillError(HeadgateError, OSError):
 
     code = "HG-5003"
     default_remedy = "temp_directories on a disk with room · a larger spill_threshold"
+
+
+class SnapshotError(HeadgateError, OSError):
+    """A snapshot of keyed state is damaged or incomplete, or could not be written or read."""
+
+    code = "HG-5004"
+    default_remedy = "restore an older snapshot · restore missing files from a backup"
 
 
 # 6xxx: user functions

@@ -14,7 +14,8 @@ CLASSES = [
     if isinstance(value, type) and not issubclass(value, (Exception, Warning))
 ]
 TESTING = {"headgate.testing.check", "headgate.testing.run"}
-MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__} | TESTING)
+STREAM = {f"headgate.stream.{name}" for name in ("aggregates", "descriptors", "windows")}
+MODULES = sorted({one.__module__ for one in CLASSES} | {key_groups.__name__} | TESTING | STREAM)
 
 
 @pytest.mark.parametrize("public", CLASSES, ids=lambda one: one.__name__)

@@ -13,8 +13,8 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headgate._sealed import seal, unseal
 from headgate.errors import OptionError, SinkError
-from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

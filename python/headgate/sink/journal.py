@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from headgate._sealed import seal, unseal
 from headgate.errors import SinkError
 from headgate.sink.api import check_name
 from headgate.sink.failure import UnsafeError, failing, mark_decided
@@ -25,7 +26,6 @@ from headgate.sink.layout import (
     staged_path,
     target_path,
 )
-from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage

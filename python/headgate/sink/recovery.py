@@ -7,12 +7,12 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headgate._sealed import seal, unseal
 from headgate.errors import HeadgateWarning, SinkError
 from headgate.sink import journal as journals
 from headgate.sink.failure import failing
 from headgate.sink.layout import JOB, PARTIAL, STAGING, is_name
 from headgate.sink.owner import Owner
-from headgate.sink.sealed import seal, unseal
 
 if TYPE_CHECKING:
     from headgate.sink.storage import Storage

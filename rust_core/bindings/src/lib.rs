@@ -22,6 +22,7 @@ mod partition;
 mod reader;
 mod readiness;
 mod schema;
+mod state;
 mod stats;
 mod tls;
 mod union;
@@ -52,6 +53,8 @@ mod _native {
     use crate::reader::{BufferReader, RecordReader};
     #[pymodule_export]
     use crate::schema::{check_schema, hash_partition_ids, key_groups};
+    #[pymodule_export]
+    use crate::state::{Chains, KeyIndex, TimerQueue};
     #[pymodule_export]
     use crate::tls::{TlsEndpoint, TlsSession, self_signed_certificate};
     #[pymodule_export]

@@ -1,0 +1,154 @@
+"""Aggregates of windows: what they keep of the rows, and the columns that they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import StateError, UnknownColumnError
+
+#: Gets a batch of closed windows: the key columns, ``window_start``, ``window_end``, and ``rows``, a list of structs
+#: with the rows of each window. Returns any batch.
+WindowFunction: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+AggregateKind: TypeAlias = Literal["sum", "count", "min", "max", "mean"]
+
+_KINDS: Final = ("sum", "count", "min", "max", "mean")
+WINDOW_START: Final = "window_start"
+WINDOW_END: Final = "window_end"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A column of a window's result. Nulls are left out.
+
+    >>> Aggregate("mean", "price").result
+    'mean_price'
+
+    Attributes:
+        kind: ``"sum"``, ``"count"``, ``"min"``, ``"max"`` or ``"mean"``.
+        column: the aggregated column; None to count rows.
+        name: name of the result, by default the kind and the column.
+    """
+
+    kind: AggregateKind
+    column: str | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind, and no column where one is needed."""
+        if self.kind not in _KINDS:
+            raise StateError(f"the aggregate {self.kind!r} is not known", remedy=" · ".join(_KINDS))
+        if self.column is None and self.kind != "count":
+            raise StateError(
+                f"{self.kind} of no column", remedy=f'Aggregate("{self.kind}", "price")'
+            )
+
+    @property
+    def result(self) -> str:
+        """Name of the result."""
+        return self.name or (self.kind if self.column is None else f"{self.kind}_{self.column}")
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """A value that is kept per window.
+
+    Attributes:
+        name: unique in the operator.
+        reduce: how two values become one.
+        type: type of the value.
+        column: the column whose values it takes; None for one value per row.
+    """
+
+    name: str
+    reduce: Literal["sum", "count", "min", "max"]
+    type: pa.DataType
+    column: str | None
+
+
+class Aggregates:
+    """The accumulators of aggregates over batches of one schema.
+
+    Args:
+        schema: schema of the batches.
+        aggregates: the columns of the result.
+
+    Raises:
+        UnknownColumnError: the schema has no column of a name.
+        StateError: a column of a type that cannot be summed up.
+    """
+
+    def __init__(self, schema: pa.Schema, aggregates: Sequence[Aggregate]) -> None:
+        self._aggregates = aggregates
+        self.accumulators: dict[str, Accumulator] = {}
+        for aggregate in aggregates:
+            for one in _accumulators(schema, aggregate):
+                self.accumulators[one.name] = one
+
+    def inputs(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return what each accumulator takes of each row."""
+        return {one.name: _input(batch, one) for one in self.accumulators.values()}
+
+    def results(self, values: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return the columns of the result from the values of the accumulators."""
+        return {one.result: _result(one, values) for one in self._aggregates}
+
+
+def column_index(schema: pa.Schema, name: str) -> int:
+    """Return the position of a column.
+
+    Raises:
+        UnknownColumnError: no column, or more than one, has the name.
+    """
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        raise UnknownColumnError(
+            f"there are {len(found)} columns of name {name!r}", have=", ".join(schema.names)
+        )
+    return int(found[0])
+
+
+def _accumulators(schema: pa.Schema, aggregate: Aggregate) -> list[Accumulator]:
+    column = aggregate.column
+    count = Accumulator(f"count:{column}" if column else "count", "count", pa.int64(), column)
+    if column is None:
+        return [count]
+    data_type = schema.field(column_index(schema, column)).type
+    if aggregate.kind == "count":
+        return [count]
+    if aggregate.kind in {"min", "max"}:
+        return [Accumulator(f"{aggregate.kind}:{column}", aggregate.kind, data_type, column)]
+    if aggregate.kind == "mean":
+        return [Accumulator(f"double:{column}", "sum", pa.float64(), column), count]
+    return [Accumulator(f"sum:{column}", "sum", _sum_type(data_type), column)]
+
+
+def _sum_type(of: pa.DataType) -> pa.DataType:
+    t = pa.types
+    if t.is_integer(of):
+        return pa.int64()
+    if t.is_floating(of):
+        return pa.float64()
+    return pa.decimal128(38, of.scale) if t.is_decimal(of) else of
+
+
+def _input(batch: pa.RecordBatch, one: Accumulator) -> pa.Array:
+    if one.column is None:
+        return pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+    values = batch[one.column]
+    if one.reduce == "count":
+        return pc.if_else(pc.is_valid(values), pa.scalar(1, pa.int64()), None)
+    return values if values.type == one.type else values.cast(one.type, safe=False)
+
+
+def _result(one: Aggregate, values: Mapping[str, pa.Array]) -> pa.Array:
+    count = f"count:{one.column}" if one.column else "count"
+    if one.kind == "count":
+        return values[count].fill_null(0)
+    if one.kind == "mean":
+        return pc.divide(values[f"double:{one.column}"], values[count].cast(pa.float64()))
+    return values[f"{one.kind}:{one.column}"]

@@ -1,0 +1,134 @@
+"""Descriptors of state, under Flink's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from headgate.errors import StateError
+
+#: A function of two arrays of the same length, which combines the values at each position. It must be
+#: associative; the values of a key keep their order.
+ReduceFunction: TypeAlias = Callable[[pa.Array, pa.Array], pa.Array]
+Reduce: TypeAlias = Literal["sum", "count", "min", "max"] | ReduceFunction
+
+_REDUCES = ("sum", "count", "min", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class StateTtlConfig:
+    """How long state lives. Expired state is never returned, and no snapshot has it.
+
+    >>> StateTtlConfig(timedelta(hours=1)).millis
+    3600000
+
+    Attributes:
+        ttl: time to live, at least a millisecond, in processing time.
+        update_type: ``"on_create_and_write"``: a write starts the time anew;
+            ``"on_read_and_write"``: a read does so too.
+    """
+
+    ttl: timedelta
+    update_type: Literal["on_create_and_write", "on_read_and_write"] = "on_create_and_write"
+
+    def __post_init__(self) -> None:
+        """Refuse a time that is not positive, and an unknown update type."""
+        if self.millis < 1:
+            raise StateError(f"ttl={self.ttl} is less than a millisecond", remedy="a longer ttl=")
+        if self.update_type not in {"on_create_and_write", "on_read_and_write"}:
+            raise StateError(
+                f"update_type={self.update_type!r} is not known",
+                remedy='update_type="on_create_and_write" · update_type="on_read_and_write"',
+            )
+
+    @property
+    def millis(self) -> int:
+        """The time to live in milliseconds."""
+        return self.ttl // timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueStateDescriptor:
+    """One value per key.
+
+    Attributes:
+        name: unique in the backend.
+        type: Arrow type of the value.
+        ttl: None if it never expires.
+    """
+
+    name: str
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReducingStateDescriptor:
+    """One value per key, into which added values are combined.
+
+    Attributes:
+        name: unique in the backend.
+        reduce: ``"sum"``, ``"count"``, ``"min"``, ``"max"``, or a function of two arrays.
+        type: Arrow type of the values and of the result; an integer type for ``"count"``.
+        ttl: None if it never expires.
+    """
+
+    name: str
+    reduce: Reduce
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown reduction."""
+        if not callable(self.reduce) and self.reduce not in _REDUCES:
+            raise StateError(
+                f"reduce={self.reduce!r} is not known",
+                remedy='reduce="sum" · "count" · "min" · "max" · a function of two arrays',
+            )
+        if self.reduce == "count" and not pa.types.is_integer(self.type):
+            raise StateError(f"a count of type {self.type}", remedy="type=pa.int64()")
+        t = pa.types
+        can_add = (t.is_integer, t.is_floating, t.is_decimal, t.is_duration)
+        if self.reduce == "sum" and not any(can(self.type) for can in can_add):
+            raise StateError(f"a sum of type {self.type}", remedy="a type that can be added")
+
+
+@dataclass(frozen=True, slots=True)
+class ListStateDescriptor:
+    """A list of values per key.
+
+    Attributes:
+        name: unique in the backend.
+        type: Arrow type of an element.
+        ttl: time to live of each element; None if none expires.
+    """
+
+    name: str
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapStateDescriptor:
+    """A map per key.
+
+    Attributes:
+        name: unique in the backend.
+        key_type: Arrow type of the map's keys.
+        type: Arrow type of the map's values.
+        ttl: time to live of each entry; None if none expires.
+    """
+
+    name: str
+    key_type: pa.DataType
+    type: pa.DataType
+    ttl: StateTtlConfig | None = None
+
+
+StateDescriptor: TypeAlias = (
+    ValueStateDescriptor | ReducingStateDescriptor | ListStateDescriptor | MapStateDescriptor
+)

@@ -1,0 +1,58 @@
+"""The key group of each key, of any columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate import _native
+from headgate.key_groups import key_groups
+
+_TEXT = (pa.types.is_string, pa.types.is_large_string)
+
+
+def key_groups_of(keys: pa.RecordBatch, max_parallelism: int) -> npt.NDArray[np.int32]:
+    """Return the key group of each row's key.
+
+    A single column that :class:`~headgate.KeyGroupSelector` takes has the groups that this selector
+    sends it to; null has the group of 0 or the empty string, since its hash code in Java is 0. All
+    other keys have the group ``pmod(murmur3(columns, 42), max_parallelism)``, Spark's hash.
+
+    Args:
+        keys: the key columns.
+        max_parallelism: number of groups, from 1 to 32768.
+
+    Returns:
+        One group per row, from 0 to ``max_parallelism - 1``.
+
+    Raises:
+        UnsupportedTypeError: a column of a type that cannot be hashed.
+    """
+    groups: Any
+    if keys.num_columns == 1 and _has_hash_code(keys.schema.types[0]):
+        column = keys.column(0)
+        if column.null_count:
+            column = column.fill_null(_zero(column.type))
+        groups = key_groups(column, max_parallelism)
+    else:
+        # Names play no part in the hash, and may be equal.
+        names = [str(at) for at in range(keys.num_columns)]
+        batch = pa.RecordBatch.from_arrays(keys.columns, names=names)
+        groups = _native.hash_partition_ids(batch, names, max_parallelism)
+    return np.asarray(groups.to_numpy().astype(np.int32))
+
+
+def _has_hash_code(of: pa.DataType) -> bool:
+    t = pa.types
+    if t.is_boolean(of) or t.is_signed_integer(of) or any(is_text(of) for is_text in _TEXT):
+        return True
+    return bool(t.is_floating(of)) and of.bit_width >= 32
+
+
+def _zero(of: pa.DataType) -> Any:
+    if any(is_text(of) for is_text in _TEXT):
+        return ""
+    return False if pa.types.is_boolean(of) else 0

@@ -1,0 +1,158 @@
+//! Keyed state: the index of keys, chains of values, timers. Numbers travel as Arrow arrays of int64.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, Int64Array};
+use headgate_state::{IndexError, Resolved};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3_arrow::{PyArray, PySchema};
+
+use crate::errors::Report;
+use crate::interrupt::released;
+
+fn of_index(py: Python<'_>, error: &IndexError) -> PyErr {
+    match error {
+        IndexError::Columns(_) => Report::new(4002, error).into_py(py),
+        IndexError::Full => Report::new(5001, error).into_py(py),
+        IndexError::NoKey(_) => Report::new(9001, error).into_py(py),
+    }
+}
+
+fn int64s(array: &PyArray) -> PyResult<&Int64Array> {
+    let array = array.array().as_primitive_opt::<Int64Type>();
+    let array = array.filter(|array| array.null_count() == 0);
+    array.ok_or_else(|| PyTypeError::new_err("numbers are an array of int64 without nulls"))
+}
+
+fn arrow(py: Python<'_>, array: ArrayRef) -> PyResult<Bound<'_, PyAny>> {
+    let array = PyArray::from_array_ref(array);
+    py.import("pyarrow")?.call_method1("array", (array,))
+}
+
+fn numbers(py: Python<'_>, numbers: Vec<i64>) -> PyResult<Bound<'_, PyAny>> {
+    arrow(py, Arc::new(Int64Array::from(numbers)))
+}
+
+fn columns(columns: Vec<PyArray>) -> Vec<ArrayRef> {
+    columns.into_iter().map(|column| column.into_inner().0).collect()
+}
+
+/// Takes a lock without the GIL held: its holder may be another thread of the operator, which writes a snapshot.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct KeyIndex(Mutex<headgate_state::KeyIndex>);
+
+#[pymethods]
+impl KeyIndex {
+    #[new]
+    fn new(py: Python<'_>, schema: PySchema) -> PyResult<Self> {
+        let schema = schema.into_inner();
+        let types: Vec<_> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
+        let index = headgate_state::KeyIndex::try_new(&types);
+        index.map(|index| Self(Mutex::new(index))).map_err(|error| of_index(py, &error))
+    }
+
+    /// Returns rows, slots, first rows and the new keys: see `Resolved`.
+    fn resolve<'py>(&self, py: Python<'py>, of: Vec<PyArray>) -> PyResult<[Bound<'py, PyAny>; 4]> {
+        let of = columns(of);
+        let found = released(py, || lock(&self.0).resolve(&of));
+        let Resolved { rows, slots, first, new } = found.map_err(|error| of_index(py, &error))?;
+        Ok([numbers(py, rows)?, numbers(py, slots)?, numbers(py, first)?, numbers(py, new)?])
+    }
+
+    fn find<'py>(&self, py: Python<'py>, of: Vec<PyArray>) -> PyResult<Bound<'py, PyAny>> {
+        let of = columns(of);
+        let slots = released(py, || lock(&self.0).find(&of));
+        numbers(py, slots.map_err(|error| of_index(py, &error))?)
+    }
+
+    fn keys<'py>(&self, py: Python<'py>, slots: PyArray) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let slots = int64s(&slots)?;
+        let keys = released(py, || lock(&self.0).keys(slots.values()));
+        let keys = keys.map_err(|error| of_index(py, &error))?;
+        keys.into_iter().map(|column| arrow(py, column)).collect()
+    }
+
+    fn remove(&self, py: Python<'_>, slots: PyArray) -> PyResult<()> {
+        let slots = int64s(&slots)?;
+        let removed = released(py, || lock(&self.0).remove(slots.values()));
+        removed.map_err(|error| of_index(py, &error))
+    }
+
+    #[getter]
+    fn num_keys(&self, py: Python<'_>) -> usize {
+        released(py, || lock(&self.0).len())
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct Chains(Mutex<headgate_state::Chains>);
+
+#[pymethods]
+impl Chains {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn append(&self, py: Python<'_>, owners: PyArray, nodes: PyArray) -> PyResult<()> {
+        let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
+        let appended = released(py, || lock(&self.0).append(owners.values(), nodes.values()));
+        appended.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn remove(&self, py: Python<'_>, owners: PyArray, nodes: PyArray) -> PyResult<()> {
+        let (owners, nodes) = (int64s(&owners)?, int64s(&nodes)?);
+        let removed = released(py, || lock(&self.0).remove(owners.values(), nodes.values()));
+        removed.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Returns the length of each owner's chain, and all nodes.
+    fn collect<'py>(&self, py: Python<'py>, owners: PyArray) -> PyResult<[Bound<'py, PyAny>; 2]> {
+        let owners = int64s(&owners)?;
+        let (lengths, nodes) = released(py, || lock(&self.0).collect(owners.values()));
+        Ok([numbers(py, lengths)?, numbers(py, nodes)?])
+    }
+
+    fn clear(&self, py: Python<'_>, owners: PyArray) -> PyResult<()> {
+        let owners = int64s(&owners)?;
+        released(py, || lock(&self.0).clear(owners.values()));
+        Ok(())
+    }
+}
+
+#[pyclass(frozen, module = "headgate._native")]
+pub(crate) struct TimerQueue(Mutex<headgate_state::TimerQueue>);
+
+#[pymethods]
+impl TimerQueue {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn push(&self, py: Python<'_>, timestamps: PyArray, slots: PyArray) -> PyResult<()> {
+        let (timestamps, slots) = (int64s(&timestamps)?, int64s(&slots)?);
+        released(py, || lock(&self.0).push(timestamps.values(), slots.values()));
+        Ok(())
+    }
+
+    fn pop<'py>(&self, py: Python<'py>, until: i64) -> PyResult<[Bound<'py, PyAny>; 2]> {
+        let (timestamps, slots) = released(py, || lock(&self.0).pop(until));
+        Ok([numbers(py, timestamps)?, numbers(py, slots)?])
+    }
+
+    fn clear(&self, py: Python<'_>) {
+        released(py, || lock(&self.0).clear());
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        released(py, || lock(&self.0).len())
+    }
+}

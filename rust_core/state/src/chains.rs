@@ -1,0 +1,174 @@
+//! Doubly linked chains of nodes, one chain per owner, in arrays.
+
+use crate::Numbers;
+
+const NONE: u32 = u32::MAX;
+
+/// Chains of nodes in the order in which they were appended. A node is in at most one chain.
+#[derive(Debug, Default)]
+pub struct Chains {
+    /// First and last node of each owner's chain.
+    ends: Vec<(u32, u32)>,
+    /// Nodes before and after each node.
+    links: Vec<(u32, u32)>,
+}
+
+/// A number that is not one of an owner or node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not the number of an owner or a node")]
+pub struct BadNumber(i64);
+
+impl Chains {
+    /// Appends each node to the chain of the owner at the same position.
+    ///
+    /// # Errors
+    /// A number is negative or above the limit of 32 bits; nothing is appended then.
+    pub fn append(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), BadNumber> {
+        grow(&mut self.ends, owners)?;
+        grow(&mut self.links, nodes)?;
+        for (&owner, &node) in owners.iter().zip(nodes) {
+            let (owner, node) = (at(owner), at(node));
+            let (first, last) = self.ends[owner];
+            self.links[node] = (last, NONE);
+            if last == NONE {
+                self.ends[owner] = (number(node), number(node));
+            } else {
+                self.links[last as usize].1 = number(node);
+                self.ends[owner] = (first, number(node));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes each node from the chain of the owner at the same position, which has it.
+    ///
+    /// # Errors
+    /// A number is negative or was never appended; earlier nodes are removed then.
+    pub fn remove(&mut self, owners: &[i64], nodes: &[i64]) -> Result<(), BadNumber> {
+        for (&owner, &node) in owners.iter().zip(nodes) {
+            let ends = self.ends.get_mut(at(owner)).ok_or(BadNumber(owner))?;
+            let &(before, after) = self.links.get(at(node)).ok_or(BadNumber(node))?;
+            match self.links.get_mut(before as usize) {
+                Some(link) => link.1 = after,
+                None => ends.0 = after,
+            }
+            match self.links.get_mut(after as usize) {
+                Some(link) => link.0 = before,
+                None => ends.1 = before,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the length of each owner's chain, and the nodes of all of them in order.
+    #[must_use]
+    pub fn collect(&self, owners: &[i64]) -> (Numbers, Numbers) {
+        let mut nodes = Vec::with_capacity(owners.len());
+        let lengths = owners.iter().map(|&owner| {
+            let before = nodes.len();
+            let mut node = self.ends.get(at(owner)).map_or(NONE, |ends| ends.0);
+            while let Some(&(_, after)) = self.links.get(node as usize) {
+                nodes.push(i64::from(node));
+                node = after;
+            }
+            i64::try_from(nodes.len() - before).unwrap_or(i64::MAX)
+        });
+        (lengths.collect(), nodes)
+    }
+
+    /// Empties the chains of these owners.
+    pub fn clear(&mut self, owners: &[i64]) {
+        for &owner in owners {
+            if let Some(ends) = self.ends.get_mut(at(owner)) {
+                *ends = (NONE, NONE);
+            }
+        }
+    }
+}
+
+/// The index of a number; a negative one is past the end of everything.
+fn at(value: i64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "`grow` refuses larger ones")]
+fn number(index: usize) -> u32 {
+    index as u32
+}
+
+fn grow(items: &mut Vec<(u32, u32)>, numbers: &[i64]) -> Result<(), BadNumber> {
+    let refused = numbers.iter().find(|&&n| u32::try_from(n).map_or(true, |n| n == NONE));
+    if let Some(&refused) = refused {
+        return Err(BadNumber(refused));
+    }
+    let needed = numbers.iter().copied().max().map_or(0, |most| at(most) + 1);
+    if needed > items.len() {
+        items.resize(needed, (NONE, NONE));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Append(i64),
+        Remove(usize),
+        Clear(i64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => (0..5i64).prop_map(Step::Append),
+            2 => (0..100usize).prop_map(Step::Remove),
+            1 => (0..5i64).prop_map(Step::Clear),
+        ];
+        prop::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn chains_are_lists(steps in steps()) {
+            let mut chains = Chains::default();
+            let mut model: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
+            for (node, step) in (0..).zip(steps) {
+                match step {
+                    Step::Append(owner) => {
+                        chains.append(&[owner], &[node]).unwrap();
+                        model.entry(owner).or_default().push(node);
+                    }
+                    Step::Remove(nth) => {
+                        let all: Vec<_> = model.iter().flat_map(|(o, l)| l.iter().map(|n| (*o, *n))).collect();
+                        if let Some(&(owner, node)) = all.get(nth % all.len().max(1)) {
+                            chains.remove(&[owner], &[node]).unwrap();
+                            model.get_mut(&owner).unwrap().retain(|other| *other != node);
+                        }
+                    }
+                    Step::Clear(owner) => {
+                        chains.clear(&[owner]);
+                        model.remove(&owner);
+                    }
+                }
+                let owners: Vec<i64> = (0..6).collect();
+                let lists: Vec<_> = owners.iter().map(|o| model.get(o).cloned().unwrap_or_default()).collect();
+                let lengths: Vec<_> = lists.iter().map(|list| i64::try_from(list.len()).unwrap()).collect();
+                prop_assert_eq!(chains.collect(&owners), (lengths, lists.concat()));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_outside_the_limits_are_refused() {
+        let mut chains = Chains::default();
+        assert_eq!(chains.append(&[0], &[-1]), Err(BadNumber(-1)));
+        assert_eq!(chains.append(&[i64::from(NONE)], &[0]), Err(BadNumber(i64::from(NONE))));
+        assert_eq!(chains.remove(&[0], &[7]), Err(BadNumber(7)));
+        assert_eq!(chains.collect(&[-1, 9]), (vec![0, 0], vec![]));
+    }
+}

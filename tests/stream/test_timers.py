@@ -1,0 +1,95 @@
+"""Timers against a set of pairs, with snapshots between."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+from tests.stream import keys as k
+
+from headgate.errors import StateError
+from headgate.stream import KeyedStateBackend, SnapshotFolder, ValueStateDescriptor
+
+
+def fired(batch):
+    *keys, times = batch.columns
+    assert times.to_pylist() == sorted(times.to_pylist())
+    return sorted(zip(map(k.frozen, k.rows_of(keys)), times.to_pylist(), strict=True))
+
+
+def due(model, until):
+    return sorted((key, time) for key, time in model if time <= until)
+
+
+@settings(max_examples=40, deadline=None)
+@given(k.many_keys, st.data())
+def test_timers_are_a_set_of_keys_and_timestamps(given, data):
+    kind, batches = given
+    backend = KeyedStateBackend(k.SCHEMAS[kind])
+    store = SnapshotFolder("task", fs._MockFileSystem())
+    models = {"event": set(), "processing": set()}
+    for number, keys in enumerate(batches):
+        name = data.draw(st.sampled_from(sorted(models)))
+        model = models[name]
+        timers = backend.event_timers if name == "event" else backend.processing_timers
+        backend.set_keys(k.batch(kind, keys))
+        times = data.draw(st.lists(st.integers(-2, 9), min_size=len(keys), max_size=len(keys)))
+        pairs = list(zip(map(k.frozen, keys), times, strict=True))
+        step = data.draw(
+            st.sampled_from(["register", "register", "delete", "advance", "snapshot", "restore"])
+        )
+        if step == "register":
+            timers.register(pa.array(times, pa.int64()))
+            model.update(pairs)
+        elif step == "delete":
+            timers.delete(pa.array(times, pa.int64()))
+            model.difference_update(pairs)
+        elif step == "advance":
+            until = data.draw(st.integers(-3, 10))
+            assert fired(timers.advance(until)) == due(model, until)
+            models[name] = {(key, time) for key, time in model if time > until}
+        else:
+            backend.snapshot(number).write(store)
+            backend.complete(number)
+            if step == "restore":
+                backend = KeyedStateBackend.restore([(store, number)])
+    assert fired(backend.event_timers.advance(100)) == due(models["event"], 100)
+    assert fired(backend.processing_timers.advance(100)) == due(models["processing"], 100)
+    assert fired(backend.event_timers.advance(100)) == []
+
+
+def test_fired_keys_are_the_keys_of_state():
+    backend = KeyedStateBackend(k.SCHEMAS["several"])
+    state = backend.get_state(ValueStateDescriptor("v", pa.int64()))
+    backend.set_keys(k.batch("several", [(1, "a", None), (None, None, None)]))
+    state.put([10, 20])
+    backend.event_timers.register([7, 5])
+    found = backend.event_timers.advance(7)
+    assert found.schema.names == ["id", "name", "at", "timestamp"]
+    backend.set_keys(found.select(["id", "name", "at"]))
+    assert state.get().to_pylist() == [20, 10]
+
+
+def test_deleted_timers_leave_the_queue():
+    backend = KeyedStateBackend(k.SCHEMAS["long"])
+    timers = backend.event_timers
+    for start in range(0, 100_000, 1000):
+        keys = pa.array(range(start, start + 1000), pa.int64())
+        backend.set_keys([keys])
+        timers.register(keys)
+        timers.delete(keys)
+    assert len(timers._queue) <= 8192
+    assert timers.space.capacity <= 8192
+    assert timers.advance(1 << 40).num_rows == 0
+
+
+def test_timestamps_are_checked():
+    backend = KeyedStateBackend(k.SCHEMAS["long"])
+    backend.set_keys([pa.array([1, 2])])
+    with pytest.raises(StateError, match="1 values"):
+        backend.event_timers.register([1])
+    with pytest.raises(StateError, match="null"):
+        backend.event_timers.register([1, None])
+    backend.get_state(ValueStateDescriptor("processing timers", pa.int64()))
+    with pytest.raises(StateError, match="name of timers"):
+        _ = backend.processing_timers

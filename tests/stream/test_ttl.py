@@ -1,0 +1,182 @@
+"""State that expires: never returned, and in no snapshot."""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from headgate.errors import StateError
+from headgate.stream import (
+    KeyedStateBackend,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    SnapshotFolder,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+
+KEYS = pa.schema([("id", pa.int64())])
+TTL = 10
+
+
+class Expiring(dict):
+    """A dict whose entries expire ``TTL`` after the last write, or also the last read."""
+
+    def __init__(self, clock, on_read):
+        super().__init__()
+        self.clock, self.on_read, self.since = clock, on_read, {}
+
+    def write(self, key, value):
+        self[key] = value
+        self.since[key] = self.clock()
+
+    def alive(self):
+        return {key: v for key, v in self.items() if self.since[key] > self.clock() - TTL}
+
+    def read(self, key):
+        value = self.alive().get(key)
+        if value is not None and self.on_read:
+            self.since[key] = self.clock()
+        return value
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "write", "read", "wait", "wait", "snapshot", "restore"]),
+        st.lists(st.integers(0, 4), min_size=1, max_size=5),
+        st.integers(1, 7),
+    ),
+    max_size=30,
+)
+
+
+class Both:
+    """Four states in a backend, and in dicts."""
+
+    def __init__(self, update_type):
+        ttl = StateTtlConfig(timedelta(milliseconds=TTL), update_type)
+        self.now = 100
+        on_read = update_type == "on_read_and_write"
+        self.values, self.sums, self.maps, self.lists = (
+            Expiring(lambda: self.now, on_read) for _ in range(4)
+        )
+        self.element = 0
+        self.descriptors = (
+            ValueStateDescriptor("v", pa.string(), ttl),
+            ReducingStateDescriptor("s", "sum", pa.int64(), ttl),
+            MapStateDescriptor("m", pa.int64(), pa.int64(), ttl),
+            ListStateDescriptor("l", pa.int64(), ttl),
+        )
+        self.use(KeyedStateBackend(KEYS, clock=lambda: self.now))
+
+    def use(self, backend):
+        self.backend = backend
+        self.states = [backend.get_state(descriptor) for descriptor in self.descriptors]
+
+    def write(self, number, keys):
+        values, sums, maps, lists = self.states
+        self.backend.set_keys([pa.array(keys)])
+        distinct = list(dict.fromkeys(keys))
+        values.put([f"{number}/{key}" for key in distinct])
+        sums.add([key + 1 for key in keys])
+        maps.put([key % 2 for key in keys], [number] * len(keys))
+        self.element += 10
+        lists.add([self.element + at for at in range(len(keys))])
+        for key in distinct:
+            self.values.write(key, f"{number}/{key}")
+        for at, key in enumerate(keys):
+            self.sums.write(key, self.sums.alive().get(key, 0) + key + 1)
+            self.maps.write((key, key % 2), number)
+            self.lists.write((key, self.element + at), self.element + at)
+
+    def read(self, keys):
+        values, sums, maps, lists = self.states
+        self.backend.set_keys([pa.array(keys)])
+        distinct = list(dict.fromkeys(keys))
+        assert values.get().to_pylist() == [self.values.read(key) for key in distinct]
+        assert sums.get().to_pylist() == [self.sums.read(key) for key in distinct]
+        found = maps.get([key % 2 for key in keys]).to_pylist()
+        assert found == [self.maps.read((key, key % 2)) for key in keys]
+        expected = [
+            [self.lists.read(pair) for pair in list(self.lists.alive()) if pair[0] == key]
+            for key in distinct
+        ]
+        assert lists.get().to_pylist() == expected
+
+    def restored(self, store, number):
+        """Check the files of a snapshot: without a time to live, a restored state shows all of them."""
+        copy = KeyedStateBackend.restore([(store, number)], clock=lambda: self.now)
+        values, sums, maps, lists = (
+            copy.states[descriptor.name].table().columns for descriptor in self.descriptors
+        )
+        for found, model in ((values, self.values), (sums, self.sums)):
+            assert dict(zip(*(c.to_pylist() for c in found), strict=True)) == model.alive()
+        *pairs, numbers = (column.to_pylist() for column in maps)
+        assert dict(zip(zip(*pairs, strict=True), numbers, strict=True)) == self.maps.alive()
+        elements = [element for one in lists[1].to_pylist() for element in one]
+        assert sorted(elements) == sorted(self.lists.alive().values())
+        return copy
+
+
+@pytest.mark.parametrize("update_type", ["on_create_and_write", "on_read_and_write"])
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_expired_state_is_gone_everywhere(update_type, steps):
+    both = Both(update_type)
+    store = SnapshotFolder("task", fs._MockFileSystem())
+    for number, (step, keys, wait) in enumerate(steps):
+        if step == "write":
+            both.write(number, keys)
+        elif step == "read":
+            both.read(keys)
+        elif step == "wait":
+            both.now += wait
+        else:
+            both.backend.snapshot(number).write(store)
+            both.backend.complete(number)
+            copy = both.restored(store, number)
+            if step == "restore":
+                both.use(copy)
+
+
+def test_state_from_before_there_was_a_time_to_live_lives_since_then():
+    now = 50
+    backend = KeyedStateBackend(KEYS, clock=lambda: now)
+    backend.set_keys([pa.array([1])])
+    backend.get_state(ValueStateDescriptor("v", pa.int64())).put([1])
+    backend.get_state(ListStateDescriptor("l", pa.int64())).add([2])
+    ttl = StateTtlConfig(timedelta(milliseconds=TTL))
+    value = backend.get_state(ValueStateDescriptor("v", pa.int64(), ttl))
+    lists = backend.get_state(ListStateDescriptor("l", pa.int64(), ttl))
+    now += TTL - 1
+    assert (value.get().to_pylist(), lists.get().to_pylist()) == ([1], [[2]])
+    now += 1
+    assert (value.get().to_pylist(), lists.get().to_pylist()) == ([None], [[]])
+
+
+def test_expired_state_frees_its_slots_with_the_next_snapshot():
+    now = 0
+    backend = KeyedStateBackend(KEYS, clock=lambda: now)
+    ttl = StateTtlConfig(timedelta(seconds=1))
+    state = backend.get_state(ValueStateDescriptor("v", pa.int64(), ttl))
+    store = SnapshotFolder("task", fs._MockFileSystem())
+    for number in range(20):
+        keys = pa.array(range(number * 2000, number * 2000 + 2000), pa.int64())
+        backend.set_keys([keys])
+        state.put(keys)
+        backend.snapshot(number).write(store)
+        backend.complete(number)
+        now += 1000
+    assert backend.space.capacity <= 16384
+    assert state.table().num_rows == 0
+
+
+def test_times_to_live_are_checked():
+    with pytest.raises(StateError, match="less than a millisecond"):
+        StateTtlConfig(timedelta(microseconds=999))
+    with pytest.raises(StateError, match="not known"):
+        StateTtlConfig(timedelta(1), "never")

@@ -1,0 +1,305 @@
+"""Window operators against a model that adds one row at a time."""
+
+import math
+from collections import defaultdict
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import fs
+
+from headgate.errors import SchemaMismatchError, StateError, UnknownColumnError
+from headgate.stream import (
+    Aggregate,
+    KeyedStateBackend,
+    SessionWindow,
+    SessionWindowOperator,
+    SlidingWindow,
+    SnapshotFolder,
+    TumblingWindow,
+    WindowOperator,
+)
+from headgate.stream.windows import NO_WATERMARK
+
+SCHEMA = pa.schema([("user", pa.string()), ("at", pa.int64()), ("price", pa.int32())])
+AGGREGATES = (
+    Aggregate("sum", "price"),
+    Aggregate("count"),
+    Aggregate("count", "price", "prices"),
+    Aggregate("min", "price"),
+    Aggregate("max", "price"),
+    Aggregate("mean", "price"),
+)
+
+
+def ms(number):
+    return timedelta(milliseconds=number)
+
+
+def aggregated(rows):
+    prices = [price for _, _, price in rows if price is not None]
+    return (
+        sum(prices) if prices else None,
+        len(rows),
+        len(prices),
+        min(prices, default=None),
+        max(prices, default=None),
+        sum(prices) / len(prices) if prices else None,
+    )
+
+
+class Model:
+    """Windows of rows by key, one row at a time."""
+
+    def __init__(self, window, lateness):
+        self.window, self.lateness = window, lateness
+        self.watermark = NO_WATERMARK
+        #: Rows by key, start and end.
+        self.windows = defaultdict(list)
+
+    def starts(self, time):
+        size = self.window.size // ms(1)
+        slide = self.window.slide // ms(1) if isinstance(self.window, SlidingWindow) else size
+        offset = self.window.offset // ms(1)
+        low = time - size
+        return [s for s in range(low + 1, time + 1) if (s - offset) % slide == 0], size
+
+    def result(self, window):
+        return (*window, *aggregated(self.windows[window]))
+
+    def process(self, rows):
+        changed, late = set(), []
+        for row in rows:
+            key, time, _ = row
+            starts, size = self.starts(time)
+            alive = [s for s in starts if s + size - 1 + self.lateness > self.watermark]
+            for start in alive:
+                self.windows[key, start, start + size].append(row)
+                changed.add((key, start, start + size))
+            if not alive and time + self.lateness <= self.watermark:
+                late.append(row)
+        return self.closed(changed), late
+
+    def closed(self, changed):
+        return sorted(
+            map(self.result, (w for w in changed if w[2] - 1 <= self.watermark)), key=repr
+        )
+
+    def advance(self, watermark):
+        before, self.watermark = self.watermark, max(self.watermark, watermark)
+        due = [w for w in self.windows if before < w[2] - 1 <= self.watermark]
+        results = sorted(map(self.result, due), key=repr)
+        for window in [w for w in self.windows if w[2] - 1 + self.lateness <= self.watermark]:
+            del self.windows[window]
+        return results
+
+
+class SessionModel(Model):
+    def process(self, rows):
+        gap = self.window.gap // ms(1)
+        changed = set()
+        for row in rows:
+            key, time, _ = row
+            start, end, members = time, time + gap, [row]
+            for window in [w for w in self.windows if w[0] == key]:
+                if window[1] <= end and start <= window[2]:
+                    members = self.windows.pop(window) + members
+                    start, end = min(start, window[1]), max(end, window[2])
+                    changed.discard(window)
+            self.windows[key, start, end] = members
+            changed.add((key, start, end))
+        late = []
+        for window in [w for w in changed if w[2] - 1 + self.lateness <= self.watermark]:
+            late += self.windows.pop(window)
+            changed.discard(window)
+        return self.closed(changed), late
+
+
+def batch_of(rows):
+    columns = zip(*rows, strict=True) if rows else [[] for _ in SCHEMA]
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def rows_of(batch):
+    return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+WINDOWS = {
+    "tumbling": TumblingWindow(ms(5)),
+    "tumbling with offset": TumblingWindow(ms(5), ms(2)),
+    "sliding": SlidingWindow(ms(6), ms(2)),
+    "sliding unevenly": SlidingWindow(ms(5), ms(3), ms(1)),
+    "with holes": SlidingWindow(ms(2), ms(5)),
+    "session": SessionWindow(ms(3)),
+}
+
+
+def operator(window, **options):
+    kind = SessionWindowOperator if isinstance(window, SessionWindow) else WindowOperator
+    return kind(SCHEMA, keys=["user"], time="at", window=window, **options)
+
+
+def model_of(window, lateness):
+    return (SessionModel if isinstance(window, SessionWindow) else Model)(window, lateness)
+
+
+rows = st.lists(
+    st.tuples(
+        st.none() | st.sampled_from("ab"), st.integers(-4, 25), st.none() | st.integers(-9, 9)
+    ),
+    max_size=8,
+)
+steps = st.lists(rows | st.integers(-6, 30), max_size=12)
+
+
+def check_order(batch, kind):
+    ends = batch["window_end"].to_pylist()
+    assert ends == sorted(ends)
+    assert batch.schema.names[:3] == ["user", "window_start", "window_end"]
+    return sorted(rows_of(batch), key=repr)
+
+
+@pytest.mark.parametrize("lateness", [0, 4])
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=40, deadline=None)
+@given(steps)
+def test_windows_are_those_of_a_model_of_single_rows(name, lateness, steps):
+    window = WINDOWS[name]
+    ours = operator(window, aggregates=AGGREGATES, allowed_lateness=ms(lateness))
+    model = model_of(window, lateness)
+    for step in [*steps, 100]:
+        if isinstance(step, int):
+            output = ours.advance_watermark(step)
+            assert check_order(output.results, name) == model.advance(step)
+            assert output.late.num_rows == 0
+        else:
+            output = ours.process(batch_of(step))
+            results, late = model.process(step)
+            assert sorted(rows_of(output.results), key=repr) == results
+            assert sorted(rows_of(output.late), key=repr) == sorted(late, key=repr)
+    assert not model.windows
+    assert sum(state.table().num_rows for state in ours.backend.states.values()) == 0
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=25, deadline=None)
+@given(steps)
+def test_a_function_gets_closed_windows_with_their_rows(name, steps):
+    def median(windows):
+        lists = windows["rows"].to_pylist()
+        found = [sorted((row["at"], row["price"] or 0) for row in rows) for rows in lists]
+        table = windows.select(["user", "window_start", "window_end"])
+        return table.append_column("rows", pa.array(map(str, found), pa.string()))
+
+    window = WINDOWS[name]
+    ours = operator(window, function=median, allowed_lateness=ms(3))
+    model = model_of(window, 3)
+    model.result = lambda window: (
+        *window,
+        str(sorted((time, price or 0) for _, time, price in model.windows[window])),
+    )
+    for step in [*steps, 100]:
+        if isinstance(step, int):
+            output = ours.advance_watermark(step)
+            assert check_order(output.results, name) == model.advance(step)
+        else:
+            results, late = model.process(step)
+            output = ours.process(batch_of(step))
+            assert sorted(rows_of(output.results), key=repr) == results
+            assert sorted(rows_of(output.late), key=repr) == sorted(late, key=repr)
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+@settings(max_examples=15, deadline=None)
+@given(st.lists(rows, max_size=5), st.lists(rows, max_size=5), st.integers(-2, 12))
+def test_windows_continue_from_a_snapshot(name, before, after, watermark):
+    window = WINDOWS[name]
+    ours, model = operator(window, aggregates=AGGREGATES), model_of(window, 0)
+    for step in before:
+        ours.process(batch_of(step))
+        model.process(step)
+    ours.advance_watermark(watermark)
+    model.advance(watermark)
+    store = SnapshotFolder("task", fs._MockFileSystem())
+    ours.backend.snapshot(1).write(store)
+    backend = KeyedStateBackend.restore([(store, 1)])
+    again = operator(window, aggregates=AGGREGATES, backend=backend)
+    again.advance_watermark(watermark)
+    for step in after:
+        results, late = model.process(step)
+        output = again.process(batch_of(step))
+        assert sorted(rows_of(output.late), key=repr) == sorted(late, key=repr)
+        assert sorted(rows_of(output.results), key=repr) == results
+    assert check_order(again.advance_watermark(100).results, name) == model.advance(100)
+
+
+def test_times_are_timestamps_and_results_too():
+    schema = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("x", pa.float64())])
+    times = pa.array([-1, 999, 1000, 1_000_000], pa.int64()).view(pa.timestamp("us", "UTC"))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([1, 1, 1, 1]), times, pa.array([0.5, 1.5, math.nan, None])], schema=schema
+    )
+    ours = WindowOperator(
+        schema,
+        keys=["k"],
+        time="t",
+        window=TumblingWindow(ms(1)),
+        aggregates=[Aggregate("sum", "x")],
+    )
+    ours.process(batch)
+    results = ours.advance_watermark(5000).results
+    assert results.schema.field("window_start").type == pa.timestamp("ms", "UTC")
+    assert results["window_start"].view(pa.int64()).to_pylist() == [-1, 0, 1, 1000]
+    assert results["sum_x"].to_pylist()[:2] == [0.5, 1.5]
+    assert math.isnan(results["sum_x"].to_pylist()[2])
+    assert results["sum_x"].to_pylist()[3] is None
+
+
+def test_a_function_is_called_once_per_batch_of_windows():
+    called = []
+
+    def count(windows):
+        called.append(windows.num_rows)
+        return windows.select(["user"])
+
+    ours = operator(TumblingWindow(ms(1)), function=count)
+    ours.process(batch_of([(str(n % 50), n, n) for n in range(500)]))
+    ours.advance_watermark(1000)
+    assert called == [0, 500]
+
+
+def test_arguments_are_checked():
+    window = TumblingWindow(ms(5))
+    with pytest.raises(UnknownColumnError, match="'prize'"):
+        operator(window, aggregates=[Aggregate("sum", "prize")])
+    with pytest.raises(UnknownColumnError, match="'when'"):
+        WindowOperator(SCHEMA, keys=["user"], time="when", window=window, aggregates=AGGREGATES)
+    with pytest.raises(StateError, match="aggregates or a function"):
+        operator(window)
+    with pytest.raises(StateError, match="aggregates or a function"):
+        operator(window, aggregates=AGGREGATES, function=lambda windows: windows)
+    with pytest.raises(StateError, match="a sum of type string"):
+        operator(window, aggregates=[Aggregate("sum", "user")])
+    with pytest.raises(StateError, match="negative"):
+        operator(window, aggregates=AGGREGATES, allowed_lateness=ms(-1))
+    with pytest.raises(StateError, match="other keys"):
+        operator(window, aggregates=AGGREGATES, backend=KeyedStateBackend(SCHEMA))
+    for wrong in (
+        lambda: TumblingWindow(ms(0)),
+        lambda: SlidingWindow(ms(5), ms(0)),
+        lambda: SessionWindow(ms(-1)),
+    ):
+        with pytest.raises(StateError, match="less than a millisecond"):
+            wrong()
+    with pytest.raises(StateError, match="not known"):
+        Aggregate("median", "price")
+    with pytest.raises(StateError, match="of no column"):
+        Aggregate("sum")
+    ours = operator(window, aggregates=AGGREGATES)
+    with pytest.raises(SchemaMismatchError, match="another schema"):
+        ours.process(pa.record_batch({"user": ["a"]}))
+    with pytest.raises(StateError, match="has no time"):
+        ours.process(batch_of([("a", None, 1)]))
