@@ -4,6 +4,17 @@ numpy is imported here and nowhere else in the package: Spark's Python workers h
 needs pandas.
 """
 
+from importlib.util import find_spec
+
+from headgate.errors import PackageNotFound
+
+if find_spec("numpy") is None:
+    raise PackageNotFound(
+        "headgate.stream needs numpy, which is not installed",
+        asked="import headgate.stream",
+        remedy='pip install "headgate[stream]" · pip install numpy',
+    )
+
 from headgate.stream.aggregates import Aggregate
 from headgate.stream.backend import KeyedStateBackend
 from headgate.stream.descriptors import (
