@@ -46,31 +46,23 @@ def test_spec_9_11_many_gates_that_connect_at_once_share_one_connection(environm
     assert address.port == partition.address(99).port
 
 
-class Twice(wire.Producer):
-    """A fake producer that drops its first connection and serves its second one."""
+def end_of_nothing(link, channel):
+    link.send_frames(wire.end(0, 0, 0, channel=channel, sequence=0))
 
-    def __init__(self, when, part):
-        self.when = when
-        super().__init__(SECRET, part)
+
+class Twice(wire.Producer):
+    """A fake producer that ends its first connection, and serves its second one."""
 
     def _serve(self):
-        if self.when == "before the handshake":
-            sock, _ = self._listener.accept()
-            sock.close()
-        else:
-            # 2: SHUT_RDWR
-            second, self._part = self._part, lambda link, channel: link.shutdown(2)
-            super()._serve()
-            self._part = second
+        # 2: SHUT_RDWR
+        second, self._part = self._part, lambda link, channel: link.shutdown(2)
+        super()._serve()
+        self._part = second
         super()._serve()
 
 
-@pytest.mark.parametrize("when", ["before the handshake", "after the request"])
-def test_spec_9_11_a_channel_after_a_failed_connection_dials_anew(environment, when):
-    def part(link, channel):
-        link.send_frames(wire.end(0, 0, 0, channel=channel, sequence=0))
-
-    fake = Twice(when, part)
+def test_spec_9_11_a_channel_after_a_failed_connection_dials_anew(environment):
+    fake = Twice(SECRET, end_of_nothing)
     consumer = environment()
     address = fake_address(fake, schema=None)
     first = consumer.create_input_gate([address])
@@ -79,6 +71,25 @@ def test_spec_9_11_a_channel_after_a_failed_connection_dials_anew(environment, w
     first.close()
     second = consumer.create_input_gate([address])
     assert Task(lambda: list(hg.RecordReader(second, serializer="bytes"))).result() == []
+    consumer.close()
+    fake.close()
+
+
+class Crowded(wire.Producer):
+    """A fake producer that closes three connections before their handshake, and serves the next one."""
+
+    def _serve(self):
+        for _ in range(3):
+            sock, _ = self._listener.accept()
+            sock.close()
+        super()._serve()
+
+
+def test_a_connection_that_is_closed_before_the_handshake_is_dialed_again(environment):
+    fake = Crowded(SECRET, end_of_nothing)
+    consumer = environment()
+    gate = consumer.create_input_gate([fake_address(fake, schema=None)])
+    assert Task(lambda: list(hg.RecordReader(gate, serializer="bytes"))).result() == []
     consumer.close()
     fake.close()
 

@@ -289,7 +289,7 @@ def test_the_secret_is_nowhere_to_be_read(environment):
     address = partition.address(0)
     gate = stranger.create_input_gate([address])
     reader = hg.RecordReader(gate)
-    error = Task(next, reader).error(5)
+    error = Task(next, reader).error()
     assert isinstance(error, hg.errors.HandshakeError)
     for thing in (producer, partition, writer, gate, reader, address, error, producer.stats()):
         for text in (repr(thing), str(thing), str(getattr(thing, "__dict__", ""))):

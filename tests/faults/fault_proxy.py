@@ -77,6 +77,11 @@ class FaultProxy:
         return self.state.struck
 
     @property
+    def dialed(self):
+        """Number of connections that were forwarded so far."""
+        return len(self._threads) - 1
+
+    @property
     def connections(self):
         """Number of connections that are forwarded now."""
         return sum(thread.is_alive() for thread in self._threads[1:])

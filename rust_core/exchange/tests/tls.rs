@@ -6,6 +6,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::thread;
 
 use headgate_exchange::{Config, ExchangeError, Tls, TlsFiles};
 use rcgen::{
@@ -76,11 +77,16 @@ fn read(producer: &TlsFiles, consumer: &TlsFiles) -> Result<Vec<i64>, ExchangeEr
     keys
 }
 
-fn refused(producer: &TlsFiles, consumer: &TlsFiles) -> String {
-    match read(producer, consumer) {
-        Err(error @ ExchangeError::Tls { .. }) => error.to_string(),
-        other => panic!("{other:?}"),
-    }
+/// Returns the errors of readers whose connections are refused. They read at the same time, since each one
+/// dials again until its deadline.
+fn refused<const N: usize>(pairs: [(&TlsFiles, &TlsFiles); N]) -> [String; N] {
+    thread::scope(|scope| {
+        let reading = pairs.map(|(producer, consumer)| scope.spawn(|| read(producer, consumer)));
+        reading.map(|reading| match reading.join().unwrap() {
+            Err(error @ ExchangeError::Tls { .. }) => error.to_string(),
+            other => panic!("{other:?}"),
+        })
+    })
 }
 
 #[test]
@@ -96,9 +102,9 @@ fn a_certificate_of_another_authority_is_refused_on_both_sides() {
     let right = ours.files("right", NOW);
     // It trusts our authority, and shows a certificate of another one.
     let stranger = TlsFiles { ca: ours.ca(), ..theirs.files("stranger", NOW) };
-    assert!(refused(&stranger, &right).contains("UnknownIssuer"));
+    let [found, told] = refused([(&stranger, &right), (&right, &stranger)]);
+    assert!(found.contains("UnknownIssuer"), "{found}");
     // The producer refuses it, and says so by an alert.
-    let told = refused(&right, &stranger);
     assert!(told.contains("UnknownCA") || told.contains("DecryptError"), "{told}");
 }
 
@@ -106,12 +112,12 @@ fn a_certificate_of_another_authority_is_refused_on_both_sides() {
 fn expired_and_early_certificates_are_refused_on_both_sides() {
     let authority = Authority::new("ours");
     let right = authority.files("right", NOW);
-    for (years, reason) in [(LONG_AGO, "expired"), (LATER, "not valid yet")] {
-        let wrong = authority.files("wrong", years);
-        let found = refused(&wrong, &right);
-        assert!(found.contains(reason), "{found}");
-        refused(&right, &wrong);
-    }
+    let expired = authority.files("expired", LONG_AGO);
+    let early = authority.files("early", LATER);
+    let pairs = [(&expired, &right), (&early, &right), (&right, &expired), (&right, &early)];
+    let [of_expired, of_early, ..] = refused(pairs);
+    assert!(of_expired.contains("expired"), "{of_expired}");
+    assert!(of_early.contains("not valid yet"), "{of_early}");
 }
 
 #[test]

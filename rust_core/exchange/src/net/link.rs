@@ -47,8 +47,14 @@ pub(crate) trait Link {
     /// The stream of one connection.
     type Stream: Stream;
 
-    /// Opens a stream to this peer that reports its events under `token`.
-    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Self::Stream>;
+    /// Opens a stream to this peer that reports its events under `token`: one within the host if
+    /// `tries_same_host`, and the peer is there.
+    fn dial(
+        &mut self,
+        peer: SocketAddr,
+        token: usize,
+        tries_same_host: bool,
+    ) -> Result<Self::Stream>;
 
     /// Makes an accepted stream report its events under `token`.
     fn register(&mut self, stream: &mut Self::Stream, token: usize) -> io::Result<()>;

@@ -28,6 +28,7 @@ mod newcomers;
 mod outbox;
 mod peer_error;
 mod peers;
+mod redial;
 mod requests;
 mod same_host;
 mod sending;

@@ -50,11 +50,14 @@ pub(crate) fn broken(role: Role, peer: SocketAddr, error: &io::Error) -> Exchang
     if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         return ExchangeError::Tls { peer, detail: tls_detail(role, tls) };
     }
-    if role == Role::Dialed && error.kind() == ErrorKind::UnexpectedEof {
-        return ended(role, peer);
-    }
     if role == Role::Dialed {
-        return ExchangeError::Connect { peer, detail: error.to_string() };
+        return match error.kind() {
+            ErrorKind::UnexpectedEof
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset => ended(role, peer),
+            _ => ExchangeError::Connect { peer, detail: error.to_string() },
+        };
     }
     let name = format!("{} {peer}", role.name());
     let detail = match error.kind() {

@@ -23,6 +23,7 @@ use crate::net::loans::Outstanding;
 use crate::net::mailbox::{Command, FIRST_CONNECTION};
 use crate::net::newcomers::{Newcomers, Source, Standing};
 use crate::net::outbox::Outbox;
+use crate::net::redial::{Dial, Redial};
 use crate::net::sockets::Sockets;
 
 /// The connections of one environment.
@@ -35,6 +36,8 @@ pub(crate) struct Peers<L: Link> {
     newcomers: Newcomers,
     /// Buffers that peers may still read, by the token of the ended connection.
     outstanding: BTreeMap<usize, Outstanding>,
+    /// The connections that are dialed again, by token. Their channels wait meanwhile.
+    redials: BTreeMap<usize, Redial>,
     /// The connection to each peer that this process reads from.
     dialed: HashMap<SocketAddr, usize>,
     /// The connection each channel is read on.
@@ -56,6 +59,7 @@ impl<L: Link> Peers<L> {
             next_token: FIRST_CONNECTION,
             newcomers: Newcomers::new(),
             outstanding: BTreeMap::new(),
+            redials: BTreeMap::new(),
             dialed: HashMap::new(),
             channels: HashMap::new(),
             local_requests: Vec::new(),
@@ -73,6 +77,11 @@ impl<L: Link> Peers<L> {
         self.connections.is_empty()
     }
 
+    /// Returns the time at which the next connection is dialed again.
+    pub(crate) fn next_redial(&self) -> Option<Instant> {
+        self.redials.values().map(|redial| redial.at).min()
+    }
+
     /// Returns true if a connection may have bytes to read.
     pub(crate) fn is_readable(&self) -> bool {
         self.connections.values().any(|connection| connection.transport.is_readable())
@@ -85,6 +94,7 @@ impl<L: Link> Peers<L> {
             .values()
             .filter_map(Connection::deadline)
             .chain(local)
+            .chain(self.next_redial())
             .chain(self.round)
             .min()
     }
@@ -96,8 +106,7 @@ impl<L: Link> Peers<L> {
                 match self.dial(peer, process, now) {
                     Ok(token) => {
                         self.channels.insert(channel.id(), token);
-                        let connection = self.connections.get_mut(&token).expect("just dialed");
-                        let (client, outbox) = connection.client().expect("just dialed");
+                        let (client, outbox) = self.client_at(token).expect("just dialed");
                         client.open(channel, request, outbox);
                     }
                     Err(error) => channel.fail(error),
@@ -153,7 +162,16 @@ impl<L: Link> Peers<L> {
         &mut self,
         channel: ChannelId,
     ) -> Option<(&mut PartitionRequestClient, &mut Outbox)> {
-        self.connections.get_mut(self.channels.get(&channel)?)?.client()
+        self.client_at(*self.channels.get(&channel)?)
+    }
+
+    fn client_at(&mut self, token: usize) -> Option<(&mut PartitionRequestClient, &mut Outbox)> {
+        match self.connections.get_mut(&token) {
+            Some(connection) => connection.client(),
+            None => {
+                self.redials.get_mut(&token).map(|redial| (&mut redial.client, &mut redial.outbox))
+            }
+        }
     }
 
     fn dial(&mut self, peer: SocketAddr, process: [u8; 16], now: Instant) -> Result<usize> {
@@ -162,11 +180,46 @@ impl<L: Link> Peers<L> {
         }
         let token = self.next_token;
         self.next_token += 1;
-        let stream = self.link.dial(peer, token)?;
-        let connection = Connection::dial(token, stream, peer, process, &self.context, now)?;
-        self.connections.insert(token, connection);
+        self.open(token, Dial::new(peer, process, now), &mut PartitionRequestClient::default())?;
         self.dialed.insert(peer, token);
         Ok(token)
+    }
+
+    /// Opens a connection; takes the client unless that fails.
+    fn open(
+        &mut self,
+        token: usize,
+        dial: Dial,
+        client: &mut PartitionRequestClient,
+    ) -> Result<()> {
+        let stream = self.link.dial(dial.peer, token, dial.tries_same_host)?;
+        let connection = Connection::dial(token, stream, dial, client, &self.context)?;
+        self.connections.insert(token, connection);
+        Ok(())
+    }
+
+    /// Opens the connections whose time to be dialed again has come.
+    fn redial(&mut self, now: Instant) {
+        let due = self.redials.iter().filter(|(_, redial)| redial.at <= now);
+        let due: Vec<_> = due.map(|(token, _)| *token).collect();
+        for token in due {
+            let Some(Redial { dial, mut client, .. }) = self.redials.remove(&token) else {
+                continue;
+            };
+            let peer = dial.peer;
+            if let Err(error) = self.open(token, dial, &mut client) {
+                self.forget(token, peer);
+                client.fetch.disconnected(&error);
+            }
+        }
+    }
+
+    /// Makes the next channel to a peer dial anew.
+    fn forget(&mut self, token: usize, peer: SocketAddr) {
+        if self.dialed.get(&peer) == Some(&token) {
+            self.dialed.remove(&peer);
+        }
+        self.channels.retain(|_, on| *on != token);
     }
 
     /// Accepts a connection; drops it if it cannot be set up.
@@ -205,7 +258,7 @@ impl<L: Link> Peers<L> {
             }
         }
         for (token, cause) in broken {
-            self.disconnect(token, &cause);
+            self.disconnect(token, &cause, now);
         }
         // Only now, since one that would be closed may have proved itself in this round.
         for token in named {
@@ -214,7 +267,8 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Ends handshakes that took too long, and requests whose partition has not appeared in time.
+    /// Ends handshakes that took too long, and requests whose partition has not appeared in time. Dials
+    /// again what is due.
     pub(crate) fn expire(&mut self, now: Instant) {
         let expired =
             |c: &Connection<L::Stream>| c.deadline().is_some_and(|deadline| deadline <= now);
@@ -225,8 +279,9 @@ impl<L: Link> Peers<L> {
             }
         }
         for (token, cause) in late {
-            self.disconnect(token, &cause);
+            self.disconnect(token, &cause, now);
         }
+        self.redial(now);
         for (_, id, request) in self.local_requests.extract_if(.., |(at, ..)| *at <= now) {
             let listener: Arc<dyn PartitionListener> = Arc::<LocalRequest>::clone(&request);
             self.context.partitions.forget(id, &listener);
@@ -257,13 +312,13 @@ impl<L: Link> Peers<L> {
         }
         if ends {
             self.monitor.end_round();
-            self.drop_silent();
+            self.drop_silent(now);
         }
         let next = (!self.connections.is_empty()).then_some(now + HEARTBEAT_INTERVAL);
         self.round = next.filter(|_| !self.monitor.is_idle());
     }
 
-    fn drop_silent(&mut self) {
+    fn drop_silent(&mut self, now: Instant) {
         let mut lost = Vec::new();
         for (token, connection) in &mut self.connections {
             if let Some(silence) = self.monitor.silence(*token as u64) {
@@ -273,22 +328,23 @@ impl<L: Link> Peers<L> {
             }
         }
         for (token, cause) in lost {
-            self.disconnect(token, &cause);
+            self.disconnect(token, &cause, now);
         }
     }
 
-    fn disconnect(&mut self, token: usize, cause: &ExchangeError) {
+    fn disconnect(&mut self, token: usize, cause: &ExchangeError, now: Instant) {
         let Some(mut connection) = self.connections.remove(&token) else {
             return;
         };
-        if self.dialed.get(&connection.peer()) == Some(&token) {
-            self.dialed.remove(&connection.peer());
-        }
-        self.channels.retain(|_, on| *on != token);
         self.monitor.unmonitor(token as u64);
         self.newcomers.left(token);
         fail_point!("connection.ended");
         L::close(connection.transport.stream_mut());
+        if let Some(redial) = connection.redial(cause, now) {
+            self.redials.insert(token, redial);
+            return;
+        }
+        self.forget(token, connection.peer());
         let outstanding = connection.disconnected(cause);
         self.watch(token, outstanding);
     }
@@ -316,9 +372,10 @@ impl<L: Link> Peers<L> {
         false
     }
 
-    /// Sends a goodbye on every connection to a producer.
+    /// Sends a goodbye on every connection to a producer, and dials no more.
     pub(crate) fn say_goodbye(&mut self) {
         fail_point!("connection.goodbye");
+        self.redials.clear();
         for connection in self.connections.values_mut() {
             connection.say_goodbye();
         }

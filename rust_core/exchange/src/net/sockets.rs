@@ -65,13 +65,14 @@ impl Sockets {
 impl Link for Sockets {
     type Stream = Socket;
 
-    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<Socket> {
+    fn dial(&mut self, peer: SocketAddr, token: usize, tries_same_host: bool) -> Result<Socket> {
         let failed = |error: io::Error| {
             let exhausted =
                 descriptors::exhausted(format_args!("cannot connect to {peer}"), &error);
             exhausted.unwrap_or_else(|| ExchangeError::Connect { peer, detail: error.to_string() })
         };
-        let near = if self.same_host { SameHost::connect(peer) } else { None };
+        let near = self.same_host && tries_same_host;
+        let near = if near { SameHost::connect(peer) } else { None };
         let mut socket = match near {
             Some(near) => Socket::SameHost(near),
             None => {

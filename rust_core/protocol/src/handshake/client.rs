@@ -14,6 +14,8 @@ pub struct ClientHandshake {
     nonce: [u8; 32],
     inbox: Inbox,
     state: State,
+    /// True once the server has proved itself.
+    server_proved: bool,
 }
 
 impl ClientHandshake {
@@ -32,7 +34,14 @@ impl ClientHandshake {
         }
         .encode();
         let state = State::AwaitChallenge { hello: hello.clone() };
-        (Self { key, config, nonce, inbox: Inbox::default(), state }, hello)
+        let inbox = Inbox::default();
+        (Self { key, config, nonce, inbox, state, server_proved: false }, hello)
+    }
+
+    /// Returns true once the server has proved itself. A REJECT before it may be anyone's.
+    #[must_use]
+    pub const fn has_server_proved(&self) -> bool {
+        self.server_proved
     }
 
     /// Makes all proofs cover these bytes, which only the two ends of the stream below know. Both sides
@@ -76,6 +85,7 @@ impl ClientHandshake {
         if !self.key.verify(Prover::Server, &transcript, &proof) {
             return Err(HandshakeError::Refused { cause: Refusal::Proof });
         }
+        self.server_proved = true;
         let max_segment = challenge.max_segment.min(self.config.max_segment);
         if max_segment == 0 {
             return Err(HandshakeError::ZeroSegment);

@@ -1,6 +1,7 @@
 //! The handshake of a connection, on the side that dialed and on the side that accepted.
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use headgate_protocol::{ClientHandshake, HandshakeError, Peer, ServerHandshake, Step};
 
@@ -8,22 +9,24 @@ use crate::error::{ExchangeError, Result};
 use crate::net::context::Context;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error;
+use crate::net::redial::Dial;
 use crate::random::random;
 
 /// The handshake of a connection that this process dialed.
 pub(super) struct Dialing {
     handshake: ClientHandshake,
-    /// The process that should answer; another one may own the port by now.
-    process: [u8; 16],
+    pub(super) dial: Dial,
+    /// True once a peer that has proved itself refused this process, or is the wrong one.
+    is_refused: bool,
 }
 
 impl Dialing {
-    pub(super) fn start(process: [u8; 16], context: &Context, outbox: &mut Outbox) -> Result<Self> {
+    pub(super) fn start(dial: Dial, context: &Context, outbox: &mut Outbox) -> Result<Self> {
         fail_point!("handshake.dialed", error => return Err(error));
         let (handshake, hello) =
             ClientHandshake::start(context.key.clone(), context.handshake, random()?);
         outbox.push(hello);
-        Ok(Self { handshake, process })
+        Ok(Self { handshake, dial, is_refused: false })
     }
 
     /// Makes the proofs cover the encrypted session below.
@@ -38,13 +41,31 @@ impl Dialing {
         peer: SocketAddr,
         outbox: &mut Outbox,
     ) -> Result<Option<Peer>> {
-        let proved = advance(self.handshake.handle(input), outbox)
-            .map_err(|error| peer_error::refused(&error, peer))?;
-        if proved.is_some_and(|proved| proved.process != self.process) {
+        let step = self.handshake.handle(input);
+        self.is_refused = step.is_err() && self.handshake.has_server_proved();
+        let proved = advance(step, outbox).map_err(|error| peer_error::refused(&error, peer))?;
+        if proved.is_some_and(|proved| proved.process != self.dial.process) {
+            self.is_refused = true;
             let detail = "another process answers at this address".to_owned();
             return Err(ExchangeError::Handshake { peer, detail });
         }
         Ok(proved)
+    }
+
+    /// Returns the next attempt and its time, after the connection has ended for this cause.
+    pub(super) fn again(
+        &self,
+        cause: &ExchangeError,
+        was_same_host: bool,
+        now: Instant,
+    ) -> Option<(Dial, Instant)> {
+        use ExchangeError::{Handshake, Tls, Version};
+        // All other causes are the kernel's, or of this process; but TCP may do where a Unix socket fails.
+        let is_of_peer = matches!(cause, Handshake { .. } | Tls { .. } | Version { .. });
+        if self.is_refused || !(is_of_peer || was_same_host) {
+            return None;
+        }
+        self.dial.again(cause, was_same_host, now)
     }
 }
 

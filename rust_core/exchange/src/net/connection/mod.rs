@@ -24,6 +24,7 @@ use crate::net::loans::Outstanding;
 use crate::net::newcomers::Standing;
 use crate::net::outbox::Outbox;
 use crate::net::peer_error;
+use crate::net::redial::{Dial, HANDSHAKE_TIMEOUT, Redial};
 use crate::net::serve::Serve;
 use crate::net::traffic::Counted;
 use crate::net::wire_error;
@@ -34,9 +35,6 @@ use phase::Phase;
 use pulse::Pulse;
 use transport::Transport;
 
-/// Time in which a peer must prove itself. It exceeds the time for which a process may be stopped
-/// without being taken for lost, since either end may be stopped during the handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(12);
 /// Bytes read ahead for headers; payloads beyond it go straight into their segments.
 const STAGING: usize = 4096;
 /// Bytes read from one connection before the others get their turn.
@@ -58,18 +56,19 @@ pub(crate) struct Connection<S> {
 }
 
 impl<S: Stream> Connection<S> {
+    /// Begins the handshake over a stream that was dialed. Takes the client unless that fails.
     pub(crate) fn dial(
         token: usize,
         stream: S,
-        peer: SocketAddr,
-        process: [u8; 16],
+        dial: Dial,
+        client: &mut PartitionRequestClient,
         context: &Context,
-        now: Instant,
     ) -> Result<Self> {
         let mut outbox = Outbox::default();
-        let dialing = Dialing::start(process, context, &mut outbox)?;
-        let phase = Phase::Dialing(dialing, PartitionRequestClient::default());
-        Ok(Self::new(token, stream, peer, phase, outbox, now))
+        let (peer, deadline) = (dial.peer, dial.deadline);
+        let dialing = Dialing::start(dial, context, &mut outbox)?;
+        let phase = Phase::Dialing(dialing, std::mem::take(client));
+        Ok(Self::new(token, stream, peer, phase, outbox, deadline))
     }
 
     pub(crate) fn accept(
@@ -80,7 +79,8 @@ impl<S: Stream> Connection<S> {
         now: Instant,
     ) -> Result<Self> {
         let phase = Phase::Answering(Answering::new(context)?);
-        Ok(Self::new(token, stream, peer, phase, Outbox::default(), now))
+        let deadline = now + HANDSHAKE_TIMEOUT;
+        Ok(Self::new(token, stream, peer, phase, Outbox::default(), deadline))
     }
 
     fn new(
@@ -89,7 +89,7 @@ impl<S: Stream> Connection<S> {
         peer: SocketAddr,
         phase: Phase,
         outbox: Outbox,
-        now: Instant,
+        handshake_deadline: Instant,
     ) -> Self {
         Self {
             token,
@@ -99,7 +99,7 @@ impl<S: Stream> Connection<S> {
             outbox,
             staging: vec![0; STAGING].into_boxed_slice(),
             unproved: MAX_HANDSHAKE_LEN,
-            handshake_deadline: now + HANDSHAKE_TIMEOUT,
+            handshake_deadline,
             pulse: Pulse::default(),
             counted: None,
         }
@@ -340,9 +340,22 @@ impl<S: Stream> Connection<S> {
             serve.expire(now, outbox);
             return self.flush(context);
         }
+        let earlier = match &mut self.phase {
+            Phase::Dialing(dialing, _) => dialing.dial.failure.take(),
+            _ => None,
+        };
         let seconds = HANDSHAKE_TIMEOUT.as_secs();
         let detail = format!("no proof within {seconds} s");
-        Err(ExchangeError::Handshake { peer: self.peer, detail })
+        Err(earlier.unwrap_or(ExchangeError::Handshake { peer: self.peer, detail }))
+    }
+
+    /// Returns the dial that takes the place of this connection, which has ended for this cause before
+    /// its peer proved itself; `None` if the cause is final.
+    pub(crate) fn redial(&mut self, cause: &ExchangeError, now: Instant) -> Option<Redial> {
+        let Phase::Dialing(dialing, client) = &mut self.phase else { return None };
+        let was_same_host = self.transport.stream_mut().is_same_host();
+        let (dial, at) = dialing.again(cause, was_same_host, now)?;
+        Some(Redial { dial, at, client: std::mem::take(client), outbox: Outbox::default() })
     }
 
     /// Ends all channels with this cause; returns the buffers that the peer may still read.

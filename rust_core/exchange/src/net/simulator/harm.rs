@@ -40,6 +40,7 @@ pub(super) enum FrameKind {
 
 impl FrameKind {
     pub(super) const BUFFER: Self = Self::Frame(0);
+    pub(super) const HELLO: Self = Self::Handshake(1);
     /// A buffer that holds the end of a partition. No frame has this id on the wire.
     pub(super) const END: Self = Self::Frame(11);
 }

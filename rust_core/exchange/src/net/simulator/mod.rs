@@ -11,6 +11,7 @@ mod instructions;
 mod plan;
 mod process;
 mod reading;
+mod redialing;
 mod stream_contract;
 mod wire;
 mod world;

@@ -96,6 +96,11 @@ impl Process {
         worked
     }
 
+    /// Returns the time at which a connection is dialed again.
+    pub(super) fn next_redial(&self) -> Option<Instant> {
+        self.peers.as_ref()?.next_redial()
+    }
+
     /// Drops the connections that have not ended by themselves.
     pub(super) fn forget_peers(&mut self) {
         self.peers = None;

@@ -40,7 +40,7 @@ fn sockets(same_host: bool) -> Pair<Sockets> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it listens");
     let near = same_host.then(|| same_host::listen(address).expect("the name is free"));
-    let dialed = link.dial(address, 1).expect("somebody listens");
+    let dialed = link.dial(address, 1, true).expect("somebody listens");
     let mut accepted = match near {
         Some(near) => {
             near.set_nonblocking(false).expect("a socket can block");
@@ -70,7 +70,7 @@ fn pipes(same_host: bool) -> Pair<SimLink> {
     let net = Rc::new(RefCell::new(Net::new(2, CAPACITY, same_host)));
     let link = |process| SimLink { net: Rc::clone(&net), process };
     let (mut near, mut far) = (link(0), link(1));
-    let dialed = near.dial(address_of(1), 1).expect("process 1 accepts");
+    let dialed = near.dial(address_of(1), 1, true).expect("process 1 accepts");
     let (mut accepted, _) = far.accept().expect("process 0 dialed");
     far.register(&mut accepted, 2).expect("not registered before");
     let arrive = move || {

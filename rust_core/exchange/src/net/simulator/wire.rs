@@ -102,13 +102,15 @@ struct Wire {
     /// The pipe that each end reads.
     pipes: [Pipe; 2],
     broken: Option<ErrorKind>,
+    /// True if it carries descriptors.
+    same_host: bool,
 }
 
 /// All connections of a schedule, including ended ones.
 pub(super) struct Net {
     /// Bytes that a pipe holds before its writer must wait.
     capacity: usize,
-    /// True if the connections carry descriptors.
+    /// True if connections carry descriptors, unless TCP is asked for.
     pub(super) same_host: bool,
     /// Per process, the tokens of ended connections with buffers still on loan.
     watched: Vec<Vec<usize>>,
@@ -254,8 +256,9 @@ impl SimLink {
 impl Link for SimLink {
     type Stream = SimStream;
 
-    fn dial(&mut self, peer: SocketAddr, token: usize) -> Result<SimStream> {
+    fn dial(&mut self, peer: SocketAddr, token: usize, tries_same_host: bool) -> Result<SimStream> {
         let mut net = self.net.borrow_mut();
+        let same_host = net.same_host && tries_same_host;
         let to = process_at(peer);
         let refused = net.closed[to].then_some(ErrorKind::ConnectionRefused);
         let wire = net.wires.len();
@@ -268,6 +271,7 @@ impl Link for SimLink {
             ],
             pipes,
             broken: refused,
+            same_host,
         });
         if refused.is_none() {
             net.waiting[to].push_back(wire);
@@ -315,7 +319,7 @@ impl SimStream {
 
 impl Stream for SimStream {
     fn is_same_host(&self) -> bool {
-        self.net.borrow().same_host
+        self.net.borrow().wires[self.wire].same_host
     }
 
     /// Reads end ahead of a descriptor.

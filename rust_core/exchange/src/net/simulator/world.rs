@@ -253,7 +253,7 @@ impl World {
     }
 
     /// Adds the next channel of a gate; seals the gate after the last one.
-    fn add_channel(&mut self, number: usize) -> bool {
+    pub(super) fn add_channel(&mut self, number: usize) -> bool {
         let gate = &mut self.gates[number];
         let planned = &self.plan.gates[number];
         if gate.outcome.is_some() {
@@ -287,7 +287,7 @@ impl World {
         true
     }
 
-    /// Takes all possible steps in turn, until none is left.
+    /// Takes all possible steps in turn, until none is left. Time passes only up to the next attempt to dial.
     pub(super) fn settle(&mut self, rng: &mut TestRng) {
         loop {
             let mut worked = false;
@@ -317,7 +317,9 @@ impl World {
                 worked |= process.wake(self.now, rng);
             }
             if !worked {
-                return;
+                let redials = self.processes.iter().filter_map(Process::next_redial);
+                let Some(next) = redials.min() else { return };
+                self.now = self.now.max(next);
             }
         }
     }

@@ -173,6 +173,28 @@ fn refusals_look_alike() {
 }
 
 #[test]
+fn a_client_tells_the_word_of_a_proved_server_from_anyones() {
+    let [ours, other] = [key(&SERVER), Key::derive(&[9; 32], &EXCHANGE, CLIENT.run, CLIENT.epoch)];
+    let (_, hello) = client(CLIENT);
+    let challenge = |key| {
+        let mut server = ServerHandshake::new(key, SERVER, [0x52; 32]);
+        sent(server.handle(&mut hello.as_slice()))
+    };
+    let unproved =
+        [hex(REFUSED), challenge(other), b"SSH".to_vec(), challenge(ours.clone())[..90].to_vec()];
+    for bytes in unproved {
+        let (mut client, _) = client(CLIENT);
+        let _ = client.handle(&mut bytes.as_slice());
+        assert!(!client.has_server_proved(), "{bytes:?}");
+    }
+    let (mut client, _) = client(CLIENT);
+    sent(client.handle(&mut challenge(ours).as_slice()));
+    assert!(client.has_server_proved());
+    assert_eq!(client.handle(&mut hex(REFUSED).as_slice()), refused(Refusal::ByPeer));
+    assert!(client.has_server_proved());
+}
+
+#[test]
 fn another_protocol_is_detected_at_its_first_byte() {
     assert_eq!(server(SERVER).handle(&mut b"G".as_slice()), Err(HandshakeError::BadMagic));
     assert_eq!(server(SERVER).handle(&mut b"HDGX".as_slice()), Err(HandshakeError::BadMagic));

@@ -18,7 +18,7 @@ pub(super) fn lies_to_a_producer(rng: &mut TestRng, tally: &mut Tally) {
     let (partition, other) = (scene.partition(VICTIM), scene.partition(VICTIM));
     let gate = scene.gate(HONEST, &scene.address(VICTIM, &other));
     let mut beside = Beside::new(other, gate);
-    let stream = scene.link.dial(address_of(VICTIM), 1).expect("the victim listens");
+    let stream = scene.link.dial(address_of(VICTIM), 1, true).expect("the victim listens");
     let mut peer = Hostile::new(stream);
     let (key, config) = Hostile::config();
     let (mut client, hello) = ClientHandshake::start(key, config, rng.random());
