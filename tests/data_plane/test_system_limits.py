@@ -15,21 +15,20 @@ blocking = environment.create_result_partition(1, kind="blocking")
 partition = environment.create_result_partition(1)
 with hg.RecordWriter(blocking, serializer="bytes", buffer_timeout=-1) as writer:
     writer.emit(bytes(100))
-gate = environment.create_input_gate()
-gate.add_channel(hg.ChannelAddress("localhost", 1, blocking.id, 0, environment.process_id))
+gate = environment.create_input_gate(sealed=False)
+address = hg.ChannelAddress("localhost", 1, blocking.id, 0, environment.process_id)
 if os.getuid() == 0:
     os.setuid(65534)
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 try:
     {use}
-except hg.errors.SystemLimitError as error:
-    assert isinstance(error, OSError)
+except hg.HeadgateError as error:
     print(error)
 """
 USES = {
     "headgate-io": "partition.address(0)",
     "headgate-flusher": 'hg.RecordWriter(partition, serializer="bytes", buffer_timeout=1.0)',
-    "headgate-spill": 'next(iter(hg.RecordReader(gate, serializer="bytes")))',
+    "headgate-spill": 'gate.add_channel(address); next(iter(hg.RecordReader(gate, serializer="bytes")))',
     "headgate-beat": "HeartbeatManager()",
 }
 
@@ -38,6 +37,7 @@ USES = {
 def test_a_refused_thread_is_named_with_the_limits(thread):
     command = [sys.executable, "-c", LIMITED.format(use=USES[thread])]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
     first, facts, remedy, more = done.stdout.splitlines()
     assert first.startswith("[HG-1004] cannot start the ")
     assert thread in first
