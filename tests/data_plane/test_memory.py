@@ -1,5 +1,7 @@
 """Bounded memory: back-pressure, kept batches, wide rows, pools that are too small, statistics."""
 
+import subprocess
+import sys
 import time
 
 import pyarrow as pa
@@ -198,6 +200,35 @@ def test_a_pool_too_small_for_a_gate_says_the_numbers(environment):
     assert "memory=" in text
     # The refused gate holds no segments.
     consumer.create_result_partition(3).close()
+
+
+#: Emits when the address space has no room for another segment.
+NO_ROOM = """
+import resource
+import headgate as hg
+environment = hg.ShuffleEnvironment(memory="512m", segment_size="64m")
+partition = environment.create_result_partition(1)
+writer = hg.RecordWriter(partition, serializer="bytes", buffer_timeout=-1)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (48 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    writer.emit(b"x")
+except hg.errors.PoolTooSmallError as error:
+    print(limit >> 10, error)
+"""
+
+
+def test_memory_that_the_kernel_refuses_is_an_error_with_pool_and_limits():
+    command = [sys.executable, "-c", NO_ROOM]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
+    limit, text = done.stdout.split(" ", 1)
+    assert "no memory for the result partition: " in text
+    assert f"another segment of {64 << 20} bytes" in text
+    assert "0 of 8 segments in its pool, 0 of 8 in all" in text
+    assert f"ulimit -v (address space): {limit} KiB" in text
+    assert "memory.max (of the container): " in text
 
 
 def test_as_many_channels_as_segments_work(environment):

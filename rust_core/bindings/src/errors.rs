@@ -1,6 +1,6 @@
 //! Conversion of the exchange's errors to the exceptions of `headgate.errors`, by their codes.
 
-use headgate_exchange::{ExchangeError, HandshakeError};
+use headgate_exchange::{ExchangeError, HandshakeError, Unmapped};
 use headgate_record::{HashError, PageError, SelectError, SourceError, UnsupportedType};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -100,7 +100,15 @@ fn report(error: &ExchangeError) -> Report {
         ExchangeError::LinkLost { .. } => of(3001)
             .remedy("see if that host is up and can be reached from here · run the action again"),
         ExchangeError::Listen { .. } => of(3007).remedy("give listen= an address of this host"),
-        ExchangeError::Memory(_) => of(5001),
+        ExchangeError::Memory { what, limits, source } => {
+            let Unmapped { errno, segment_size, held, size, used, total } = source;
+            Report::new(5001, format!("no memory for the {what}: {errno}"))
+                .asked(format!("another segment of {segment_size} bytes"))
+                .have(format!(
+                    "{held} of {size} segments in its pool, {used} of {total} in all · {limits}"
+                ))
+                .remedy("lower memory= · raise the limit that is reached · fewer tasks at once")
+        }
         ExchangeError::OutOfRange { .. } | ExchangeError::SelectorLength { .. } => {
             of(4004).remedy("return one number from 0 to num_subpartitions - 1 for each row")
         }

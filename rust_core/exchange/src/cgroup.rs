@@ -21,6 +21,19 @@ pub(crate) fn limit(controller: &str, files: [[&str; 2]; 2]) -> Option<Limit> {
         .min_by_key(|limit| limit.max.saturating_sub(limit.used))
 }
 
+/// Returns the number behind a key, such as `oom_kill 3`, in the first of these files that has it.
+pub(crate) fn count(controller: &str, files: [&str; 2], key: &str) -> Option<u64> {
+    folders(controller).iter().find_map(|folder| {
+        files
+            .iter()
+            .find_map(|file| count_in(&std::fs::read_to_string(folder.join(file)).ok()?, key))
+    })
+}
+
+fn count_in(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok())
+}
+
 fn limit_in(folder: &Path, [max, used]: [&str; 2]) -> Option<Limit> {
     let number = |file| std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok();
     // Version 2 writes "max" for no limit, version 1 a number that no machine has.
@@ -74,6 +87,14 @@ mod tests {
         );
         assert_eq!(found("memory"), [&["/g/cpu,memory"][..], &unified].concat());
         assert_eq!(found("io"), unified);
+    }
+
+    #[test]
+    fn a_count_is_found_by_its_key() {
+        let text = "low 0\noom 5\noom_kill 3\noom_group_kill 1\n";
+        assert_eq!(count_in(text, "oom_kill"), Some(3));
+        assert_eq!(count_in(text, "oom_kil"), None);
+        assert_eq!(count_in("oom_kill_disable 0\noom_kill 2\n", "oom_kill"), Some(2));
     }
 
     #[test]

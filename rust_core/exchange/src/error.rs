@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use headgate_memory::{PoolTooSmall, RequestError};
+use headgate_memory::{PoolTooSmall, RequestError, Unmapped};
 use headgate_protocol::{PartitionId, Sequence};
 use headgate_record::{
     DecompressError, DeserializeError, PageError, SelectError, SourceError, SpanningError,
 };
+
+use crate::limits;
 
 /// Every failure of the data plane. Cheap to clone: the first failure becomes the cause of all
 /// others.
@@ -101,8 +103,15 @@ pub enum ExchangeError {
     #[error("TLS cannot be set up: {0}")]
     TlsOptions(String),
     /// The operating system refused memory.
-    #[error("no memory: {0}")]
-    Memory(String),
+    #[error("no memory for the {what}: {source} ({limits})")]
+    Memory {
+        /// The user of the pool that asked.
+        what: &'static str,
+        /// The limits of memory.
+        limits: String,
+        /// The segments of the pool, and the operating system's error.
+        source: Unmapped,
+    },
     /// The operating system refused a thread.
     #[error("cannot start the {thread}: {source} ({limits})")]
     Thread {
@@ -314,7 +323,9 @@ impl ExchangeError {
     pub(crate) fn of_request(error: RequestError, what: &'static str) -> Self {
         match error {
             RequestError::Closed => Self::Closed(what),
-            RequestError::Unmappable(errno) => Self::Memory(errno.to_string()),
+            RequestError::Unmapped(source) => {
+                Self::Memory { what, limits: limits::of_memory(), source }
+            }
         }
     }
 

@@ -35,6 +35,7 @@ mod heartbeat;
 #[cfg(test)]
 mod instructions;
 mod kept;
+mod limits;
 mod lock;
 mod manager;
 mod metrics;
@@ -85,7 +86,7 @@ pub use stats::{
 pub use writer::{ArrowWriter, BufferTimeout, BytesWriter, Emitted};
 
 pub use headgate_memory::{
-    Buffer, PoolStats, after_fork_in_child, after_fork_in_parent, before_fork,
+    Buffer, PoolStats, Unmapped, after_fork_in_child, after_fork_in_parent, before_fork,
 };
 pub use headgate_protocol::{DataType, HandshakeError, Key, PartitionId, Sequence};
 pub use headgate_record::Codec;

@@ -3,34 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use rustix::process::{Resource, getrlimit};
-
-use crate::cgroup;
 use crate::error::ExchangeError;
+use crate::limits;
 
 /// Returns the error of a thread that could not be started, with the limits that it may have met.
-/// All of them give the same error number.
 pub(crate) fn refused(thread: &'static str, error: io::Error) -> ExchangeError {
-    ExchangeError::Thread { thread, limits: limits(), source: Arc::new(error) }
-}
-
-fn limits() -> String {
-    let number =
-        |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |it| it.to_string());
-    let running = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
-    let of_user = number(getrlimit(Resource::Nproc).current);
-    let of_group = match cgroup::limit("pids", [["pids.max", "pids.current"]; 2]) {
-        Some(limit) => format!("{}, {} in use", limit.max, limit.used),
-        None => number(None),
-    };
-    let of_memory = match getrlimit(Resource::As).current {
-        Some(bytes) => format!(" · ulimit -v (address space): {} KiB", bytes >> 10),
-        None => String::new(),
-    };
-    format!(
-        "{running} threads in this process · ulimit -u (processes and threads of the user): {of_user} · \
-         pids.max (of the container): {of_group}{of_memory}"
-    )
+    ExchangeError::Thread { thread, limits: limits::of_threads(), source: Arc::new(error) }
 }
 
 #[cfg(test)]

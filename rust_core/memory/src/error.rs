@@ -26,9 +26,30 @@ pub enum RequestError {
     /// request.
     #[error("the buffer pool is closed")]
     Closed,
-    /// The kernel refused a mapping, for example because of an address space limit.
-    #[error("the kernel refused to map another segment: {0}")]
-    Unmappable(rustix::io::Errno),
+    /// The kernel refused a mapping.
+    #[error(transparent)]
+    Unmapped(#[from] Unmapped),
+}
+
+/// The kernel refused to map another segment, for example because of a limit of the address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the kernel refused to map another segment of {segment_size} bytes: {errno}; the pool that asked \
+     holds {held} of {size} segments, all pools together {used} of {total}"
+)]
+pub struct Unmapped {
+    /// The kernel's error.
+    pub errno: rustix::io::Errno,
+    /// Bytes of the segment.
+    pub segment_size: usize,
+    /// Segments that the pool holds.
+    pub held: usize,
+    /// Segments that the pool may hold now.
+    pub size: usize,
+    /// Segments in use by all pools and under batches that the caller keeps.
+    pub used: usize,
+    /// Budget in segments.
+    pub total: usize,
 }
 
 /// Failures of a request for unpooled segments.

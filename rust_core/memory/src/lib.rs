@@ -58,7 +58,7 @@ mod sync;
 pub use buffer::{Buffer, Chunks};
 pub use builder::BufferBuilder;
 pub use consumer::BufferConsumer;
-pub use error::{PoolTooSmall, RequestError, UnpooledError};
+pub use error::{PoolTooSmall, RequestError, Unmapped, UnpooledError};
 pub use foreign::{Charge, ForeignMemory};
 pub use fork::{after_fork_in_child, after_fork_in_parent, before_fork};
 pub use listener::SegmentListener;

@@ -47,7 +47,10 @@ impl PooledSegment {
                 segment.unpoison();
                 segment
             }
-            None => state.cut(pool.segment_size).map_err(RequestError::Unmappable)?,
+            None => {
+                let cut = state.cut(pool.segment_size);
+                cut.map_err(|errno| state.unmapped(id, pool.segment_size, errno))?
+            }
         };
         state.charge(id, subpartition);
         let (pool, pinned) = (Arc::clone(pool), AtomicBool::new(false));

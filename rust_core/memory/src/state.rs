@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::account::Account;
-use crate::error::PoolTooSmall;
+use crate::error::{PoolTooSmall, Unmapped};
 use crate::kept::Kept;
 use crate::ledger::{Share, admit, redistribute};
 use crate::listener::SegmentListener;
@@ -56,6 +58,14 @@ impl PoolState {
     /// Allocates a new segment.
     pub(crate) fn cut(&mut self, len: usize) -> rustix::io::Result<Segment> {
         self.source.cut(len, self.total)
+    }
+
+    /// Returns the error of a segment for pool `id` that the kernel refused to map.
+    pub(crate) fn unmapped(&self, id: u64, segment_size: usize, errno: Errno) -> Unmapped {
+        let share = self.accounts.get(&id).map(|account| account.share);
+        let (held, size) = share.map_or((0, 0), |share| (share.held, share.size));
+        let (used, total) = (self.held + self.pinned, self.total);
+        Unmapped { errno, segment_size, held, size, used, total }
     }
 
     /// Returns true if a segment is neither in use nor reserved.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use headgate_memory::{Buffer, GlobalPool};
+use headgate_memory::{Buffer, GlobalPool, RequestError, Unmapped};
 
 use crate::Count;
 
@@ -23,6 +23,19 @@ fn spec_1_05_a_pool_returns_its_excess() {
     drop(other);
     drop((first, second));
     assert_eq!(global.stats().held, 0);
+}
+
+#[test]
+fn a_segment_that_cannot_be_mapped_is_an_error_with_the_numbers_of_the_pool() {
+    // No address space has room for such a segment.
+    let segment_size = 1 << 47;
+    let global = GlobalPool::new(4, segment_size);
+    let [pool, _other] = [3, 1].map(|max| global.create_local_pool(1, max).unwrap());
+    let Err(RequestError::Unmapped(error)) = pool.try_request() else { panic!("it is mapped") };
+    let Unmapped { errno: _, held, size, used, total, .. } = error;
+    assert_eq!((error.segment_size, held, size, used, total), (segment_size, 0, 3, 0, 4));
+    let text = error.to_string();
+    assert!(text.contains("holds 0 of 3 segments, all pools together 0 of 4"), "{text}");
 }
 
 #[test]
