@@ -9,7 +9,8 @@ use crate::{CheckpointId, Sequence};
 /// before the task reads more data.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum CheckpointEffect<S> {
-    /// Read no data of this channel until it is resumed. Its producer has stopped behind the barrier.
+    /// Remember that the producer of this channel has stopped behind the barrier. Data that the barrier
+    /// overtook can still be read.
     BlockConsumption {
         /// Channel that delivered a barrier.
         channel: usize,

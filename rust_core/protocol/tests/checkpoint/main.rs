@@ -5,8 +5,10 @@
 mod aligned;
 mod alternating;
 mod finished;
+mod model;
 mod persister;
 mod recovery;
+mod search;
 mod task;
 mod tracker;
 mod unaligned;
