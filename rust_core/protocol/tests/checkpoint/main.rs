@@ -9,6 +9,7 @@ mod model;
 mod persister;
 mod recovery;
 mod search;
+mod simulator;
 mod task;
 mod tracker;
 mod unaligned;
