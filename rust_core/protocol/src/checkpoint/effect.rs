@@ -102,7 +102,8 @@ pub enum CheckpointFailureReason {
     TaskNotReady,
 }
 
-/// Durations of an alignment, in milliseconds.
+/// Durations of an alignment, in milliseconds. The driver counts the bytes that are read meanwhile, and
+/// those of the channel state.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct AlignmentMetrics {
     /// Time from the first barrier to the last one.
