@@ -23,7 +23,7 @@ soak: ## all other tests, part by part; ARGS="loom chaos" for some, ARGS="--list
 	@scripts/java.sh
 	@scripts/soak.sh $(ARGS)
 
-schedules: ## all orders of small connections, a million random ones of larger, and of readers; ARGS="--seed 1 --count 1" for the last
+schedules: ## all orders of small connections, a million random ones of larger, of checkpoints, and of readers; ARGS="--seed 1 --count 1" for the last
 	@scripts/schedules.sh $(ARGS)
 
 chaos: ## 500 jobs with one random fault each, on local-cluster; ARGS="--seed 7 --count 1", --busy, --json FILE

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# schedules.sh: all orders of small connections, a million random schedules of whole processes and of readers, and
-# ten thousand faults of the data plane, and thirty thousand peers that lie about shared memory.
-# schedules.sh --short: a tenth of the random ones, as in the soak.
+# schedules.sh: all orders of small connections, a million random schedules of whole processes, of jobs with checkpoints
+# and of readers, ten thousand faults of the data plane, and thirty thousand peers that lie about shared memory.
+# schedules.sh --short: a tenth of those of processes and readers, as in the soak.
 # schedules.sh [--count N] [--seed N] [--processes N]: random schedules of fetchers and readers only.
 source "$(dirname "$0")/env.sh"
 
@@ -19,6 +19,9 @@ if [[ -n "$connections" ]]; then
     say "schedules of processes and connections"
     HEADGATE_SCHEDULES="$connections" nice cargo test --locked --release --package headgate-exchange --lib \
         -- --nocapture schedules
+    say "schedules of jobs with checkpoints and losses"
+    HEADGATE_CHECKPOINT_SCHEDULES=1000000 nice cargo test --locked --release --package headgate-protocol \
+        --test checkpoint -- --nocapture simulator
     say "faults of the data plane, and peers that lie about shared memory"
     HEADGATE_FAULTS=10000 HEADGATE_HOSTILE=30000 nice cargo test --locked --release --package headgate-exchange --lib \
         -- --nocapture simulator::faults simulator::hostile

@@ -9,7 +9,8 @@ use crate::{CheckpointId, Sequence};
 /// before the task reads more data.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum CheckpointEffect<S> {
-    /// Read no data of this channel until it is resumed. Its producer has stopped behind the barrier.
+    /// Remember that the producer of this channel has stopped behind the barrier. Data that the barrier
+    /// overtook can still be read.
     BlockConsumption {
         /// Channel that delivered a barrier.
         channel: usize,
@@ -101,7 +102,8 @@ pub enum CheckpointFailureReason {
     TaskNotReady,
 }
 
-/// Durations of an alignment, in milliseconds.
+/// Durations of an alignment, in milliseconds. The driver counts the bytes that are read meanwhile, and
+/// those of the channel state.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct AlignmentMetrics {
     /// Time from the first barrier to the last one.

@@ -1,5 +1,5 @@
-//! Checkpoint barriers and channel state (spec 10.2 to 10.7): when a task takes its snapshot, which channels
-//! wait for it, and which buffers in flight belong to it.
+//! Checkpoint barriers and channel state (spec 10.2 to 10.7): when a task takes its snapshot, which
+//! channels wait for it, and which buffers in flight belong to it. ADR 0032.
 //!
 //! The machines read no clock and call nobody. The task's thread gives each event to
 //! [`CheckpointBarrierHandler`] (exactly once) or [`CheckpointBarrierTracker`] (at least once) and

@@ -5,8 +5,11 @@
 mod aligned;
 mod alternating;
 mod finished;
+mod model;
 mod persister;
 mod recovery;
+mod search;
+mod simulator;
 mod task;
 mod tracker;
 mod unaligned;

@@ -9,7 +9,7 @@ use headgate_protocol::{
 
 pub(super) type Effect = CheckpointEffect<()>;
 pub(super) use CheckpointFailureReason::{
-    Closed, DeclinedOnCancellationBarrier as Cancelled, InputEndOfStream, Subsumed,
+    Closed, DeclinedOnCancellationBarrier as Cancelled, Expired, InputEndOfStream, Subsumed,
 };
 
 pub(super) const ALIGNED: Alignment = Alignment::Aligned;
@@ -30,6 +30,8 @@ pub(super) fn barrier(id: i64, alignment: Alignment) -> CheckpointBarrier<()> {
 pub(super) struct Task {
     pub(super) handler: CheckpointBarrierHandler<()>,
     pub(super) now: i64,
+    /// Time between the triggers of checkpoints; 0 if all are made at time 0.
+    pub(super) interval: i64,
     /// Channels whose producers stopped, with the checkpoint of the barrier.
     pub(super) stopped: BTreeMap<usize, i64>,
     /// Channels that the handler blocked.
@@ -59,6 +61,7 @@ impl Task {
         Self {
             handler,
             now: 0,
+            interval: 0,
             stopped: BTreeMap::new(),
             blocked: BTreeSet::new(),
             persisting: BTreeMap::new(),
@@ -67,12 +70,17 @@ impl Task {
         }
     }
 
+    fn made(&self, id: i64, alignment: Alignment) -> CheckpointBarrier<()> {
+        CheckpointBarrier { timestamp: id * self.interval, ..barrier(id, alignment) }
+    }
+
     pub(super) fn barrier(&mut self, channel: usize, id: i64, alignment: Alignment) -> Vec<Effect> {
         assert!(!self.stopped.contains_key(&channel), "channel {channel} delivers nothing");
         if alignment.blocks_channel() {
             self.stopped.insert(channel, id);
         }
-        let effects = self.handler.on_barrier(channel, &barrier(id, alignment), self.now).unwrap();
+        let barrier = self.made(id, alignment);
+        let effects = self.handler.on_barrier(channel, &barrier, self.now).unwrap();
         self.carry_out(effects)
     }
 
@@ -82,7 +90,7 @@ impl Task {
         id: i64,
         alignment: Alignment,
     ) -> Vec<Effect> {
-        let barrier = barrier(id, alignment);
+        let barrier = self.made(id, alignment);
         let sequence = Sequence(id as u32);
         let effects = self.handler.on_announcement(channel, sequence, &barrier, self.now);
         self.carry_out(effects.unwrap())
@@ -101,7 +109,7 @@ impl Task {
     }
 
     pub(super) fn trigger(&mut self, id: i64, alignment: Alignment) -> Vec<Effect> {
-        let effects = self.handler.trigger(&barrier(id, alignment), self.now);
+        let effects = self.handler.trigger(&self.made(id, alignment), self.now);
         self.carry_out(effects)
     }
 
@@ -115,6 +123,11 @@ impl Task {
             }
             None => Vec::new(),
         }
+    }
+
+    pub(super) fn abort(&mut self, id: i64) -> Vec<Effect> {
+        let effects = self.handler.abort(CheckpointId(id), Expired);
+        self.carry_out(effects)
     }
 
     pub(super) fn blocked(&self) -> Vec<usize> {

@@ -1,0 +1,81 @@
+//! What a seed decides about a job, and what the schedules have seen.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use fastrand::Rng;
+
+/// How often the schedules saw what they are about.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) completed: usize,
+    pub(super) with_input_state: usize,
+    pub(super) with_output_state: usize,
+    pub(super) with_finished_tasks: usize,
+    pub(super) aborted: BTreeMap<String, usize>,
+    pub(super) converted: usize,
+    pub(super) timed_out_outputs: usize,
+    pub(super) overtaken_starts: usize,
+    pub(super) restarts: usize,
+    pub(super) restarts_with_channel_state: usize,
+}
+
+/// What a seed decides about a job.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) sources: usize,
+    pub(super) records: u32,
+    /// Data buffers that a subpartition takes before its task waits.
+    pub(super) capacity: usize,
+    pub(super) checkpoints_after_finish: bool,
+    /// How often the tasks of each stage read, from 1 for slow ones.
+    pub(super) speed: [u8; 3],
+}
+
+impl Seen {
+    /// Returns true if each situation came up.
+    pub(super) fn has_seen_all(&self) -> bool {
+        let situations = [
+            self.completed,
+            self.with_input_state,
+            self.with_output_state,
+            self.with_finished_tasks,
+            self.aborted.len(),
+            self.converted,
+            self.timed_out_outputs,
+            self.overtaken_starts,
+            self.restarts,
+            self.restarts_with_channel_state,
+        ];
+        situations.iter().all(|times| *times > 0)
+    }
+}
+
+impl Plan {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        Self {
+            sources: rng.usize(1..=2),
+            records: rng.u32(4..=24),
+            capacity: rng.usize(1..=4),
+            checkpoints_after_finish: rng.u8(..) < 200,
+            speed: std::array::from_fn(|_| rng.u8(1..=6)),
+        }
+    }
+
+    /// Number of tasks; the sources come first, then both stages.
+    pub(super) fn tasks(&self) -> usize {
+        self.sources + 4
+    }
+
+    pub(super) fn stage(&self, task: usize) -> usize {
+        if task < self.sources { 0 } else { 1 + (task - self.sources) / 2 }
+    }
+
+    /// The subtasks of a stage.
+    pub(super) fn subtasks(&self, stage: usize) -> Range<usize> {
+        match stage {
+            0 => 0..self.sources,
+            _ => self.sources + 2 * (stage - 1)..self.sources + 2 * stage,
+        }
+    }
+}
