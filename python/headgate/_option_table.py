@@ -108,8 +108,8 @@ OPTIONS: Final[dict[str, Option]] = {
             ("environment", "exchange"),
             "With true, producers send smaller buffers and pages to a slow reader, so that it can "
             "read everything that waits for it within buffer_debloat_target, and larger ones "
-            "again to a fast reader. Data on disk keeps its size. Flink calls this buffer "
-            "debloating.",
+            "again to a fast reader. Blocking and hybrid partitions keep their sizes, since their data "
+            "may wait on disk anyway. Flink calls this buffer debloating.",
         ),
         Option(
             "buffer_debloat_target",

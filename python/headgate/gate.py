@@ -182,9 +182,9 @@ class InputGate:
         """Ask the producers of all channels for buffers and pages of at most this size.
 
         It takes effect with the next buffer, also on channels that are added later. A single row or
-        record may be larger, and data on disk keeps its size. With ``buffer_debloat_enabled`` the
-        gate calls this itself as its reader's speed changes. Source: Flink's
-        ``InputChannel.announceBufferSize``.
+        record may be larger. Blocking and hybrid partitions ignore it. With
+        ``buffer_debloat_enabled`` the gate calls this itself as its reader's speed changes. Source:
+        Flink's ``InputChannel.announceBufferSize``.
 
         Args:
             size: bytes. The size of a segment, or more, lifts the limit.

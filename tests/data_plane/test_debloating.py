@@ -110,6 +110,29 @@ def test_spec_12_05_a_wish_waits_for_the_partition_with_its_request(link):
     assert max(sizes) <= 1024
 
 
+@pytest.mark.parametrize("kind", ["hybrid", "blocking"])
+def test_partitions_that_may_go_to_disk_keep_their_sizes(environment, kind):
+    producer, consumer = environment(), environment()
+    partition = producer.create_result_partition(
+        1, schema=NUMBERS, kind=kind, on_task_event={"said": lambda _event: None}
+    )
+    writer = hg.RecordWriter(partition, selector=hg.HashSelector(["n"]), buffer_timeout=-1)
+    if kind == "blocking":
+        writer.emit(numbers(40_000))
+        writer.finish()
+    [gate] = open_gates(partition, consumer)
+    gate.announce_buffer_size(1024)
+    gate.send_task_event("said")
+    reading = Task(lambda: sizes_of(hg.RecordReader(gate)))
+    came(partition)
+    if kind == "hybrid":
+        writer.emit(numbers(40_000))
+        writer.finish()
+    sizes = reading.result()
+    assert sum(sizes) == 320_000
+    assert max(sizes) > SEGMENT - 2048
+
+
 def test_a_wish_goes_to_the_producers_of_all_gates_of_a_union(link):
     producer, consumer = link()
     noted = {"said": lambda _event: None}

@@ -150,7 +150,8 @@ pub(crate) trait SubpartitionView: Send + Sync {
     /// and gets a floating segment that it granted back only with a buffer.
     fn give_empty_buffers(&self) {}
 
-    /// Asks for buffers of at most this many bytes from now on.
+    /// Asks for buffers of at most this many bytes from now on. Ignored where data may be stored
+    /// (ADR 0018).
     fn set_buffer_size(&self, _size: u32) {}
 
     /// Reports that the consumer processed every record up to the end of data.
