@@ -7,7 +7,6 @@ import threading
 import time
 from pathlib import Path
 
-import pytest
 import wire
 from plane import NUMBERS, SECRET, Task, drain, fake_address, numbers, wait_until
 from test_processes import Child

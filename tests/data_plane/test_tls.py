@@ -139,7 +139,9 @@ def test_one_side_without_tls_gets_an_error_and_no_row(environment, served):
         read(environment, proxy.address(producer.address), tls=ours)
         for (ours, _), producer, proxy in zip(ways, producers, proxies, strict=True)
     ]
-    for (_, theirs), producer, proxy, reading in zip(ways, producers, proxies, readings, strict=True):
+    for (_, theirs), producer, proxy, reading in zip(
+        ways, producers, proxies, readings, strict=True
+    ):
         with proxy:
             error = reading.error()
             assert type(error) is errors.TlsError
