@@ -67,7 +67,7 @@ impl<S: Stream> Connection<S> {
         let mut outbox = Outbox::default();
         let (peer, deadline) = (dial.peer, dial.deadline);
         let dialing = Dialing::start(dial, context, &mut outbox)?;
-        let phase = Phase::Dialing(dialing, std::mem::take(client));
+        let phase = Phase::Dialing(Box::new(dialing), std::mem::take(client));
         Ok(Self::new(token, stream, peer, phase, outbox, deadline))
     }
 

@@ -13,7 +13,7 @@ use crate::net::serve::Serve;
 
 pub(super) enum Phase {
     /// This process dialed; the client keeps its messages until the peer has proved itself.
-    Dialing(Dialing, PartitionRequestClient),
+    Dialing(Box<Dialing>, PartitionRequestClient),
     /// The peer dialed.
     Answering(Answering),
     /// This process reads from the peer.
