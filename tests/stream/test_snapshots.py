@@ -56,6 +56,8 @@ class Model:
         last, day, total = map(backend.get_state, (LAST, DAY, TOTAL))
         if not keys:
             return
+        # As if all slots were taken.
+        backend.space.sweep()
         backend.set_keys(k.batch(self.kind, keys))
         distinct = k.distinct(keys)
         self.number += 1
@@ -197,6 +199,35 @@ def test_a_snapshot_has_only_the_rows_that_changed():
     restored = contents(KeyedStateBackend.restore([(store, 3)]), [TOTAL])["total"]
     assert len(restored) == 100_000 - 10
     assert sum(restored.values()) == 100_000 + 100 - 10
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 100))
+    total.add(np.ones(100, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.set_keys(keyed(20, 30))
+    total.clear()
+    second = backend.snapshot(2)
+    if aborted:
+        backend.abort(2)
+    else:
+        second.write(store)
+    backend.set_keys(keyed(10, 15))
+    total.add(np.ones(5, np.int64))
+    third = backend.snapshot(3)
+    assert third.num_rows == 25
+    third.write(store)
+    expected = contents(backend, [TOTAL])
+    assert contents(KeyedStateBackend.restore([(store, 3)]), [TOTAL]) == expected
+    backend.complete(3)
+    assert backend.snapshot(4).num_rows == 0
 
 
 def test_when_files_have_many_old_rows_all_are_written_anew():
