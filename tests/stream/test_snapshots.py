@@ -230,6 +230,34 @@ def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
     assert backend.snapshot(4).num_rows == 0
 
 
+def test_files_that_an_unwritten_snapshot_builds_on_stay(monkeypatch):
+    monkeypatch.setattr("headgate.stream.backend._FEW_ROWS", 0)
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    retention = SnapshotRetention(store)
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    retention.complete(1)
+    backend.set_keys(keyed(0, 8))
+    total.clear()
+    full = backend.snapshot(2)
+    assert not full.builds_on
+    backend.set_keys(keyed(10, 30))
+    total.add(np.ones(20, np.int64))
+    unwritten = backend.snapshot(3)
+    assert unwritten.builds_on
+    full.write(store)
+    backend.complete(2)
+    retention.complete(2, backend.files_in_flight)
+    assert store.snapshots() == [2]
+    unwritten.write(store)
+    found = contents(KeyedStateBackend.restore([(store, 3)]), [TOTAL])
+    assert found == contents(backend, [TOTAL])
+
+
 def test_when_files_have_many_old_rows_all_are_written_anew():
     backend = KeyedStateBackend(LONGS)
     store = folder()
