@@ -230,6 +230,44 @@ def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
     assert backend.snapshot(4).num_rows == 0
 
 
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_keys_of_an_unwritten_snapshot_keep_their_slots(savepoint):
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    expected = contents(backend, [TOTAL])
+    snapshot = backend.snapshot(1, savepoint=savepoint)
+    total.clear()
+    backend.space.sweep()
+    backend.set_keys(keyed(100, 120))
+    total.add(np.ones(20, np.int64))
+    snapshot.write(store)
+    assert contents(KeyedStateBackend.restore([(store, 1)]), [TOTAL]) == expected
+
+
+def test_a_key_that_a_snapshot_has_keeps_its_slot_until_a_later_one_says_that_it_is_gone():
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    backend.set_keys(keyed(0, 5))
+    total.clear()
+    backend.space.sweep()
+    backend.set_keys(keyed(100, 105))
+    total.add(np.ones(5, np.int64))
+    backend.snapshot(2).write(store)
+    expected = contents(backend, [TOTAL])
+    assert contents(KeyedStateBackend.restore([(store, 2)]), [TOTAL]) == expected
+    backend.complete(2)
+    backend.space.sweep()
+    assert backend.space.num_keys == 10
+
+
 def test_files_that_an_unwritten_snapshot_builds_on_stay(monkeypatch):
     monkeypatch.setattr("headgate.stream.backend._FEW_ROWS", 0)
     backend = KeyedStateBackend(LONGS)
