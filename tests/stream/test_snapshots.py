@@ -268,6 +268,25 @@ def test_a_key_that_a_snapshot_has_keeps_its_slot_until_a_later_one_says_that_it
     assert backend.space.num_keys == 10
 
 
+def test_values_that_are_compacted_meanwhile_are_those_of_the_snapshot():
+    text = ValueStateDescriptor("text", pa.string())
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    state = backend.get_state(text)
+    backend.set_keys(keyed(0, 5000))
+    state.put(pa.array(range(5000)).cast(pa.string()))
+    expected = contents(backend, [text])
+    parts = state.column.values._length
+    snapshot = backend.snapshot(1)
+    for turn in range(20):
+        # Slots of the second chunk only, so that nothing but compacting writes to the first.
+        backend.set_keys(keyed(4400, 5000))
+        state.put(pa.array([f"new {turn}"] * 600))
+    assert state.column.values._length < parts + 20 * 600
+    snapshot.write(store)
+    assert contents(KeyedStateBackend.restore([(store, 1)]), [text]) == expected
+
+
 def test_files_that_an_unwritten_snapshot_builds_on_stay(monkeypatch):
     monkeypatch.setattr("headgate.stream.backend._FEW_ROWS", 0)
     backend = KeyedStateBackend(LONGS)
