@@ -57,6 +57,9 @@ def test_list_state_is_a_dict_of_lists(value_type, given, data):
     state = backend.get_state(ListStateDescriptor("l", data_type))
     model, number = {}, 0
     for turn, keys in enumerate(batches):
+        # As if all slots were taken.
+        backend.space.sweep()
+        state.space.sweep()
         backend.set_keys(k.batch(kind, keys))
         distinct = k.distinct(keys)
         step = data.draw(st.sampled_from(["add", "add", "add", "put", "clear", "snapshot"]))
@@ -112,6 +115,9 @@ def test_map_state_is_a_dict_of_dicts(value_type, key_type, given, data):
     model, number = {}, 0
     one_map_key = st.integers(0, 3) if key_type == "int32" else st.sampled_from(["", "x", "yy"])
     for turn, keys in enumerate(batches):
+        # As if all slots were taken.
+        backend.space.sweep()
+        state.space.sweep()
         backend.set_keys(k.batch(kind, keys))
         distinct, rows = k.distinct(keys), list(map(k.frozen, keys))
         drawn = data.draw(st.lists(one_map_key, min_size=len(keys), max_size=len(keys)))

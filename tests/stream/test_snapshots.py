@@ -56,6 +56,8 @@ class Model:
         last, day, total = map(backend.get_state, (LAST, DAY, TOTAL))
         if not keys:
             return
+        # As if all slots were taken.
+        backend.space.sweep()
         backend.set_keys(k.batch(self.kind, keys))
         distinct = k.distinct(keys)
         self.number += 1
@@ -199,6 +201,123 @@ def test_a_snapshot_has_only_the_rows_that_changed():
     assert sum(restored.values()) == 100_000 + 100 - 10
 
 
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 100))
+    total.add(np.ones(100, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.set_keys(keyed(20, 30))
+    total.clear()
+    second = backend.snapshot(2)
+    if aborted:
+        backend.abort(2)
+    else:
+        second.write(store)
+    backend.set_keys(keyed(10, 15))
+    total.add(np.ones(5, np.int64))
+    third = backend.snapshot(3)
+    assert third.num_rows == 25
+    third.write(store)
+    expected = contents(backend, [TOTAL])
+    assert contents(KeyedStateBackend.restore([(store, 3)]), [TOTAL]) == expected
+    backend.complete(3)
+    assert backend.snapshot(4).num_rows == 0
+
+
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_keys_of_an_unwritten_snapshot_keep_their_slots(savepoint):
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    expected = contents(backend, [TOTAL])
+    snapshot = backend.snapshot(1, savepoint=savepoint)
+    total.clear()
+    backend.space.sweep()
+    backend.set_keys(keyed(100, 120))
+    total.add(np.ones(20, np.int64))
+    snapshot.write(store)
+    assert contents(KeyedStateBackend.restore([(store, 1)]), [TOTAL]) == expected
+
+
+def test_a_key_that_a_snapshot_has_keeps_its_slot_until_a_later_one_says_that_it_is_gone():
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    backend.set_keys(keyed(0, 5))
+    total.clear()
+    backend.space.sweep()
+    backend.set_keys(keyed(100, 105))
+    total.add(np.ones(5, np.int64))
+    backend.snapshot(2).write(store)
+    expected = contents(backend, [TOTAL])
+    assert contents(KeyedStateBackend.restore([(store, 2)]), [TOTAL]) == expected
+    backend.complete(2)
+    backend.space.sweep()
+    assert backend.space.num_keys == 10
+
+
+def test_values_that_are_compacted_meanwhile_are_those_of_the_snapshot():
+    text = ValueStateDescriptor("text", pa.string())
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    state = backend.get_state(text)
+    backend.set_keys(keyed(0, 5000))
+    state.put(pa.array(range(5000)).cast(pa.string()))
+    # Compacting puts values in the order of their slots; these are in another one.
+    backend.set_keys(keyed(0, 2000))
+    state.put(pa.array([f"later {n}" for n in range(2000)]))
+    expected = contents(backend, [text])
+    parts = state.column.values._length
+    snapshot = backend.snapshot(1)
+    for turn in range(20):
+        # Slots of the second chunk only, so that nothing but compacting writes to the first.
+        backend.set_keys(keyed(4400, 5000))
+        state.put(pa.array([f"new {turn}"] * 600))
+    assert state.column.values._length < parts + 20 * 600
+    snapshot.write(store)
+    assert contents(KeyedStateBackend.restore([(store, 1)]), [text]) == expected
+
+
+def test_files_that_an_unwritten_snapshot_builds_on_stay(monkeypatch):
+    monkeypatch.setattr("headgate.stream.backend._FEW_ROWS", 0)
+    backend = KeyedStateBackend(LONGS)
+    store = folder()
+    retention = SnapshotRetention(store)
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, 10))
+    total.add(np.ones(10, np.int64))
+    backend.snapshot(1).write(store)
+    backend.complete(1)
+    retention.complete(1)
+    backend.set_keys(keyed(0, 8))
+    total.clear()
+    full = backend.snapshot(2)
+    assert not full.builds_on
+    backend.set_keys(keyed(10, 30))
+    total.add(np.ones(20, np.int64))
+    unwritten = backend.snapshot(3)
+    assert unwritten.builds_on
+    full.write(store)
+    backend.complete(2)
+    retention.complete(2, backend.files_in_flight)
+    assert store.snapshots() == [2]
+    unwritten.write(store)
+    found = contents(KeyedStateBackend.restore([(store, 3)]), [TOTAL])
+    assert found == contents(backend, [TOTAL])
+
+
 def test_when_files_have_many_old_rows_all_are_written_anew():
     backend = KeyedStateBackend(LONGS)
     store = folder()
@@ -282,86 +401,6 @@ def test_another_parallelism(kind, old, new):
     assert sum(map(len, found)) == len(expected)
     assert {key: n for one in found for key, n in one.items()} == expected
     news[0].snapshot(3).write(folder("again", filesystem))
-
-
-def test_every_changed_byte_of_every_file_is_an_error(tmp_path):
-    backend = KeyedStateBackend(LONGS)
-    store = folder(str(tmp_path), fs.LocalFileSystem())
-    backend.set_keys(keyed(0, 50))
-    backend.get_state(TOTAL).add(np.arange(50))
-    backend.snapshot(1).write(store)
-    backend.complete(1)
-    backend.set_keys(keyed(0, 5))
-    backend.get_state(LAST).put(pa.array([{"n": n, "s": "x"} for n in range(5)], PAIR))
-    backend.snapshot(2).write(store)
-    expected = contents(KeyedStateBackend.restore([(store, 2)]), [TOTAL, LAST])
-    assert len(expected["total"]) == 50
-    assert len(expected["last"]) == 5
-    manifest = store.read_manifest(2)
-    files = [tmp_path / "0000000002.manifest", *(tmp_path / name for name in manifest.names)]
-    assert len(files) == 3
-    for file in files:
-        data = file.read_bytes()
-        for at in range(0, len(data), max(1, len(data) // 60)):
-            file.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
-            with pytest.raises(SnapshotError, match=file.name):
-                KeyedStateBackend.restore([(store, 2)])
-        for other in (b"", data[:-1], data + b"x"):
-            file.write_bytes(other)
-            with pytest.raises(SnapshotError, match=file.name):
-                KeyedStateBackend.restore([(store, 2)])
-        file.unlink()
-        with pytest.raises(SnapshotError, match=file.name):
-            KeyedStateBackend.restore([(store, 2)])
-        file.write_bytes(data)
-    (tmp_path / "0000000002.manifest").write_bytes((tmp_path / "0000000001.manifest").read_bytes())
-    with pytest.raises(SnapshotError, match="of snapshot 1"):
-        KeyedStateBackend.restore([(store, 2)])
-
-
-def test_a_write_that_fails_leaves_no_snapshot_and_the_next_one_has_its_changes(tmp_path):
-    backend = KeyedStateBackend(LONGS)
-    backend.set_keys(keyed(0, 50))
-    backend.get_state(TOTAL).add(np.arange(50))
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    with pytest.raises(SnapshotError, match="cannot be written"):
-        backend.snapshot(1).write(folder(str(blocked), fs.LocalFileSystem()))
-    with pytest.raises(StateError, match="not written"):
-        backend.complete(1)
-    backend.abort(1)
-    store = folder(str(tmp_path / "task"), fs.LocalFileSystem())
-    backend.snapshot(2).write(store)
-    assert contents(KeyedStateBackend.restore([(store, 2)]), [TOTAL]) == contents(backend, [TOTAL])
-
-
-def test_orphans_are_deleted_on_request(tmp_path):
-    backend = KeyedStateBackend(LONGS)
-    store = folder(str(tmp_path), fs.LocalFileSystem())
-    backend.set_keys(keyed(0, 50))
-    backend.get_state(TOTAL).add(np.arange(50))
-    backend.snapshot(1).write(store)
-    for name in ("0000000002-0-abcd.arrow", "0000000002.manifest.ab.partial", "notes.txt"):
-        (tmp_path / name).write_text("x")
-    deleted = SnapshotRetention(store).delete_orphans()
-    assert deleted == ["0000000002-0-abcd.arrow", "0000000002.manifest.ab.partial"]
-    assert len(contents(KeyedStateBackend.restore([(store, 1)]), [TOTAL])["total"]) == 50
-    assert (tmp_path / "notes.txt").exists()
-
-
-def test_retention_deletes_nothing_if_a_manifest_is_damaged(tmp_path):
-    backend = KeyedStateBackend(LONGS)
-    store = folder(str(tmp_path), fs.LocalFileSystem())
-    for number in (1, 2):
-        backend.set_keys(keyed(0, 50))
-        backend.get_state(TOTAL).add(np.arange(50))
-        backend.snapshot(number).write(store)
-        backend.complete(number)
-    (tmp_path / "0000000001.manifest").write_text("{}")
-    before = store.names()
-    with pytest.raises(SnapshotError, match=r"0000000001\.manifest"):
-        SnapshotRetention(store).complete(2)
-    assert store.names() == before
 
 
 def test_structs_gain_fields():

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stream import keys as k
 
@@ -38,6 +38,7 @@ TYPES = {
 }
 
 
+@settings(max_examples=40, deadline=None)
 @given(k.many_keys)
 def test_a_batch_has_distinct_keys_and_rows_that_point_to_them(given):
     kind, batches = given
@@ -50,6 +51,7 @@ def test_a_batch_has_distinct_keys_and_rows_that_point_to_them(given):
 
 
 @pytest.mark.parametrize("value_type", TYPES)
+@settings(max_examples=40, deadline=None)
 @given(k.many_keys, st.data())
 def test_value_state_is_a_dict(value_type, given, data):
     data_type, make = TYPES[value_type]
@@ -100,6 +102,7 @@ REDUCES = {
 
 
 @pytest.mark.parametrize("name", REDUCES)
+@settings(max_examples=40, deadline=None)
 @given(k.many_keys, st.data())
 def test_reducing_state_is_a_dict_that_is_reduced_row_by_row(name, given, data):
     reduce, data_type, combine = REDUCES[name]
