@@ -191,9 +191,10 @@ PARTS = (
     ),
     Part(
         "schedules",
-        "all orders of small connections, and twenty times the random schedules of make test",
+        "all orders of small connections, a million jobs with checkpoints, and twenty times the random "
+        "schedules of make test",
         ("scripts/schedules.sh", "--short"),
-        8,
+        12,
         (*EXCHANGE, "python/headgate/source/*", "tests/source/*"),
     ),
 )

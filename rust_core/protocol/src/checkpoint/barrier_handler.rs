@@ -347,7 +347,8 @@ impl<S: Clone> CheckpointBarrierHandler<S> {
         self.settle_timer(effects);
     }
 
-    /// Drops the pending checkpoint and reports that `checkpoint`, it or a newer one, is aborted.
+    /// Drops the pending checkpoint, if there is one, and reports `checkpoint` as aborted: the pending
+    /// one, or a newer one.
     fn abort_pending(
         &mut self,
         checkpoint: CheckpointId,

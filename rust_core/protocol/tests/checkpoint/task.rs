@@ -135,6 +135,7 @@ impl Task {
     }
 
     pub(super) fn carry_out(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        let mut resumed = BTreeSet::new();
         for effect in &effects {
             match effect {
                 Effect::BlockConsumption { channel } => {
@@ -142,7 +143,7 @@ impl Task {
                 }
                 Effect::ResumeConsumption { channel } => {
                     self.blocked.remove(channel);
-                    assert!(self.stopped.remove(channel).is_some(), "channel {channel} runs");
+                    resumed.insert(self.stopped.remove(channel).expect("the channel is blocked"));
                 }
                 Effect::ConvertToPriority { channel, sequence } => {
                     self.log.converted.push((*channel, sequence.0));
@@ -158,6 +159,7 @@ impl Task {
                     assert!(self.persisting.remove(channel) <= Some(checkpoint.0));
                 }
                 Effect::TriggerCheckpoint(barrier) => {
+                    assert!(!resumed.contains(&barrier.id.0), "resumed before the snapshot");
                     self.log.triggers.push((barrier.id.0, barrier.options.alignment));
                 }
                 Effect::AllBarriersReceived { checkpoint, metrics } => {
