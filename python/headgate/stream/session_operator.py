@@ -138,11 +138,7 @@ class SessionWindowOperator:
         begin = order[first[changed]]
         new = _Sessions(all_keys[begin], all_starts[begin], values)
         self._replace(keys, old.filter(member[: len(old.keys)]), new)
-        closed = new.ends - 1 <= self.watermark
-        # A session that is closed is emitted now, so it needs no timer but the one that forgets it.
-        self._timers.register(np.where(closed, new.ends - 1 + inputs.lateness, new.ends - 1))
-        if inputs.lateness:
-            self._timers.register(new.ends - 1 + inputs.lateness)
+        closed = inputs.register(self._timers, new.ends, self.watermark)
         late = ~in_time[numbers[len(old.keys) :]] if len(numbers) else np.zeros(0, np.bool_)
         return WindowOutput(self._emit(keys, new.filter(closed)), batch.filter(pa.array(late)))
 

@@ -1,4 +1,4 @@
-"""What the operators of all windows do with their input and their results."""
+"""Input, timers and results of the operators of all windows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError, StateError
@@ -21,14 +22,15 @@ from headgate.stream.backend import KeyedStateBackend
 from headgate.stream.windows import millis, times_of
 
 if TYPE_CHECKING:
-    from headgate.stream.table import Slots
+    from headgate.stream.table import Mask, Slots
+    from headgate.stream.timers import Timers
 
 #: Name of the column with the rows of a window.
 ROWS: Final = "rows"
 
 
 class WindowInput:
-    """The input and the results of a window operator.
+    """The input, the timers and the results of a window operator.
 
     Args:
         schema: schema of the batches.
@@ -92,6 +94,25 @@ class WindowInput:
                 have=str(self.schema.types),
             )
         return times_of(batch.column(self._time))
+
+    def register(self, timers: Timers, ends: Slots, watermark: int) -> Mask:
+        """Register the timers that emit the windows of the current keys and forget them.
+
+        Args:
+            timers: of the backend.
+            ends: exclusive ends of the windows, one per row of the current keys.
+            watermark: the watermark of the operator.
+
+        Returns:
+            The windows that are closed already. They are emitted now, so they need no timer but the one that
+            forgets them.
+        """
+        last = ends - 1
+        closed: Mask = last <= watermark
+        timers.register(np.where(closed, last + self.lateness, last))
+        if self.lateness:
+            timers.register(last + self.lateness)
+        return closed
 
     def rows(self, batch: pa.RecordBatch) -> pa.StructArray:
         """Return the rows of a batch as structs."""

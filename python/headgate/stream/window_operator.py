@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import pyarrow as pa
 
 from headgate.stream.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
@@ -110,11 +109,7 @@ class WindowOperator:
         windows = self.backend.keys
         self.backend.set_keys(windows)
         ends = windows[WINDOW_END].to_numpy()
-        closed = ends - 1 <= self.watermark
-        # A window that is closed is emitted now, so it needs no timer but the one that forgets it.
-        self._timers.register(np.where(closed, ends - 1 + inputs.lateness, ends - 1))
-        if inputs.lateness:
-            self._timers.register(ends - 1 + inputs.lateness)
+        closed = inputs.register(self._timers, ends, self.watermark)
         return WindowOutput(self._emit(windows, closed), batch.filter(pa.array(late)))
 
     def advance_watermark(self, watermark: int) -> WindowOutput:
