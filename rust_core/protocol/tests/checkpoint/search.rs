@@ -1,12 +1,9 @@
 //! All orders of the events of two checkpoints on two and three channels: no channel stays blocked
 //! once its checkpoint is over, each channel counts once, and the ids of triggers increase.
 
-use std::collections::HashSet;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-
 use headgate_protocol::{Alignment, CheckpointBarrierHandler};
 
+use crate::exhaust::{Size, exhaust};
 use crate::task::{ALIGNED, TIMEOUT, TIMEOUTABLE, Task, UNALIGNED};
 
 const IDS: [usize; 2] = [0, 1];
@@ -74,8 +71,7 @@ fn number(id: usize) -> i64 {
 
 #[derive(Debug, Default)]
 struct Seen {
-    states: usize,
-    ends: usize,
+    size: Size,
     completed: usize,
     subsumed: usize,
     unaligned: usize,
@@ -202,35 +198,20 @@ impl Setup {
             requested: [false; 2],
             outcomes: [Outcome::None; 2],
         };
-        let mut seen = Seen::default();
-        let mut visited = HashSet::from([fingerprint(&start)]);
-        let mut open = vec![start];
-        while let Some(world) = open.pop() {
-            seen.states += 1;
-            self.check(&world);
-            let actions = self.actions(&world);
+        let visit = |world: &World| {
+            self.check(world);
+            let actions = self.actions(world);
             if actions.is_empty() {
                 assert!(!world.task.handler.is_checkpoint_pending(), "{world:?}");
-                seen.ends += 1;
             }
-            for action in actions {
-                let mut after = world.clone();
-                self.apply(&mut after, action, &mut seen);
-                if visited.insert(fingerprint(&after)) {
-                    open.push(after);
-                }
-            }
-        }
+            actions
+        };
+        let mut seen = Seen::default();
+        let size = exhaust(start, visit, |after, action| self.apply(after, action, &mut seen));
+        seen.size = size;
         println!("{self:?}: {seen:?}");
         seen
     }
-}
-
-/// Identifies a state. Two of a million states collide once in 30 million searches.
-fn fingerprint(world: &World) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
-    hasher.finish()
 }
 
 const TWO: Setup = Setup {
@@ -250,7 +231,7 @@ fn two_channels_deliver_two_checkpoints_of_all_kinds() {
         for second in ALIGNMENTS {
             let setup = Setup { alignments: [first, second], ..TWO };
             let seen = setup.search();
-            assert!(seen.completed > 0 && seen.subsumed > 0 && seen.ends > 0, "{seen:?}");
+            assert!(seen.completed > 0 && seen.subsumed > 0 && seen.size.ends > 0, "{seen:?}");
             let timed = setup.alignments.contains(&TIMEOUTABLE);
             assert_eq!(seen.converted > 0, timed);
             assert_eq!(seen.unaligned > 0, timed || setup.alignments.contains(&UNALIGNED));

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+#[path = "../support/exhaust.rs"]
+mod exhaust;
+
 mod budget;
 mod checksum;
 mod credit;

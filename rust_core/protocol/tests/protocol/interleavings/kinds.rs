@@ -106,7 +106,7 @@ fn search_half(half: usize) {
             seen += search(first, second);
         }
     }
-    println!("{} states, {} ends", seen.states, seen.ends);
+    println!("{} states, {} ends", seen.size.states, seen.size.ends);
     assert_all_seen(&seen);
 }
 

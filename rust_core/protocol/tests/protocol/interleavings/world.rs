@@ -8,6 +8,8 @@ use headgate_protocol::{
     ReceiveChannel, SegmentQueue, SendQueue, Side,
 };
 
+use crate::exhaust::Size;
+
 const LIMITS: Limits = Limits::for_segment(64);
 const MASK: FrameMask = FrameMask::new([0xA7; 4]);
 pub(super) const CHANNELS: [usize; 2] = [0, 1];
@@ -113,8 +115,7 @@ pub(super) struct Packet {
 /// How often the search saw the situations it is about.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    pub(super) states: usize,
-    pub(super) ends: usize,
+    pub(super) size: Size,
     pub(super) events_without_credit: usize,
     pub(super) stops_without_credit: usize,
     /// The pool was empty when a channel wanted a segment.
@@ -136,8 +137,8 @@ pub(super) struct Seen {
 
 impl AddAssign for Seen {
     fn add_assign(&mut self, other: Self) {
-        self.states += other.states;
-        self.ends += other.ends;
+        self.size.states += other.size.states;
+        self.size.ends += other.size.ends;
         self.events_without_credit += other.events_without_credit;
         self.stops_without_credit += other.stops_without_credit;
         self.waits += other.waits;
