@@ -9,6 +9,8 @@ from tests.faults.leftovers import SETTLE_SPARK, Leftovers
 from tests.faults.patience import wait_until
 from tests.spark.masters import MASTER
 
+from headgate.spark.driver.application import Application
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -60,3 +62,16 @@ def whole_slots(monkeypatch):
 def numbers(spark):
     """20,000 rows in 7 partitions: id, a key of 100 values, a string."""
     return spark.range(0, 20_000, 1, 7).selectExpr("id", "id % 100 as k", "concat('row ', id) as s")
+
+
+@pytest.fixture
+def secrets(monkeypatch):
+    """The secrets of the pipelined exchanges that the test makes."""
+    found, register = [], Application.register
+
+    def note(self, place, *rest):
+        found.append(place.secret)
+        register(self, place, *rest)
+
+    monkeypatch.setattr(Application, "register", note)
+    return found

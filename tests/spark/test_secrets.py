@@ -10,19 +10,6 @@ from py4j.protocol import Py4JError
 
 from headgate.spark import exchange
 from headgate.spark.driver import application, blocks
-from headgate.spark.driver.application import Application
-
-
-@pytest.fixture
-def secrets(monkeypatch):
-    found, register = [], Application.register
-
-    def note(self, place, *rest):
-        found.append(place.secret)
-        register(self, place, *rest)
-
-    monkeypatch.setattr(Application, "register", note)
-    return found
 
 
 def pickled(text):

@@ -1,7 +1,5 @@
 """ListState and MapState against dicts, with snapshots between the changes."""
 
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from tests.stream import keys as k
+from tests.stream.calls import count_calls
 
 from headgate.errors import SchemaMismatchError, StateError
 from headgate.key_groups import key_group_range
@@ -209,18 +208,7 @@ def test_calls_do_not_depend_on_the_number_of_keys():
             maps.clear()
 
         all_methods()  # the arrays grow
-        count = 0
-
-        def counting(frame, event, arg):
-            nonlocal count
-            count += event in {"call", "c_call"}
-
-        sys.setprofile(counting)
-        try:
-            all_methods()
-        finally:
-            sys.setprofile(None)
-        return count
+        return count_calls(all_methods)
 
     # So few rows that no column is compacted meanwhile.
     assert calls_of(400) == calls_of(4) > 10

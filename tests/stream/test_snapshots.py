@@ -201,13 +201,18 @@ def test_a_snapshot_has_only_the_rows_that_changed():
     assert sum(restored.values()) == 100_000 + 100 - 10
 
 
+def of_ones(keys):
+    """Return a backend whose total is 1 for each of so many keys, a folder, and the total."""
+    backend = KeyedStateBackend(LONGS)
+    total = backend.get_state(TOTAL)
+    backend.set_keys(keyed(0, keys))
+    total.add(np.ones(keys, np.int64))
+    return backend, folder(), total
+
+
 @pytest.mark.parametrize("aborted", [False, True])
 def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
-    backend = KeyedStateBackend(LONGS)
-    store = folder()
-    total = backend.get_state(TOTAL)
-    backend.set_keys(keyed(0, 100))
-    total.add(np.ones(100, np.int64))
+    backend, store, total = of_ones(100)
     backend.snapshot(1).write(store)
     backend.complete(1)
     backend.set_keys(keyed(0, 10))
@@ -232,11 +237,7 @@ def test_a_snapshot_has_the_changes_of_those_that_are_not_completed(aborted):
 
 @pytest.mark.parametrize("savepoint", [False, True])
 def test_keys_of_an_unwritten_snapshot_keep_their_slots(savepoint):
-    backend = KeyedStateBackend(LONGS)
-    store = folder()
-    total = backend.get_state(TOTAL)
-    backend.set_keys(keyed(0, 10))
-    total.add(np.ones(10, np.int64))
+    backend, store, total = of_ones(10)
     expected = contents(backend, [TOTAL])
     snapshot = backend.snapshot(1, savepoint=savepoint)
     total.clear()
@@ -248,11 +249,7 @@ def test_keys_of_an_unwritten_snapshot_keep_their_slots(savepoint):
 
 
 def test_a_key_that_a_snapshot_has_keeps_its_slot_until_a_later_one_says_that_it_is_gone():
-    backend = KeyedStateBackend(LONGS)
-    store = folder()
-    total = backend.get_state(TOTAL)
-    backend.set_keys(keyed(0, 10))
-    total.add(np.ones(10, np.int64))
+    backend, store, total = of_ones(10)
     backend.snapshot(1).write(store)
     backend.complete(1)
     backend.set_keys(keyed(0, 5))

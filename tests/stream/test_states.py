@@ -2,7 +2,6 @@
 
 import datetime as dt
 import math
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stream import keys as k
+from tests.stream.calls import count_calls
 
 from headgate.errors import SchemaMismatchError, StateError, UnsupportedTypeError
 from headgate.key_groups import key_group_range, key_groups
@@ -186,14 +186,8 @@ def test_calls_do_not_depend_on_the_number_of_keys(rows):
             pa.array(ids, pa.int64()).cast(pa.timestamp("us")),
         ]
         backend.set_keys(batch)  # the arrays grow
-        count = 0
 
-        def counting(frame, event, arg):
-            nonlocal count
-            count += event in {"call", "c_call"}
-
-        sys.setprofile(counting)
-        try:
+        def all_methods():
             backend.set_keys(batch)
             total.add(pa.array(ids, pa.int64()))
             total.get()
@@ -202,9 +196,8 @@ def test_calls_do_not_depend_on_the_number_of_keys(rows):
             text.put(backend.keys["name"])
             text.get()
             last.clear()
-        finally:
-            sys.setprofile(None)
-        return count
+
+        return count_calls(all_methods)
 
     assert calls_of(4000) == calls_of(40) > 10
 

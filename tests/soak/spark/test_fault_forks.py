@@ -14,7 +14,6 @@ from pyspark import cloudpickle
 from tests.spark.outcomes import once, outcome_of, rounds, wait_for
 
 from headgate.spark import exchange
-from headgate.spark.driver.application import Application
 
 # Executors cannot import the tests.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -169,16 +168,8 @@ def test_a_consumer_that_is_interrupted_while_it_waits_for_rows(spark, numbers, 
 
 
 def test_debug_logs_everywhere_stop_nothing_and_hold_no_secret(
-    spark, numbers, tmp_path, monkeypatch, caplog
+    spark, numbers, tmp_path, secrets, caplog
 ):
-    secrets, register = [], Application.register
-
-    def note(self, place, *rest):
-        secrets.append(place.secret)
-        register(self, place, *rest)
-
-    monkeypatch.setattr(Application, "register", note)
-
     def work(batches):
         root = logging.getLogger()
         handler = logging.FileHandler(tmp_path / f"worker-{os.getpid()}.log")
