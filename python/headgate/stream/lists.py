@@ -99,7 +99,7 @@ class ListState:
 
     @property
     def types(self) -> pa.Schema:
-        """What a manifest says of the types."""
+        """The types, as a manifest has them."""
         return pa.schema([("value", self._values.type)])
 
     @property

@@ -113,7 +113,7 @@ class MapState(ColumnState):
 
     @property
     def types(self) -> pa.Schema:
-        """What a manifest says of the types."""
+        """The types, as a manifest has them."""
         return pa.schema([self.space.schema.field(MAP_KEY), ("value", self.column.type)])
 
     def grow(self, capacity: int) -> None:

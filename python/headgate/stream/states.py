@@ -55,7 +55,7 @@ class ColumnState:
 
     @property
     def types(self) -> pa.Schema:
-        """What a manifest says of the types."""
+        """The types, as a manifest has them."""
         return pa.schema([("value", self.column.type)])
 
     @property

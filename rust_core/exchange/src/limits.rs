@@ -31,7 +31,7 @@ pub(crate) fn of_memory() -> String {
     };
     let killed = cgroup::count("memory", ["memory.events", "memory.oom_control"], "oom_kill");
     let killed = match killed {
-        Some(1..) => format!(" · oom_kill (processes killed in it): {}", killed.unwrap_or(0)),
+        Some(killed @ 1..) => format!(" · oom_kill (processes killed in it): {killed}"),
         _ => String::new(),
     };
     format!("{} · memory.max (of the container): {of_group}{killed}", of_address_space())

@@ -22,7 +22,7 @@ const PROOF: usize = 37;
 const REFUSED: &[u8] = b"HDGT\x05\x02\x00\x00\x00\x00";
 const VERSIONS: &[u8] = b"HDGT\x05\x01\x00\x07\x00\x09";
 
-/// What an answer does before it closes the connection.
+/// The answer of a listener, which then closes the connection.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Nothing,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-#: What users other than the owner and the group may do.
+#: Rights of users who are neither the owner nor in the group.
 _OTHERS: Final = stat.S_IRWXO
 
 
@@ -48,7 +48,7 @@ def _call(context: SparkContext, target: Any, owner: str, name: str, result: str
 
 
 def close_to_others(context: SparkContext) -> None:
-    """Take all rights in these folders from users who are neither the owner nor in the group.
+    """Take all rights in the folders of the driver's blocks from users who are neither the owner nor in the group.
 
     Spark gives everybody the right to read, unless the umask forbids it.
     """
