@@ -15,32 +15,32 @@ if find_spec("numpy") is None:
         remedy='pip install "headgate[stream]" · pip install numpy',
     )
 
-from headgate.stream.aggregates import Aggregate
-from headgate.stream.backend import KeyedStateBackend
-from headgate.stream.descriptors import (
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from headgate.stream.files import SnapshotFolder
-from headgate.stream.groups import key_groups_of
-from headgate.stream.lists import ListState
-from headgate.stream.maps import MapState
-from headgate.stream.retention import SnapshotRetention
-from headgate.stream.savepoint import read_savepoint
-from headgate.stream.session_operator import SessionWindowOperator
-from headgate.stream.snapshot import Snapshot
-from headgate.stream.states import ReducingState, ValueState
-from headgate.stream.timers import Timers
-from headgate.stream.window_operator import WindowOperator
-from headgate.stream.windows import (
+from headgate.stream.state.files import SnapshotFolder
+from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.lists import ListState
+from headgate.stream.state.maps import MapState
+from headgate.stream.state.retention import SnapshotRetention
+from headgate.stream.state.savepoint import read_savepoint
+from headgate.stream.state.snapshot import Snapshot
+from headgate.stream.state.states import ReducingState, ValueState
+from headgate.stream.state.timers import Timers
+from headgate.stream.windows.aggregates import Aggregate
+from headgate.stream.windows.kinds import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
     WindowOutput,
 )
+from headgate.stream.windows.operator import WindowOperator
+from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
     "Aggregate",

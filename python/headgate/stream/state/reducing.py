@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import StateError
-from headgate.stream.column import Column, checked
-from headgate.stream.values import NumpyValues, to_numpy
+from headgate.stream.state.column import Column, checked
+from headgate.stream.state.values import NumpyValues, to_numpy
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Column
-    from headgate.stream.descriptors import Reduce, ReduceFunction
-    from headgate.stream.table import Slots
+    from headgate.stream.state.column import Column
+    from headgate.stream.state.descriptors import Reduce, ReduceFunction
+    from headgate.stream.state.table import Slots
 
 _UFUNCS: Final[dict[str, np.ufunc]] = {
     "sum": np.add,

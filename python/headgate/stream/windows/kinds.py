@@ -13,7 +13,7 @@ import pyarrow as pa
 from headgate.errors import StateError
 
 if TYPE_CHECKING:
-    from headgate.stream.table import Slots
+    from headgate.stream.state.table import Slots
 
 #: The watermark before the first one.
 NO_WATERMARK: Final = -(1 << 62)

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from headgate import _native
 from headgate.errors import StateError
-from headgate.stream.column import Column, Rows, as_array, checked
-from headgate.stream.keys import KeySpace
-from headgate.stream.states import ColumnState, Current
+from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.keys import KeySpace
+from headgate.stream.state.states import ColumnState, Current
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Clock
-    from headgate.stream.table import Slots
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.table import Slots
 
 #: Name of the column of timestamps.
 TIMESTAMP: Final = "timestamp"

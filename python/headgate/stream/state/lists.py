@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from headgate import _native
-from headgate.stream.column import STAMP, Rows, as_array, checked
-from headgate.stream.table import Changes, Frozen, Mask, Slots, SlotTable, ranges, wider
-from headgate.stream.values import Decoder, adopt_type, values_of, with_fields
+from headgate.stream.state.column import STAMP, Rows, as_array, checked
+from headgate.stream.state.table import Changes, Frozen, Mask, Slots, SlotTable, ranges, wider
+from headgate.stream.state.values import Decoder, adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Clock
-    from headgate.stream.descriptors import StateDescriptor, StateTtlConfig
-    from headgate.stream.keys import KeySpace
-    from headgate.stream.states import Current
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.descriptors import StateDescriptor, StateTtlConfig
+    from headgate.stream.state.keys import KeySpace
+    from headgate.stream.state.states import Current
 
 
 class ListState:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.stream.descriptors import MapStateDescriptor
-from headgate.stream.reducing import FUNCTIONS, reduce_pairwise
-from headgate.stream.window_input import ROWS, WindowInput, new_or_checked, no_rows
-from headgate.stream.windows import (
+from headgate.stream.state.descriptors import MapStateDescriptor
+from headgate.stream.state.reducing import FUNCTIONS, reduce_pairwise
+from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.kinds import (
     NO_WATERMARK,
     SessionWindow,
     WindowOutput,
@@ -22,9 +22,9 @@ from headgate.stream.windows import (
 )
 
 if TYPE_CHECKING:
-    from headgate.stream.aggregates import Aggregate, WindowFunction
-    from headgate.stream.backend import KeyedStateBackend
-    from headgate.stream.table import Mask, Slots
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.table import Mask, Slots
+    from headgate.stream.windows.aggregates import Aggregate, WindowFunction
 
 _END: Final = "end"
 

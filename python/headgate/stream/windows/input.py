@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError, StateError
-from headgate.stream.aggregates import (
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.windows.aggregates import (
     WINDOW_END,
     WINDOW_START,
     Aggregate,
@@ -18,12 +19,11 @@ from headgate.stream.aggregates import (
     WindowFunction,
     column_index,
 )
-from headgate.stream.backend import KeyedStateBackend
-from headgate.stream.windows import millis, times_of
+from headgate.stream.windows.kinds import millis, times_of
 
 if TYPE_CHECKING:
-    from headgate.stream.table import Mask, Slots
-    from headgate.stream.timers import Timers
+    from headgate.stream.state.table import Mask, Slots
+    from headgate.stream.state.timers import Timers
 
 #: Name of the column with the rows of a window.
 ROWS: Final = "rows"

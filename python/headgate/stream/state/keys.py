@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from headgate import _native
 from headgate.errors import SchemaMismatchError, StateError
-from headgate.stream.groups import key_groups_of
-from headgate.stream.table import CHUNK, Mask, Slots, wider
+from headgate.stream.state.groups import key_groups_of
+from headgate.stream.state.table import CHUNK, Mask, Slots, wider
 
 
 class Tenant(Protocol):

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError, StateError
-from headgate.stream.table import Changes, Mask, Slots, SlotTable
-from headgate.stream.values import adopt_type, values_of, with_fields
+from headgate.stream.state.table import Changes, Mask, Slots, SlotTable
+from headgate.stream.state.values import adopt_type, values_of, with_fields
 
 if TYPE_CHECKING:
-    from headgate.stream.descriptors import StateTtlConfig
-    from headgate.stream.keys import KeySpace
+    from headgate.stream.state.descriptors import StateTtlConfig
+    from headgate.stream.state.keys import KeySpace
 
 #: Returns the processing time in milliseconds since 1970.
 Clock = Callable[[], int]

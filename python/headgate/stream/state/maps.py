@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from headgate import _native
 from headgate.errors import StateError
-from headgate.stream.column import Column, Rows, as_array, checked
-from headgate.stream.keys import KeySpace
-from headgate.stream.states import ColumnState, Current
-from headgate.stream.table import Mask, Slots, wider
+from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.keys import KeySpace
+from headgate.stream.state.states import ColumnState, Current
+from headgate.stream.state.table import Mask, Slots, wider
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Clock
-    from headgate.stream.snapshot import FrozenState
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.snapshot import FrozenState
 
 #: Name of the column with the keys of maps.
 MAP_KEY = "map_key"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headgate.stream.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
-from headgate.stream.descriptors import ListStateDescriptor, ReducingStateDescriptor
-from headgate.stream.window_input import ROWS, WindowInput, new_or_checked, no_rows
-from headgate.stream.windows import (
+from headgate.stream.state.descriptors import ListStateDescriptor, ReducingStateDescriptor
+from headgate.stream.windows.aggregates import WINDOW_END, WINDOW_START, Aggregate, WindowFunction
+from headgate.stream.windows.input import ROWS, WindowInput, new_or_checked, no_rows
+from headgate.stream.windows.kinds import (
     NO_WATERMARK,
     SlidingWindow,
     TumblingWindow,
@@ -21,9 +21,9 @@ from headgate.stream.windows import (
 )
 
 if TYPE_CHECKING:
-    from headgate.stream.backend import KeyedStateBackend
-    from headgate.stream.lists import ListState
-    from headgate.stream.table import Mask
+    from headgate.stream.state.backend import KeyedStateBackend
+    from headgate.stream.state.lists import ListState
+    from headgate.stream.state.table import Mask
 
 _NAMESPACE: Final = pa.schema([(WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())])
 

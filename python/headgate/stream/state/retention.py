@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headgate.errors import StateError
-from headgate.stream.files import SnapshotFolder, manifest_name
+from headgate.stream.state.files import SnapshotFolder, manifest_name
 
 
 class SnapshotRetention:

@@ -12,24 +12,24 @@ import pyarrow.compute as pc
 
 from headgate.errors import SnapshotError, StateError
 from headgate.key_groups import check_max_parallelism
-from headgate.stream.column import Clock, Rows
-from headgate.stream.descriptors import (
+from headgate.stream.state.column import Clock, Rows
+from headgate.stream.state.descriptors import (
     ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from headgate.stream.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
-from headgate.stream.keys import KeySpace, Scope
-from headgate.stream.lists import ListState
-from headgate.stream.maps import MAP_KEY, MapState
-from headgate.stream.snapshot import Part, Snapshot, columns_of, files_in
-from headgate.stream.states import Current, ReducingState, ValueState
+from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
+from headgate.stream.state.keys import KeySpace, Scope
+from headgate.stream.state.lists import ListState
+from headgate.stream.state.maps import MAP_KEY, MapState
+from headgate.stream.state.snapshot import Part, Snapshot, columns_of, files_in
+from headgate.stream.state.states import Current, ReducingState, ValueState
 
 if TYPE_CHECKING:
-    from headgate.stream.table import Slots
-from headgate.stream.timers import Timers
+    from headgate.stream.state.table import Slots
+from headgate.stream.state.timers import Timers
 
 State: TypeAlias = ValueState | ReducingState | ListState | MapState | Timers
 #: Names of the states that are timers.

@@ -8,17 +8,17 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import StateError
-from headgate.stream.column import Column, Rows, as_array, checked
-from headgate.stream.descriptors import ReducingStateDescriptor
-from headgate.stream.reducing import reduce_into
-from headgate.stream.values import is_valid
+from headgate.stream.state.column import Column, Rows, as_array, checked
+from headgate.stream.state.descriptors import ReducingStateDescriptor
+from headgate.stream.state.reducing import reduce_into
+from headgate.stream.state.values import is_valid
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Clock
-    from headgate.stream.descriptors import Reduce, StateDescriptor
-    from headgate.stream.keys import Batch, KeySpace
-    from headgate.stream.snapshot import FrozenState
-    from headgate.stream.table import Changes, Mask, Slots
+    from headgate.stream.state.column import Clock
+    from headgate.stream.state.descriptors import Reduce, StateDescriptor
+    from headgate.stream.state.keys import Batch, KeySpace
+    from headgate.stream.state.snapshot import FrozenState
+    from headgate.stream.state.table import Changes, Mask, Slots
 
 
 class Current:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import SchemaMismatchError
-from headgate.stream.table import Mask, Slots, SlotTable
+from headgate.stream.state.table import Mask, Slots, SlotTable
 
 #: Turns rows of a table, and a mask of those to show, into values; other values are null.
 Decoder = Callable[[Mapping[str, npt.NDArray[Any]], Mask], pa.Array]

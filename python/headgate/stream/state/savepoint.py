@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.errors import SnapshotError
-from headgate.stream.backend import KeyedStateBackend
-from headgate.stream.files import MANIFEST, SnapshotFolder
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.state.files import MANIFEST, SnapshotFolder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

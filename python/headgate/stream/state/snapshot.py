@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import StateError
-from headgate.stream.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
+from headgate.stream.state.files import ChunkFile, Manifest, SnapshotFolder, StateFiles
 
 if TYPE_CHECKING:
-    from headgate.stream.column import Rows
-    from headgate.stream.keys import KeySpace, Scope
-    from headgate.stream.table import Slots
+    from headgate.stream.state.column import Rows
+    from headgate.stream.state.keys import KeySpace, Scope
+    from headgate.stream.state.table import Slots
 
 #: Rows of a batch in a file.
 _BATCH_ROWS: Final = 1 << 16
