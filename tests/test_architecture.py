@@ -84,7 +84,13 @@ LEAVES = {
         "headgate.key_groups",
     },
     "headgate.stream.windows": {"headgate.errors", "headgate.stream.state"},
-    "headgate.spark.wire": {"headgate._native", "headgate.errors", "headgate.source.api"},
+    "headgate.control": {"headgate._native", "headgate.errors"},
+    "headgate.spark.wire": {
+        "headgate._native",
+        "headgate.control",
+        "headgate.errors",
+        "headgate.source.api",
+    },
 }
 
 #: Parts of the Spark layer -> modules they must not import; tasks run in workers only.

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate._option_table import OPTIONS
+from headgate.control.place import Place
 from headgate.errors import OptionError
 from headgate.spark.confs import context_confs
 from headgate.spark.driver.blocks import close_to_others
@@ -20,7 +21,6 @@ from headgate.spark.driver.scheduler.shares import profiles
 from headgate.spark.driver.scheduler.slots import local_attempts
 from headgate.spark.driver.server import Server
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headgate.control.heartbeat import Heartbeats, keep_alive
 from headgate.errors import HeadgateError, InternalError, ProtocolError
 from headgate.spark.driver.coordinator import Coordinator
 from headgate.spark.driver.listener import Listener
@@ -34,7 +35,6 @@ from headgate.spark.driver.runs.members import (
     Withdrawn,
 )
 from headgate.spark.wire.channel import CoordinatorLink
-from headgate.spark.wire.heartbeat import Heartbeats, keep_alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

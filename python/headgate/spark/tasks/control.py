@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headgate import errors
-from headgate.spark.tasks.worker_connection import WorkerConnection
+from headgate.control.connection import WorkerConnection
+from headgate.control.heartbeat import Heartbeats
 from headgate.spark.wire.cause import Cause
-from headgate.spark.wire.heartbeat import Heartbeats
+from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate.control.place import Place
     from headgate.spark.tasks.timing import Clock
-    from headgate.spark.wire.place import Place
 
 #: Seconds between two PROGRESS messages.
 PROGRESS: Final = 1.0
@@ -64,7 +65,7 @@ class Control:
         self.error: Exception | None = None
         self._heartbeats: Heartbeats | None = None
         self._driver = 0
-        self._connection = WorkerConnection(place)
+        self._connection = WorkerConnection(place, MESSAGES)
 
     @property
     def host(self) -> str:
@@ -196,7 +197,7 @@ class Control:
         return []
 
     def _start_heartbeats(self) -> None:
-        beside = WorkerConnection(self._place, self._connection)
+        beside = WorkerConnection(self._place, MESSAGES, self._connection)
         with beside.sock:
             beside.send(Message("HEARTBEAT", fields={"control": self._connection.token}))
             self._heartbeats = Heartbeats()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate.spark.wire.channel import control_key
+from headgate.control.link import control_key
 
 if TYPE_CHECKING:
     from headgate._native import ControlKey

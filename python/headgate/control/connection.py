@@ -6,16 +6,18 @@ import contextlib
 import select
 import socket
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from headgate import errors
-from headgate.spark.wire.channel import WorkerLink
-from headgate.spark.wire.heartbeat import keep_alive
+from headgate.control.heartbeat import keep_alive
+from headgate.control.link import WorkerLink
 
 if TYPE_CHECKING:
     from headgate._native import TlsSession
-    from headgate.spark.wire.messages import Message
-    from headgate.spark.wire.place import Place
+    from headgate.control.link import Codec
+    from headgate.control.place import Place
+
+MessageT = TypeVar("MessageT")
 
 _CHUNK: Final = 64 * 1024
 #: Seconds of one attempt to connect, and between two of them.
@@ -23,11 +25,12 @@ _ATTEMPT: Final = 10.0
 _PAUSE: Final = 0.2
 
 
-class WorkerConnection:
+class WorkerConnection(Generic[MessageT]):
     """An authenticated connection.
 
     Args:
         place: of the coordinator.
+        codec: of the messages.
         beside: another open connection to it, so that connecting is tried once.
 
     Raises:
@@ -37,12 +40,17 @@ class WorkerConnection:
         VersionError: the driver speaks another version.
     """
 
-    def __init__(self, place: Place, beside: WorkerConnection | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        codec: Codec[MessageT],
+        beside: WorkerConnection[MessageT] | None = None,
+    ) -> None:
         self._place = place
-        self._early: list[Message] = []
+        self._early: list[MessageT] = []
         deadline = time.monotonic() + place.timeout
         while True:
-            self._link = WorkerLink(place.key(), place.exchange_id)
+            self._link = WorkerLink(place.key(), place.exchange_id, codec)
             self.sock = self._connect(deadline if beside is None else 0.0)
             try:
                 self._shake_hands(deadline)
@@ -78,7 +86,7 @@ class WorkerConnection:
         """What encrypts the connection, for a thread that takes its socket."""
         return self._link.tls
 
-    def send(self, message: Message) -> None:
+    def send(self, message: MessageT) -> None:
         """Send a message.
 
         Raises:
@@ -87,7 +95,7 @@ class WorkerConnection:
         self._link.send(message)
         self._flush()
 
-    def receive(self) -> list[Message]:
+    def receive(self) -> list[MessageT]:
         """Wait for bytes; return the messages that are complete, maybe none.
 
         Raises:
