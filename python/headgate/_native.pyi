@@ -85,6 +85,10 @@ class TimerQueue:
     def pop(self, until: int) -> list[pa.Int64Array]:
         """Remove the timers up to a time; return timestamps and slots in their order, each pair once."""
 
+    @property
+    def first(self) -> int | None:
+        """The first timestamp; None if there is none."""
+
     def clear(self) -> None:
         """Remove all timers."""
 

@@ -15,7 +15,7 @@ from headgate.spark.driver.runs.members import (
     Withdrawn,
 )
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 EXCHANGE = b"x" * 16

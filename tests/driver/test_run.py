@@ -4,7 +4,7 @@ import pytest
 from tests.driver.actors import EXCHANGE, OTHER, PLACE, TOTALS, Theatre, started
 
 from headgate.errors import ProtocolError
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 
 
 @pytest.fixture

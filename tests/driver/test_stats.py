@@ -17,7 +17,7 @@ from headgate.spark.progress.task_stats import TaskStats
 from headgate.spark.tasks.control import Control, Counts
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock, yielded
 from headgate.spark.tasks.user_function import Source, apply
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 from headgate.spark.wire.messages import MAX_MESSAGE, decode
 
 TIMES = ("input_ms", "function_ms", "emit_ms", "blocked_ms")

@@ -1,4 +1,4 @@
-"""Keyed state for functions that get batches: one call per batch, never one per key. Decision: ADR 0033.
+"""Streaming jobs over batches, and their keyed state: one call per batch, never one per key. Decisions: ADR 0033, 0034.
 
 numpy is imported here and nowhere else in the package: Spark's Python workers have it, since ``mapInArrow``
 needs pandas.
@@ -15,6 +15,17 @@ if find_spec("numpy") is None:
         remedy='pip install "headgate[stream]" · pip install numpy',
     )
 
+from headgate.stream.api.datastream import ConnectedStreams, DataStream, KeyedStream, stream
+from headgate.stream.api.functions import (
+    CoProcessFunction,
+    KeyedContext,
+    ProcessFunction,
+    RuntimeContext,
+)
+from headgate.stream.api.job import StreamingJob
+from headgate.stream.job.history import CheckpointStats
+from headgate.stream.job.query import StreamingQuery
+from headgate.stream.job.status import JobState, JobStatus, TaskStatus
 from headgate.stream.state.backend import KeyedStateBackend
 from headgate.stream.state.descriptors import (
     ListStateDescriptor,
@@ -43,6 +54,20 @@ from headgate.stream.windows.operator import WindowOperator
 from headgate.stream.windows.sessions import SessionWindowOperator
 
 __all__ = [
+    "CheckpointStats",
+    "CoProcessFunction",
+    "ConnectedStreams",
+    "DataStream",
+    "JobState",
+    "JobStatus",
+    "KeyedContext",
+    "KeyedStream",
+    "ProcessFunction",
+    "RuntimeContext",
+    "StreamingJob",
+    "StreamingQuery",
+    "TaskStatus",
+    "stream",
     "Aggregate",
     "KeyedStateBackend",
     "ListState",

@@ -15,7 +15,7 @@ from headgate.spark import exchange, last_stats
 from headgate.spark.driver import application
 from headgate.spark.driver.scheduler.jobs import tag
 from headgate.spark.driver.timing import Timing
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 
 #: Minimum bytes on a task's control connection: to the coordinator, and back.
 CONNECTION = (600, 600)

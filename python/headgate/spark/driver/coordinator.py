@@ -37,7 +37,7 @@ from headgate.spark.driver.runs.run import Run
 from headgate.spark.driver.waits.deadlocks import Deadlocks
 from headgate.spark.driver.waits.stalls import Stalls
 from headgate.spark.driver.waits.waiting import SlotFacts, Snapshot
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 from headgate.spark.wire.messages import Message
 
 if TYPE_CHECKING:

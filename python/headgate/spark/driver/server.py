@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.run import Run
     from headgate.spark.driver.timing import Timing
-    from headgate.spark.wire.cause import Cause
+    from headgate.control.cause import Cause
     from headgate.spark.wire.messages import Message
 
 #: Most connections that a round accepts, so that each can be read before many others push it out.

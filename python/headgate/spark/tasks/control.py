@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from headgate import errors
 from headgate.control.connection import WorkerConnection
 from headgate.control.heartbeat import Heartbeats
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 from headgate.spark.wire.channel import MESSAGES
 from headgate.spark.wire.messages import Message
 

@@ -15,7 +15,7 @@ from headgate.spark.tasks.placing import selector_of
 from headgate.spark.tasks.task import ProducerTask, environment, here
 from headgate.spark.tasks.timing import BLOCKED, EMIT, FUNCTION, INPUT, Clock
 from headgate.spark.tasks.user_function import Source, UserFunctionFailed, apply, user_error
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

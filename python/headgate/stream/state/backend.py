@@ -199,8 +199,8 @@ class KeyedStateBackend:
 
     @property
     def files_in_flight(self) -> set[str]:
-        """Names of the older files that snapshots which are not completed build on."""
-        return {name for snapshot in self._pending.values() for name in snapshot.builds_on}
+        """Names of the older files that snapshots which are not completed build on. Any thread may ask."""
+        return {name for snapshot in list(self._pending.values()) for name in snapshot.builds_on}
 
     @classmethod
     def restore(

@@ -145,12 +145,18 @@ class SnapshotFolder:
     """
 
     def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
+        self._uri = path.rstrip("/")
         if filesystem is None:
             filesystem, path = (
                 fs.FileSystem.from_uri(path) if "://" in path else (fs.LocalFileSystem(), path)
             )
         self.filesystem = filesystem
         self.path = path.rstrip("/")
+
+    @property
+    def uri(self) -> str:
+        """The path or URI that opens this folder again."""
+        return self._uri
 
     def write_chunks(self, prefix: str, batches: Iterable[pa.RecordBatch]) -> Iterator[ChunkFile]:
         """Write batches with a column ``group``, in its order, to one file or more."""

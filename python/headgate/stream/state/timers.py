@@ -83,6 +83,11 @@ class Timers(ColumnState):
         self.column.drop(slots)
         return fired
 
+    @property
+    def next_timestamp(self) -> int | None:
+        """Time of the first timer in milliseconds; None if there is none. It may be that of a deleted timer."""
+        return self._queue.first
+
     def load(self, slots: Slots, rows: Rows) -> None:
         """Store timers of a snapshot, one per slot."""
         super().load(slots, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from headgate.stream.state.backend import KeyedStateBackend
     from headgate.stream.state.lists import ListState
     from headgate.stream.state.table import Mask
-
-_NAMESPACE: Final = pa.schema([(WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())])
-
 
 class WindowOperator:
     """Tumbling or sliding windows by key.
@@ -50,6 +47,9 @@ class WindowOperator:
         StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
     """
 
+    #: The columns of the state beside the keys.
+    namespace: ClassVar = pa.schema([(WINDOW_START, pa.int64()), (WINDOW_END, pa.int64())])
+
     def __init__(
         self,
         schema: pa.Schema,
@@ -66,7 +66,7 @@ class WindowOperator:
         self._window = window
         self._size = millis(window.size)
         self.watermark = NO_WATERMARK
-        self.backend = new_or_checked(backend, self._input.key_schema, _NAMESPACE)
+        self.backend = new_or_checked(backend, self._input.key_schema, self.namespace)
         self._timers = self.backend.event_timers
         self._accumulators = {
             one.name: self.backend.get_state(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -78,6 +78,9 @@ class SessionWindowOperator:
         StateError: both aggregates and a function, or neither; a negative lateness; a backend of other keys.
     """
 
+    #: The columns of the state beside the keys.
+    namespace: ClassVar = pa.schema([])
+
     def __init__(
         self,
         schema: pa.Schema,
@@ -93,7 +96,7 @@ class SessionWindowOperator:
         self._input = WindowInput(schema, keys, time, aggregates, function, allowed_lateness)
         self._gap = millis(window.gap)
         self.watermark = NO_WATERMARK
-        self.backend = new_or_checked(backend, self._input.key_schema, pa.schema([]))
+        self.backend = new_or_checked(backend, self._input.key_schema, self.namespace)
         self._timers = self.backend.event_timers
         kept = [(one.name, one.type) for one in self._input.aggregates.accumulators.values()]
         if function is not None:

@@ -21,7 +21,7 @@ from headgate.spark.driver.runs.members import (
     State,
     Submit,
 )
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.roster import Roster

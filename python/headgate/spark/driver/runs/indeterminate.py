@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headgate import errors
 from headgate.spark.driver.runs.bounded import BoundedDict
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.members import Consumer

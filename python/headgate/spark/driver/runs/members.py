@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from headgate.errors import HeadgateError
-    from headgate.spark.wire.cause import Cause
+    from headgate.control.cause import Cause
     from headgate.spark.wire.messages import Message
 
 

@@ -12,7 +12,7 @@ from headgate import errors
 from headgate.errors import ProtocolError
 from headgate.spark.driver.runs.losses import is_gone
 from headgate.spark.driver.runs.members import Producer, State
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

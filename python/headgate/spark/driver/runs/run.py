@@ -17,13 +17,13 @@ from headgate.spark.driver.runs.members import (
     State,
 )
 from headgate.spark.driver.runs.roster import Roster
-from headgate.spark.wire.cause import CANCELLED
+from headgate.control.cause import CANCELLED
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.epoch_causes import Retries
     from headgate.spark.driver.runs.readers import Readers
     from headgate.spark.driver.timing import Timing
-    from headgate.spark.wire.cause import Cause
+    from headgate.control.cause import Cause
 
 
 class Run:

@@ -25,7 +25,7 @@ from headgate.spark.progress import latest
 from headgate.spark.progress.display import PROGRESS
 from headgate.spark.progress.drawn import PipelinedRun
 from headgate.spark.progress.stats import snapshot
-from headgate.spark.wire.cause import CANCELLED, Cause
+from headgate.control.cause import CANCELLED, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import SourceError
 from headgate.source.coordination import SourceCoordinator
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 from headgate.spark.wire.source_messages import assignments, event_fields, event_of
 
 if TYPE_CHECKING:

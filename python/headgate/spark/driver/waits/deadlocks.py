@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headgate import errors
 from headgate.spark.driver.runs.epochs import RunState
 from headgate.spark.driver.waits.waiting import SERVED, Snapshot, held_by
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 
 if TYPE_CHECKING:
     from headgate.spark.driver.runs.run import Run

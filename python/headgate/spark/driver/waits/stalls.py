@@ -19,7 +19,7 @@ from headgate.spark.driver.waits.waiting import (
     inner_runs,
     is_of_job,
 )
-from headgate.spark.wire.cause import Cause
+from headgate.control.cause import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

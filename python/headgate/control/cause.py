@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate import errors
-from headgate.spark.wire.messages import cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +22,15 @@ LIMITS: Final = {
     "text": 7000,
     "where": 200,
 }
+
+
+def cut(text: str, limit: int) -> str:
+    """Return ``text`` with its middle left out, if it has more than ``limit`` characters."""
+    if len(text) <= limit:
+        return text
+    gap = f"\n... {len(text) - limit} characters left out ...\n"
+    keep = limit - len(gap)
+    return text[: keep // 2] + gap + text[len(text) - (keep - keep // 2) :]
 
 
 def message_of(error: BaseException) -> str:

@@ -1,0 +1,163 @@
+"""Workers on this machine: threads of this process, or processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from headgate.errors import StreamError
+from headgate.stream.job.worker import StreamWorker
+
+if TYPE_CHECKING:
+    from headgate.control.place import Place
+    from headgate.stream.api.graph import JobGraph
+
+_LOG: Final = logging.getLogger("headgate.stream")
+#: Seconds in which workers have to end once they were told to.
+_END: Final = 30.0
+
+
+class ThreadWorkers:
+    """One worker in this process, whose tasks are threads.
+
+    Args:
+        graph: the job.
+        name: of the job.
+        options: of the environment.
+    """
+
+    def __init__(self, graph: JobGraph, name: str, options: Mapping[str, Any]) -> None:
+        self._graph, self._name, self._options = graph, name, options
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def size(self) -> int:
+        """One: threads share an environment."""
+        return 1
+
+    def start(self, number: int, place: Place) -> None:
+        """Start the worker in a thread."""
+        worker = StreamWorker(self._graph, self._name, number, place, self._options)
+
+        def run() -> None:
+            try:
+                worker.run()
+            except Exception:
+                _LOG.exception("the worker of %s ended", self._name)
+
+        thread = threading.Thread(target=run, name=f"headgate-worker-{number}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """Wait for the worker."""
+        for thread in self._threads:
+            thread.join(_END)
+
+
+class ProcessWorkers:
+    """Workers that are processes of their own.
+
+    Args:
+        graph: the job.
+        name: of the job.
+        options: of the environments.
+        size: number of processes.
+
+    Raises:
+        StreamError: a function of the job cannot be pickled.
+    """
+
+    def __init__(
+        self, graph: JobGraph, name: str, options: Mapping[str, Any], size: int
+    ) -> None:
+        self._size = size
+        self._job = dumped((graph, name, dict(options)))
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def size(self) -> int:
+        """Number of workers."""
+        return self._size
+
+    def start(self, number: int, place: Place) -> None:
+        """Start a process, and end the one before it."""
+        before = self.processes.get(number)
+        if before is not None:
+            before.kill()
+            before.wait()
+        command = [sys.executable, "-m", "headgate.stream.job.process"]
+        # Its standard input stays open: it ends with this process, whatever becomes of that.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
+        self.processes[number] = process
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already, and is started again
+            _write(process.stdin, pickle.dumps((number, place, sys.path)))
+            _write(process.stdin, self._job)
+
+    def stop(self) -> None:
+        """Wait for all processes, and kill those that do not end."""
+        for process in self.processes.values():
+            try:
+                process.wait(_END)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                with suppress(BrokenPipeError):
+                    process.stdin.close()
+
+
+def dumped(job: Any) -> bytes:
+    """Return a job as bytes, by cloudpickle if there is one: it takes lambdas and classes of ``__main__``.
+
+    Raises:
+        StreamError: a function cannot be pickled.
+    """
+    dumps: Callable[[Any], bytes] = pickle.dumps
+    with suppress(ImportError):
+        from pyspark.cloudpickle import dumps  # type: ignore[no-redef] # noqa: PLC0415 - optional
+    try:
+        return dumps(job)
+    except Exception as error:
+        raise StreamError(
+            f"the job cannot be sent to other processes: {type(error).__name__}: {error}",
+            remedy="functions of a module · pip install pyspark, whose pickler takes lambdas · workers=0 for threads",
+        ) from error
+
+
+def _write(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(len(data).to_bytes(8, "big") + data)
+    pipe.flush()
+
+
+def run_process() -> int:
+    """Run the worker that the standard input describes. It ends at once if the coordinator's process does."""
+    number, place, path = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
+    sys.path[:] = path
+    graph, name, options = pickle.loads(_read())  # noqa: S301 - our own parent wrote it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    StreamWorker(graph, name, number, place, options).run()
+    return 0
+
+
+def _read() -> bytes:
+    stream = sys.stdin.buffer
+    size = int.from_bytes(stream.read(8), "big")
+    data = stream.read(size)
+    if len(data) != size or not size:
+        os._exit(1)  # The parent has ended.
+    return data
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(1)

@@ -1,0 +1,136 @@
+"""Keyed state and timers of an operator, and the context that its function sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.errors import StateError
+from headgate.stream.operators.operator import OperatorContext, OperatorSnapshot
+from headgate.stream.operators.stateless import emit_all
+from headgate.stream.state.backend import KeyedStateBackend
+from headgate.stream.windows.kinds import NO_WATERMARK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headgate.stream.state.table import Slots
+    from headgate.stream.state.timers import Timers
+
+
+def open_backend(
+    context: OperatorContext, key_schema: pa.Schema, namespace: pa.Schema | None = None
+) -> KeyedStateBackend:
+    """Return the state of a task: that of its snapshots, or none."""
+    if context.restored:
+        backend = KeyedStateBackend.restore(
+            context.restored, key_groups=context.key_groups, clock=context.clock
+        )
+        if not backend.scope.key_schema.equals(key_schema):
+            raise StateError(
+                f"the state of {context.uid} in the checkpoint has other keys",
+                asked=", ".join(f"{f.name} {f.type}" for f in key_schema),
+                have=", ".join(f"{f.name} {f.type}" for f in backend.scope.key_schema),
+                remedy="key_by() as when the checkpoint was taken · another name= for the operator",
+            )
+        return backend
+    return KeyedStateBackend(
+        key_schema,
+        key_groups=context.key_groups,
+        max_parallelism=context.max_parallelism,
+        namespace=namespace,
+        clock=context.clock,
+    )
+
+
+def frozen(backend: KeyedStateBackend, checkpoint: int, *, savepoint: bool) -> OperatorSnapshot:
+    """Return the frozen state of a backend."""
+    return OperatorSnapshot(state=backend.snapshot(checkpoint, savepoint=savepoint))
+
+
+class FunctionContext:
+    """The context of a user's function; see :class:`headgate.stream.KeyedContext`.
+
+    Args:
+        context: of the operator.
+        schema: of the main output.
+        side_outputs: schemas by name.
+        backend: keyed state; None on a stream without keys.
+    """
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        schema: pa.Schema,
+        side_outputs: Mapping[str, pa.Schema],
+        backend: KeyedStateBackend | None,
+    ) -> None:
+        self._context = context
+        self._schemas = {None: schema, **side_outputs}
+        self._backend = backend
+        self.watermark = NO_WATERMARK
+
+    @property
+    def index(self) -> int:
+        """Number of the task."""
+        return self._context.index
+
+    @property
+    def parallelism(self) -> int:
+        """Number of tasks."""
+        return self._context.parallelism
+
+    @property
+    def processing_time(self) -> int:
+        """The wall clock in ms since 1970."""
+        return self._context.clock()
+
+    @property
+    def state(self) -> KeyedStateBackend:
+        """Keyed state.
+
+        Raises:
+            StateError: the stream has no keys.
+        """
+        if self._backend is None:
+            raise StateError(
+                f"{self._context.uid} has no keys, so it has no keyed state and no timers",
+                remedy="stream.key_by(...).process(...)",
+            )
+        return self._backend
+
+    @property
+    def keys(self) -> pa.RecordBatch:
+        """The distinct keys at hand."""
+        return self.state.keys
+
+    @property
+    def rows(self) -> Slots:
+        """For each row, the position of its key."""
+        return self.state.rows
+
+    @property
+    def event_timers(self) -> Timers:
+        """Timers in event time."""
+        return self.state.event_timers
+
+    @property
+    def processing_timers(self) -> Timers:
+        """Timers in processing time."""
+        return self.state.processing_timers
+
+    def get_state(self, descriptor: Any) -> Any:
+        """Return the state of a name; declare it if it is new."""
+        return self.state.get_state(descriptor)
+
+    def emit(self, rows: pa.RecordBatch | pa.Table, output: str | None = None) -> None:
+        """Emit rows."""
+        schema = self._schemas.get(output)
+        if schema is None:
+            raise StateError(
+                f"{self._context.uid} has no side output {output!r}",
+                have=", ".join(name for name in self._schemas if name) or "none",
+                remedy="side_outputs={name: schema} of process()",
+            )
+        emit_all(self._context, rows, schema, output)
