@@ -12,7 +12,7 @@ from headgate.sink.api import (
 from headgate.sink.file_sink import FileSink
 from headgate.sink.local import LocalWrite, write
 from headgate.sink.recovery import Recovered
-from headgate.sink.stream_committer import StreamCommitter
+from headgate.sink.query_committer import QueryCommitter
 
 __all__ = [
     "Committable",
@@ -23,7 +23,7 @@ __all__ = [
     "Sink",
     "SinkWriter",
     "StagedFile",
-    "StreamCommitter",
+    "QueryCommitter",
     "WriteResult",
     "WriterContext",
     "write",

@@ -14,7 +14,7 @@ from headgate.sink.file_options import FileSinkOptions
 from headgate.sink.file_writer import FileSinkWriter
 from headgate.sink.local_storage import storage_of
 from headgate.sink.recovery import Recovered, recover
-from headgate.sink.stream_committer import StreamCommitter
+from headgate.sink.query_committer import QueryCommitter
 
 if TYPE_CHECKING:
     from headgate.sink.owner import Owner
@@ -68,13 +68,13 @@ class FileSink(FileSinkOptions, Sink):
         """
         return FileCommitter(self, self.storage(), job, owner)
 
-    def create_stream_committer(self, query: str) -> StreamCommitter:
+    def create_query_committer(self, query: str) -> QueryCommitter:
         """Return the committer of a streaming query.
 
         Args:
             query: the query's id, the same after a restart.
         """
-        return StreamCommitter(self, self.storage(), query)
+        return QueryCommitter(self, self.storage(), query)
 
     def create_writer(
         self, context: WriterContext, schema: pa.Schema | None = None, *, make_job: bool = False
