@@ -31,7 +31,7 @@ def actions(path):
             mode: lambda mode=mode: write(kit.numbers(0, 3), FileSink(path, mode=mode))
             for mode in ("error", "append", "overwrite")
         },
-        "stream": lambda: FileSink(path).create_stream_committer(QUERY).commit(0, []),
+        "stream": lambda: FileSink(path).create_query_committer(QUERY).commit(0, []),
     }
 
 

@@ -109,7 +109,7 @@ def test_names_that_lead_elsewhere_are_refused(path, name):
     sink = FileSink(path)
     for call in (
         lambda: sink.create_committer(name or " "),
-        lambda: sink.create_stream_committer(name),
+        lambda: sink.create_query_committer(name),
         lambda: WriterContext(name),
         lambda: WriterContext("job", attempt=name),
     ):
@@ -435,7 +435,7 @@ def test_others_cannot_write_into_the_folders_of_a_job(path):
         sink = FileSink(path, mode="append")
         kit.begun(path)
         file = kit.staged(path)
-        committer = sink.create_stream_committer(QUERY)
+        committer = sink.create_query_committer(QUERY)
         committer.commit(0, [])
     finally:
         os.umask(umask)

@@ -49,7 +49,7 @@ def test_an_earlier_batch_of_another_user_stays_and_stops_no_later_one(path, giv
     folder = path / "_staging" / f"{QUERY}-0"
     give_away(folder)
     before = kit.snapshot(folder)
-    committer = FileSink(path, mode="append").create_stream_committer(QUERY)
+    committer = FileSink(path, mode="append").create_query_committer(QUERY)
     with pytest.warns(HeadgateWarning, match=f"another user's job are left: .*{SAID}"):
         committer.commit(1, [])
     assert committer.latest() == 1
@@ -111,7 +111,7 @@ def test_markers_of_another_user_hide_no_batch(tmp_path, path, give_away, name):
     before = kit.snapshot(tmp_path)
     refused(path, "stream", SAID)
     with pytest.raises(SinkError, match=SAID):
-        FileSink(path).create_stream_committer(QUERY).latest()
+        FileSink(path).create_query_committer(QUERY).latest()
     assert kit.snapshot(tmp_path) == before
 
 

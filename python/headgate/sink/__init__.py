@@ -10,20 +10,32 @@ from headgate.sink.api import (
     WriteResult,
 )
 from headgate.sink.file_sink import FileSink
+from headgate.sink.function import FunctionSink
 from headgate.sink.local import LocalWrite, write
+from headgate.sink.query_committer import QueryCommitter
 from headgate.sink.recovery import Recovered
-from headgate.sink.stream_committer import StreamCommitter
+from headgate.sink.stream_api import (
+    StreamSink,
+    StreamSinkCommitter,
+    StreamSinkWriter,
+    StreamWriterContext,
+)
 
 __all__ = [
     "Committable",
     "Committer",
     "FileSink",
+    "FunctionSink",
     "LocalWrite",
+    "QueryCommitter",
     "Recovered",
     "Sink",
     "SinkWriter",
     "StagedFile",
-    "StreamCommitter",
+    "StreamSink",
+    "StreamSinkCommitter",
+    "StreamSinkWriter",
+    "StreamWriterContext",
     "WriteResult",
     "WriterContext",
     "write",

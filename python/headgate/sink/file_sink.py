@@ -11,10 +11,12 @@ from headgate.errors import OptionError
 from headgate.sink.api import Sink, WriterContext
 from headgate.sink.file_committer import FileCommitter
 from headgate.sink.file_options import FileSinkOptions
+from headgate.sink.file_stream import FileStreamCommitter, FileStreamWriter
 from headgate.sink.file_writer import FileSinkWriter
 from headgate.sink.local_storage import storage_of
+from headgate.sink.query_committer import QueryCommitter
 from headgate.sink.recovery import Recovered, recover
-from headgate.sink.stream_committer import StreamCommitter
+from headgate.sink.stream_api import Delivery, StreamSink, StreamWriterContext
 
 if TYPE_CHECKING:
     from headgate.sink.owner import Owner
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class FileSink(FileSinkOptions, Sink):
+class FileSink(FileSinkOptions, Sink, StreamSink):
     """A folder of Parquet or Arrow files, written in two phases.
 
     Tasks stage their files in ``<path>/_staging``. When all tasks are done, the driver renames the
@@ -68,13 +70,37 @@ class FileSink(FileSinkOptions, Sink):
         """
         return FileCommitter(self, self.storage(), job, owner)
 
-    def create_stream_committer(self, query: str) -> StreamCommitter:
-        """Return the committer of a streaming query.
+    def create_query_committer(self, query: str) -> QueryCommitter:
+        """Return the committer of a streaming query of Spark.
 
         Args:
             query: the query's id, the same after a restart.
         """
-        return StreamCommitter(self, self.storage(), query)
+        return QueryCommitter(self, self.storage(), query)
+
+    @property
+    def delivery(self) -> Delivery:
+        """``"exactly_once"``."""
+        return "exactly_once"
+
+    def create_stream_writer(
+        self, context: StreamWriterContext, schema: pa.Schema | None = None
+    ) -> FileStreamWriter:
+        """Return the writer of a task of a streaming job.
+
+        Args:
+            context: the identity of the writer.
+            schema: the schema that batches are cast to; the first batch's if it is None.
+        """
+        return FileStreamWriter(self, self.storage(), context, schema)
+
+    def create_stream_committer(self, job: str) -> FileStreamCommitter:
+        """Return the committer of a streaming job.
+
+        Args:
+            job: the job's name, the same after a restart.
+        """
+        return FileStreamCommitter(self, self.storage(), job)
 
     def create_writer(
         self, context: WriterContext, schema: pa.Schema | None = None, *, make_job: bool = False

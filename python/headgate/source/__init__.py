@@ -32,6 +32,7 @@ from headgate.source.hybrid import HybridSource, HybridSourceBuilder
 from headgate.source.local import LocalRead, read
 from headgate.source.numbers import NumberCheckpoint, NumberSequenceSource, NumberSplit
 from headgate.source.planning import Planned, plan_splits, read_splits
+from headgate.source.rate import RateSource
 from headgate.source.runtime import OperatingMode, SourceOperator
 from headgate.source.stream import SocketSource
 from headgate.source.watermark import (
@@ -66,6 +67,7 @@ __all__ = [
     "OperatingMode",
     "PauseOrResumeSplitsTask",
     "Planned",
+    "RateSource",
     "ReaderInfo",
     "ReaderOutput",
     "RecordEmitter",

@@ -21,7 +21,13 @@ from headgate.source.api import (
     SplitEnumeratorContext,
 )
 from headgate.source.arguments import Texts, refuse, whole_number
-from headgate.source.sequential import BatchSourceReader, Pace, Positioned, SequentialSplitReader
+from headgate.source.sequential import (
+    BatchEmitter,
+    BatchSourceReader,
+    Pace,
+    Positioned,
+    SequentialSplitReader,
+)
 
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
@@ -109,7 +115,7 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
             raise refuse("unbounded", unbounded, f"contradicts end={end}", f"{end is None}")
         self._batch_size = whole_number("batch_size", batch_size, 1, 2**31 - 1)
         self._splits = None if splits is None else whole_number("splits", splits, 1, 10**7)
-        if rows_per_second is not None and not _is_rate(rows_per_second):
+        if rows_per_second is not None and not is_rate(rows_per_second):
             raise refuse("rows_per_second", rows_per_second, "is no rate", "a number above 0")
         self._rate = rows_per_second
         if not isinstance(column, str):
@@ -183,9 +189,14 @@ class NumberSequenceSource(Source[pa.RecordBatch, NumberSplit, NumberCheckpoint]
         def batches(split: NumberSplit) -> Iterator[Positioned]:
             for first in range(split.start + split.position, split.end, rows):
                 end = min(first + rows, split.end)
-                yield pa.record_batch([_numbers(first, end)], schema=schema), end - split.start
+                yield (
+                    pa.record_batch([numbers_between(first, end)], schema=schema),
+                    end - split.start,
+                )
 
-        return BatchSourceReader(lambda: SequentialSplitReader(batches, pace), context)
+        return BatchSourceReader(
+            lambda: SequentialSplitReader(batches, pace), context, BatchEmitter()
+        )
 
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[NumberSplit]:
@@ -274,13 +285,14 @@ class NumberSplitEnumerator(SplitEnumerator[NumberSplit, NumberCheckpoint]):
         return split
 
 
-def _is_rate(value: object) -> bool:
+def is_rate(value: object) -> bool:
+    """Return True for a finite number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return 0 < value < float("inf")
 
 
-def _numbers(start: int, end: int) -> pa.Array:
+def numbers_between(start: int, end: int) -> pa.Array:
     """Return the numbers of a range as an array, without a Python object for each of them."""
     if hasattr(pa, "arange"):
         return pa.arange(start, end)

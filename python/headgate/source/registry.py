@@ -24,6 +24,7 @@ _SHIPPED: Final[dict[str, tuple[str, str, dict[str, str]]]] = {
     "json": ("headgate.source.files", "FileSource", {"format": "json"}),
     "numbers": ("headgate.source.numbers", "NumberSequenceSource", {}),
     "parquet": ("headgate.source.files", "FileSource", {"format": "parquet"}),
+    "rate": ("headgate.source.rate", "RateSource", {}),
     "socket": ("headgate.source.stream", "SocketSource", {}),
 }
 

@@ -38,6 +38,10 @@ SplitT = TypeVar("SplitT", bound=SourceSplit)
 #: A batch, and the split's position after it. A batch without rows only advances the position.
 Positioned = tuple["pa.RecordBatch", int]
 
+#: The same, and the latest timestamp of the batch in ms since 1970; None if its rows have none.
+Timed = tuple["pa.RecordBatch", int, int | None]
+ElementT = TypeVar("ElementT")
+
 
 class PositionedSplit(Protocol):
     """A split that is a frozen dataclass with a position."""
@@ -187,8 +191,20 @@ class BatchEmitter(RecordEmitter[Positioned, "pa.RecordBatch", Progress]):
             output.collect(batch)
 
 
+class TimedBatchEmitter(RecordEmitter[Timed, "pa.RecordBatch", Progress]):
+    """Emits a batch with the source's own timestamp, and advances the position past it."""
+
+    def emit_record(
+        self, element: Timed, output: SourceOutput[pa.RecordBatch], split_state: Progress
+    ) -> None:
+        """Emit a batch, unless it has no rows."""
+        batch, split_state.position, timestamp = element
+        if batch.num_rows:
+            output.collect(batch, timestamp)
+
+
 class BatchSourceReader(
-    SingleThreadMultiplexSourceReaderBase[Positioned, "pa.RecordBatch", SplitT, Progress]
+    SingleThreadMultiplexSourceReaderBase[ElementT, "pa.RecordBatch", SplitT, Progress]
 ):
     """Reads positioned splits with one fetcher, and requests a split when one ends.
 
@@ -196,14 +212,17 @@ class BatchSourceReader(
         split_reader_supplier: makes the split reader, such as a :class:`SequentialSplitReader`; its
             splits are :class:`PositionedSplit`.
         context: the reader's context.
+        emitter: emits what the split reader returns: a :class:`BatchEmitter` or a
+            :class:`TimedBatchEmitter`.
     """
 
     def __init__(
         self,
-        split_reader_supplier: Callable[[], SplitReader[Positioned, SplitT]],
+        split_reader_supplier: Callable[[], SplitReader[ElementT, SplitT]],
         context: SourceReaderContext,
+        emitter: RecordEmitter[ElementT, pa.RecordBatch, Progress],
     ) -> None:
-        super().__init__(split_reader_supplier, BatchEmitter(), context)
+        super().__init__(split_reader_supplier, emitter, context)
 
     def start(self) -> None:
         """Request the first split."""

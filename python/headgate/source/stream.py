@@ -34,7 +34,7 @@ from headgate.source.base.split_reader import (
     SplitsRemoval,
 )
 from headgate.source.files.options import schema_of
-from headgate.source.sequential import BatchSourceReader, Positioned
+from headgate.source.sequential import BatchEmitter, BatchSourceReader, Positioned
 
 _OPTIONS: Final = ("host", "port", "schema", "reconnect", "retryInterval", "connectTimeout")
 
@@ -140,6 +140,11 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
         return Boundedness.CONTINUOUS_UNBOUNDED if self._reconnect else Boundedness.BOUNDED
 
     @property
+    def has_endless_splits(self) -> bool:
+        """True with ``reconnect``."""
+        return self._reconnect
+
+    @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         return self._schema
@@ -165,7 +170,7 @@ class SocketSource(Source[pa.RecordBatch, SocketSplit, SocketCheckpoint]):
         self, context: SourceReaderContext
     ) -> SourceReader[pa.RecordBatch, SocketSplit]:
         """Return a reader, which connects when it gets the split."""
-        return BatchSourceReader(self._split_reader, context)
+        return BatchSourceReader(self._split_reader, context, BatchEmitter())
 
     @property
     def split_serializer(self) -> SimpleVersionedSerializer[SocketSplit]:

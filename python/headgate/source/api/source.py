@@ -80,7 +80,12 @@ class Source(ABC, Generic[T, SplitT, CheckpointT]):
     def enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[CheckpointT]:
         """The serializer of the enumerator's checkpoints."""
 
-    # Optional, and not part of Flink's interface: options by name, column and filter pushdown.
+    # Optional, and not part of Flink's interface: endless splits, options, column and filter pushdown.
+
+    @property
+    def has_endless_splits(self) -> bool:
+        """True if a split may never end, so that no micro-batch can read it to its end."""
+        return False
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from headgate.errors import NotBuiltError, OptionError, SourceError
-from headgate.source import Boundedness, NumberSequenceSource, SocketSource
+from headgate.source import Boundedness, NumberSequenceSource
 from headgate.source.planning import plan_splits
 from headgate.spark.datasource.batch import max_partitions, partitions, positive, read
 from headgate.spark.datasource.offsets import Offset, StoredSplit
@@ -136,12 +136,12 @@ def stream_reader(
 
     Raises:
         OptionError: an option is not a whole number above 0.
-        NotBuiltError: the source is one endless split, so a micro-batch would never end.
+        NotBuiltError: the source has endless splits, so a micro-batch would never end.
     """
-    if isinstance(source, SocketSource) and source.boundedness is not Boundedness.BOUNDED:
+    if source.has_endless_splits:
         raise NotBuiltError(
-            f"{source.name} is one endless split, so a micro-batch of it would never end",
-            remedy='headgate.source.read() · option("reconnect", "false") reads one connection',
+            f"{source.name} has endless splits, so a micro-batch of it would never end",
+            remedy="headgate.source.read() · options that make the source end",
         )
     return StreamReader(
         source,

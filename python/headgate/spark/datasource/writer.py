@@ -153,7 +153,7 @@ class FileStreamWriter(_StreamBase):
         if len(queries) > 1:
             raise SinkError("a batch has rows of several queries", have=", ".join(sorted(queries)))
         for query in queries:
-            self._sink.create_stream_committer(query).commit(batchId, committables)
+            self._sink.create_query_committer(query).commit(batchId, committables)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove the staged files of the batch, or leave them to the next batch of the query.
@@ -162,7 +162,7 @@ class FileStreamWriter(_StreamBase):
         """
         queries = {found.job.rpartition("-")[0] for found in _committables(messages)}
         for query in queries or _query_of(self._checkpoint):
-            self._sink.create_stream_committer(query).abort(batchId)
+            self._sink.create_query_committer(query).abort(batchId)
 
 
 def _sink(options: Mapping[str, str], overwrite: bool) -> FileSink:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 10
 
 
-class StreamCommitter:
+class QueryCommitter:
     """Commits the batches of one streaming query, in the order of their numbers.
 
     After a crash the engine runs the last batch again under the same number. A marker file with

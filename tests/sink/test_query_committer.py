@@ -25,7 +25,7 @@ def stage(sink, committer, batch, tasks=2):
 
 def run(sink, first=0, query=QUERY):
     """Run batches until the end or a crash; return the number of the next batch."""
-    committer = sink.create_stream_committer(query)
+    committer = sink.create_query_committer(query)
     batch = first
     try:
         for batch in range(first, BATCHES):
@@ -49,7 +49,7 @@ def test_a_crash_at_every_step(tmp_path, mode):
         assert batch < BATCHES
         # The engine runs the batch again under the same number.
         sink = FileSink(path, **options)
-        again += sink.create_stream_committer(QUERY).latest() == batch
+        again += sink.create_query_committer(QUERY).latest() == batch
         assert run(sink, batch) == BATCHES
         assert kit.rows(path) == whole, faults.seen[number - 1]
         assert kit.left(path) == [], faults.seen[number - 1]
@@ -60,8 +60,8 @@ def test_two_drivers_commit_the_same_batch(tmp_path):
     def race(path, at):
         """Commit a batch while another driver commits its own attempt at one of the steps."""
         sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
-        slow, quick = sink.create_stream_committer(QUERY), FileSink(path, mode="append")
-        other = quick.create_stream_committer(QUERY)
+        slow, quick = sink.create_query_committer(QUERY), FileSink(path, mode="append")
+        other = quick.create_query_committer(QUERY)
         mine, theirs = stage(sink, slow, 0), stage(quick, other, 0)
         seen, results = [], []
 
@@ -94,8 +94,8 @@ def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
         """Commit a batch; before its journal, another driver commits it and dies at a step."""
         sink = kit.faulty(path, kit.Faults(), mode="append", max_rows_per_file=3)
         dying = kit.faulty(path, kit.Faults(), mode="append")
-        slow = sink.create_stream_committer(QUERY)
-        other = dying.create_stream_committer(QUERY)
+        slow = sink.create_query_committer(QUERY)
+        other = dying.create_query_committer(QUERY)
         mine, theirs = stage(sink, slow, 0), stage(dying, other, 0)
         dying.faults.at = None if at is None else len(dying.faults.seen) + at
         first = len(dying.faults.seen)
@@ -121,7 +121,7 @@ def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
         path = tmp_path / f"died-{number}"
         run_both(path, number)
         sink = FileSink(path, mode="append")
-        last = sink.create_stream_committer(QUERY)
+        last = sink.create_query_committer(QUERY)
         last.commit(0, stage(sink, last, 0))
         assert kit.rows(path) == list(range(10)), number
         assert kit.left(path) == [], number
@@ -129,7 +129,7 @@ def test_another_driver_dies_while_the_batch_is_decided(tmp_path):
 
 def test_a_batch_that_was_committed_is_not_committed_again(path):
     sink = FileSink(path, mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     assert committer.latest() is None
     result = committer.commit(0, stage(sink, committer, 0))
     assert result.rows == 10
@@ -152,7 +152,7 @@ def test_queries_do_not_know_each_other(path):
 
 def test_the_tries_of_a_batch_that_did_not_win_are_removed(path):
     sink = FileSink(path, mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     stage(sink, committer, 0)
     lost = sink.create_writer(WriterContext(committer.job(0), 7), make_job=True)
     lost.write(kit.numbers(70, 75)[0])
@@ -172,7 +172,7 @@ def test_the_tries_of_a_batch_that_did_not_win_are_removed(path):
 
 def test_an_aborted_batch_leaves_nothing(path):
     sink = FileSink(path, mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     stage(sink, committer, 0)
     committer.abort(0)
     committer.abort(0)
@@ -183,7 +183,7 @@ def test_an_aborted_batch_leaves_nothing(path):
 
 def test_a_decided_batch_is_not_aborted(path):
     sink = kit.faulty(path, kit.Faults(), mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     staged = stage(sink, committer, 0)
 
     def crash_at_rename(name, path):
@@ -193,7 +193,7 @@ def test_a_decided_batch_is_not_aborted(path):
     sink.faults.step = crash_at_rename
     with pytest.raises(kit.Crash):
         committer.commit(0, staged)
-    clean = FileSink(path, mode="append").create_stream_committer(QUERY)
+    clean = FileSink(path, mode="append").create_query_committer(QUERY)
     clean.abort(0)
     assert clean.commit(0, stage(FileSink(path, mode="append"), clean, 0)) is None
     assert kit.rows(path) == list(range(10))
@@ -202,7 +202,7 @@ def test_a_decided_batch_is_not_aborted(path):
 
 def test_a_foreign_recovery_completes_a_batch_and_spares_its_next_try(path):
     sink = kit.faulty(path, kit.Faults(), mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     staged = stage(sink, committer, 0)
 
     def crash_at_rename(name, path):
@@ -213,7 +213,7 @@ def test_a_foreign_recovery_completes_a_batch_and_spares_its_next_try(path):
     with pytest.raises(kit.Crash):
         committer.commit(0, staged)
     plain = FileSink(path, mode="append")
-    restarted = plain.create_stream_committer(QUERY)
+    restarted = plain.create_query_committer(QUERY)
     second_try = stage(plain, restarted, 0)
     assert plain.recover().completed == (restarted.job(0),)
     assert kit.rows(path) == list(range(10))
@@ -225,7 +225,7 @@ def test_a_foreign_recovery_completes_a_batch_and_spares_its_next_try(path):
 
 def test_empty_batches_make_no_file(path):
     sink = FileSink(path, mode="append")
-    committer = sink.create_stream_committer(QUERY)
+    committer = sink.create_query_committer(QUERY)
     empty = WriterContext(committer.job(0))
     with sink.create_writer(empty, kit.numbers(0, 1)[0].schema, make_job=True) as writer:
         staged = writer.prepare_commit()
@@ -237,7 +237,7 @@ def test_empty_batches_make_no_file(path):
 
 
 def test_few_markers_are_kept(path):
-    committer = FileSink(path, mode="append").create_stream_committer(QUERY)
+    committer = FileSink(path, mode="append").create_query_committer(QUERY)
     for batch in range(25):
         committer.commit(batch, [])
     markers = sorted(int(m.name) for m in (path / "_headgate/commits" / QUERY).iterdir())
@@ -248,8 +248,8 @@ def test_few_markers_are_kept(path):
 def test_mistakes_are_named(path):
     sink = FileSink(path, mode="append")
     with pytest.raises(OptionError, match="is no valid name"):
-        sink.create_stream_committer("../up")
-    committer = sink.create_stream_committer(QUERY)
+        sink.create_query_committer("../up")
+    committer = sink.create_query_committer(QUERY)
     staged = stage(sink, committer, 0)
     with pytest.raises(SinkError, match="another job"):
         committer.commit(1, staged)

@@ -1,0 +1,104 @@
+"""A sink that calls a function with each batch of a streaming job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate._kinds import kind_of
+from headgate.errors import OptionError
+from headgate.sink.stream_api import (
+    Delivery,
+    StreamSink,
+    StreamSinkCommitter,
+    StreamSinkWriter,
+    StreamWriterContext,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSink(StreamSink):
+    """Calls a function with each batch, in the task and its thread: at least once after a restart.
+
+    An exception of the function fails the task.
+
+    Args:
+        function: gets a batch of at least one row. What it does must be durable when it returns.
+
+    Raises:
+        OptionError: the function cannot be called.
+    """
+
+    function: Callable[[pa.RecordBatch], object]
+
+    def __post_init__(self) -> None:
+        """Check the function."""
+        if not callable(self.function):
+            raise OptionError(
+                f"function is {kind_of(self.function)}, which cannot be called",
+                remedy="FunctionSink(lambda batch: ...)",
+            )
+
+    @property
+    def delivery(self) -> Delivery:
+        """``"at_least_once"``."""
+        return "at_least_once"
+
+    def create_stream_writer(
+        self,
+        context: StreamWriterContext,
+        schema: pa.Schema | None = None,
+    ) -> StreamSinkWriter:
+        """Return a writer that calls the function."""
+        del context, schema
+        return FunctionWriter(self.function)
+
+    def create_stream_committer(self, job: str) -> StreamSinkCommitter:
+        """Return a committer that does nothing."""
+        del job
+        return NoCommitter()
+
+
+class FunctionWriter(StreamSinkWriter):
+    """Calls a function with each batch.
+
+    Args:
+        function: gets the batches.
+    """
+
+    def __init__(self, function: Callable[[pa.RecordBatch], object]) -> None:
+        self._function = function
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Call the function, unless the batch has no rows."""
+        if batch.num_rows:
+            self._function(batch)
+
+    def prepare_commit(self, checkpoint_id: int) -> None:
+        """Return None: there is nothing to commit."""
+
+    def abort(self) -> None:
+        """Do nothing: what the function did cannot be undone."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class NoCommitter(StreamSinkCommitter):
+    """The committer of a sink whose writers leave nothing to commit."""
+
+    def start(self, restored_checkpoint: int | None) -> None:
+        """Do nothing."""
+
+    def commit(self, checkpoint_id: int, committables: Iterable[bytes]) -> None:
+        """Do nothing."""
+
+    def abort_unknown(self, known: Collection[bytes]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

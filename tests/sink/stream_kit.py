@@ -1,0 +1,156 @@
+"""A streaming job in one thread that crashes and restarts, for tests of stream sinks against a naive model."""
+
+import dataclasses
+import pickle
+
+import pyarrow as pa
+import sink_kit as kit
+
+from headgate.sink import StreamWriterContext
+
+JOB = "job-1"
+
+
+@dataclasses.dataclass
+class Stored:
+    """The last complete checkpoint: rows before the position, and what their commit needs."""
+
+    checkpoint: int | None = None
+    position: int = 0
+    committables: tuple[bytes, ...] = ()
+
+
+class StreamJob:
+    """Writes the numbers 0, 1, 2 and so on. A crash may come before any step; then the job restarts.
+
+    Args:
+        make_sink: returns the sink, given the faults of this run of the job.
+        visible: returns the visible numbers.
+        faults: the first run's; each restart has new ones.
+    """
+
+    def __init__(self, make_sink, visible, faults=None):
+        self.make_sink, self.visible = make_sink, visible
+        self.stored = Stored()
+        self.runs = self.checkpoints = 0
+        self.crashes = []
+        self.faults = faults or kit.Faults()
+        self.surely(self.start)
+
+    def start(self, parallelism=2):
+        self.runs += 1
+        self.position, self.carried = self.stored.position, []
+        self.sink = pickle.loads(pickle.dumps(self.make_sink(None)))
+        self.sink = self.make_sink(self.faults)
+        self.committer = self.sink.create_stream_committer(JOB)
+        restored = self.stored.checkpoint
+        self.step("start", self.committer.start, restored)
+        if restored is not None:
+            self.step("commit again", self.committer.commit, restored, self.stored.committables)
+        self.step("abort unknown", self.committer.abort_unknown, [])
+        self.writers = [
+            self.sink.create_stream_writer(
+                StreamWriterContext(JOB, index, parallelism, f"run{self.runs}", restored)
+            )
+            for index in range(parallelism)
+        ]
+        # Checkpoints of a run that is over are numbered on from the restored one.
+        self.checkpoints = 0 if restored is None else restored
+
+    def step(self, name, call, *args, **options):
+        """Call; the job may die before and after it."""
+        self.faults.step("before", name)
+        result = call(*args, **options)
+        self.faults.step("after", name)
+        return result
+
+    def surely(self, action, *args):
+        """Run an action; after a crash, restart the job without further faults."""
+        try:
+            action(*args)
+        except kit.Crash:
+            self.crashes.append(self.faults.seen[-1])
+            # A process that dies does not close its writers.
+            self.faults = kit.Faults()
+            self.start()
+            self.check()
+
+    def write(self, task, count):
+        numbers = pa.array(range(self.position, self.position + count), pa.int64())
+        batch = pa.record_batch({"n": numbers})
+        self.step("write", self.writers[task % len(self.writers)].write, batch)
+        self.position += count
+
+    def prepare(self, tasks):
+        self.checkpoints += 1
+        for writer in self.writers[:tasks]:
+            writer.flush(end_of_input=False)
+            found = self.step("prepare", writer.prepare_commit, self.checkpoints)
+            if found is not None:
+                self.carried.append(found)
+
+    def abort_checkpoint(self, tasks):
+        """Take a checkpoint that only some tasks reach."""
+        self.prepare(tasks % len(self.writers))
+
+    def checkpoint(self):
+        self.prepare(len(self.writers))
+        self.stored = Stored(self.checkpoints, self.position, tuple(self.carried))
+        self.carried = []
+        self.step("commit", self.committer.commit, self.checkpoints, self.stored.committables)
+        self.check()
+
+    def repeat(self):
+        """Commit the last checkpoint once more."""
+        if self.stored.checkpoint is not None:
+            call, stored = self.committer.commit, self.stored
+            self.step("commit", call, stored.checkpoint, stored.committables)
+            self.check()
+
+    def restart(self, parallelism):
+        for writer in self.writers:
+            writer.close()
+        self.committer.close()
+        self.start(parallelism)
+        self.check()
+
+    def check(self):
+        found, wanted = sorted(self.visible()), list(range(self.stored.position))
+        if self.sink.delivery == "exactly_once":
+            assert found == wanted, self.faults.seen[-5:]
+        else:
+            assert set(found) >= set(wanted)
+
+    def end(self):
+        self.checkpoint()
+        for writer in self.writers:
+            writer.close()
+            writer.close()
+        self.committer.close()
+        self.committer.close()
+
+
+def play(job, script):
+    """Play a script of names of methods with their arguments."""
+    for name, *args in script:
+        job.surely(getattr(job, name), *args)
+    job.surely(job.end)
+
+
+#: Every action once; crashes are tried before each of its steps.
+SCRIPT = (
+    ("write", 0, 3),
+    ("write", 1, 2),
+    ("checkpoint",),
+    ("write", 0, 2),
+    ("abort_checkpoint", 1),
+    ("write", 1, 4),
+    ("write", 0, 1),
+    ("checkpoint",),
+    ("checkpoint",),
+    ("repeat",),
+    ("write", 1, 3),
+    ("restart", 3),
+    ("write", 2, 5),
+    ("abort_checkpoint", 2),
+)
